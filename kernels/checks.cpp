@@ -16,21 +16,22 @@ void require_elements(std::string_view kernel, DType from, DType to) {
   if (is_element(from) && is_element(to)) return;
   throw InvalidArgument(
       {.what = fmt::format("{} cannot convert {} to {}", kernel, name_of(from), name_of(to)),
-       .hint = "float32, bfloat16 and float16 are converted; other types are only copied, with "
-               "equal types and scale 1"});
+       .hint = "convert only float32, bfloat16 and float16; copy other types with equal types and "
+               "scale 1"});
 }
 
 void require_low_precision(std::string_view kernel, DType copy) {
   if (copy == DType::kBFloat16 || copy == DType::kFloat16) return;
   throw InvalidArgument({.what = fmt::format("{} cannot write a copy in {}", kernel, name_of(copy)),
-                         .hint = "bfloat16 or float16"});
+                         .hint = "use bfloat16 or float16"});
 }
 
 void require_dims(std::string_view kernel, const StridedSource& source) {
   if (source.dims >= 0 && source.dims <= kMaxDims) return;
   throw InvalidArgument(
-      {.what = fmt::format("{} got a source of {} dimensions", kernel, source.dims),
-       .hint = fmt::format("at most {}; make the tensor contiguous first", kMaxDims)});
+      {.what = fmt::format("{} got a source of {} dimensions, expected at most {}", kernel,
+                           source.dims, kMaxDims),
+       .hint = "make the tensor contiguous first"});
 }
 
 }  // namespace fsdp::kernels

@@ -10,8 +10,9 @@ namespace fsdp::kernels {
 void digest(Stream& stream, std::span<const DigestRun> runs) {
   for (const DigestRun& run : runs) {
     if (run.bytes % static_cast<int64_t>(sizeof(uint64_t)) == 0) continue;
-    throw InvalidArgument({.what = fmt::format("digest: a run of {} bytes", run.bytes),
-                           .hint = "sizes are multiples of 8"});
+    throw InvalidArgument(
+        {.what = fmt::format("digest: a run has {} bytes, expected a multiple of 8", run.bytes),
+         .hint = "pass sizes that are multiples of 8"});
   }
   kernels_of(stream).digest(stream, runs);
 }

@@ -20,7 +20,7 @@ void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, do
                       const ClipOutputs& outputs) {
   if (!(max_norm >= 0)) {
     throw InvalidArgument({.what = fmt::format("clip_coefficient: max_norm is {}", max_norm),
-                           .hint = "a number that is not negative; infinity to clip nothing"});
+                           .hint = "pass 0 or more; infinity clips nothing"});
   }
   kernels_of(stream).clip_coefficient(stream, reduced, type, max_norm, outputs);
 }

@@ -12,8 +12,8 @@ void mark_time(Stream& stream, int64_t* ns) { kernels_of(stream).mark_time(strea
 void pause_since(Stream& stream, std::span<const int64_t> marks, int64_t ns) {
   if (marks.empty() || ns < 0) {
     throw InvalidArgument(
-        {.what = fmt::format("pause_since: {} ns after the latest of {} marks", ns, marks.size()),
-         .hint = "a time that is not negative, and one mark at least"});
+        {.what = fmt::format("pause_since got {} ns and {} marks", ns, marks.size()),
+         .hint = "pass a time of 0 or more and at least one mark"});
   }
   kernels_of(stream).pause_since(stream, marks, ns);
 }

@@ -24,12 +24,13 @@ namespace kernels {
 void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
   for (const ReduceRun& run : runs) {
     if (run.sources.empty() || run.sources.size() > kMostSources) {
-      throw InvalidArgument({.what = fmt::format("reduce: a run of {} sources", run.sources.size()),
-                             .hint = fmt::format("1 to {}, one a rank", kMostSources)});
+      throw InvalidArgument({.what = fmt::format("reduce: a run has {} sources, expected 1 to {}",
+                                                 run.sources.size(), kMostSources),
+                             .hint = "pass one source per rank"});
     }
     if (op == ReduceOp::kAvg && !is_floating(run.dtype)) {
-      throw InvalidArgument({.what = fmt::format("reduce: the average of {}", name_of(run.dtype)),
-                             .hint = "a floating dtype, or sum"});
+      throw InvalidArgument({.what = fmt::format("reduce cannot average {}", name_of(run.dtype)),
+                             .hint = "use a floating dtype or sum"});
     }
   }
   kernels_of(stream).reduce(stream, runs, op);

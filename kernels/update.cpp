@@ -15,9 +15,10 @@ void check(const AdamW& /*rule*/, std::span<const UpdateSegment> /*segments*/) {
 // parameter's elements.
 void check(const Sgd& rule, std::span<const UpdateSegment> segments) {
   if (rule.nesterov && (rule.momentum == 0 || rule.dampening != 0)) {
-    throw InvalidArgument({.what = fmt::format("sgd: nesterov with momentum {} and dampening {}",
-                                               rule.momentum, rule.dampening),
-                           .hint = "nesterov needs a momentum and no dampening"});
+    throw InvalidArgument(
+        {.what = fmt::format("sgd: nesterov is set with momentum {} and dampening {}",
+                             rule.momentum, rule.dampening),
+         .hint = "set a momentum and no dampening for nesterov"});
   }
   for (size_t i = 0; i < segments.size(); ++i) {
     if (rule.momentum == 0 || segments[i].numel == 0) continue;
@@ -25,7 +26,7 @@ void check(const Sgd& rule, std::span<const UpdateSegment> segments) {
     throw InvalidArgument(
         {.what = fmt::format("sgd: segment {} has no {}", i,
                              segments[i].step == nullptr ? "step" : "momentum buffer"),
-         .hint = "momentum needs both: the first update starts the buffer"});
+         .hint = "set both for momentum: the first update starts the buffer"});
   }
 }
 

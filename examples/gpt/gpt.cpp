@@ -54,7 +54,8 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   read("--preset", settings.preset, "the model's size: " + gpt::preset_names());
   settings.model = gpt::preset_config(settings.preset);
   settings.model.vocabulary = 256;  // bytes
-  read("--block-size", settings.model.block_size, "number of bytes that it sees, 1 or more", 1);
+  read("--block-size", settings.model.block_size, "number of bytes that the model sees, 1 or more",
+       1);
   read("--weights", settings.weights, "a file to start from, of the same preset and block size");
   read("--max-steps", settings.max_steps, "number of steps to train; 0: only generate");
   read("--per-device-train-batch-size", settings.batch_size, "number of blocks, 1 or more", 1);
@@ -80,10 +81,12 @@ std::vector<int64_t> bytes_of(const std::string& text) {
 at::Tensor read_text(const std::string& path, int64_t block_size) {
   std::ifstream file(path, std::ios::binary);
   file.peek();  // a folder can be opened but not read
-  if (!file) refuse(fsdp::ExitCode::kIoError, "cannot read " + path, "--train-file FILE");
+  if (!file)
+    refuse(fsdp::ExitCode::kIoError, "cannot read " + path, "pass a readable --train-file");
   const auto bytes = bytes_of({std::istreambuf_iterator<char>(file), {}});
   if (std::ssize(bytes) > block_size) return torch::tensor(bytes);
-  refuse(fsdp::ExitCode::kCorruptData, path + " is too short", "it must exceed --block-size");
+  refuse(fsdp::ExitCode::kCorruptData, path + " is too short",
+         "use a text longer than --block-size");
 }
 
 void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& text,

@@ -29,7 +29,7 @@ fsdp::RunFlag number_flag(fsdp::RunFlag flag, Number& target, Number least, Numb
                     number <= most;
     if (!in) {
       refuse(fmt::format("{} cannot be '{}'", name, value),
-             fmt::format("a {} from {} to {}",
+             fmt::format("use a {} from {} to {}",
                          std::is_integral_v<Number> ? "whole number" : "number", least, most));
     }
     target = number;
@@ -46,7 +46,7 @@ fsdp::RunFlag bytes_flag(fsdp::RunFlag flag, Target& target, int64_t least) {
     const std::string question = fsdp::question_of_unit(value);
     if (!given || *given < least || !question.empty()) {
       refuse(fmt::format("{} cannot be '{}'", name, value),
-             question.empty() ? "a size like 80GiB or 500MB" : question);
+             question.empty() ? "use a size like 80GiB or 500MB" : question);
     }
     target = *given;
   };
@@ -61,39 +61,40 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
        .value_name = "NAME",
        .meaning = "a preset, or a Hugging Face folder of bert, megatron-bert, gpt2 or llama",
        .set = [&settings](std::string_view value) { settings.model = value; }},
-      number_flag({.name = "--ranks", .value_name = "N", .meaning = "of the job", .value = "1"},
-                  settings.ranks, 1, kMostRanks),
+      number_flag(
+          {.name = "--ranks", .value_name = "N", .meaning = "ranks of the job", .value = "1"},
+          settings.ranks, 1, kMostRanks),
       number_flag({.name = "--hosts",
                    .value_name = "N",
-                   .meaning = "on which they run, the same number on each",
+                   .meaning = "hosts, with the same number of ranks each",
                    .value = "1"},
                   settings.hosts, 1, kMostRanks),
       number_flag({.name = "--batch",
                    .value_name = "N",
-                   .meaning = "sequences of a rank and step",
+                   .meaning = "sequences per rank and step",
                    .value = "1"},
                   settings.batch.sequences, int64_t{1}, kMostTokens),
       number_flag({.name = "--seq-len",
                    .value_name = "N",
-                   .meaning = "tokens of a sequence",
+                   .meaning = "tokens per sequence",
                    .value = "the model's"},
                   settings.batch.length, int64_t{1}, kMostTokens),
       bytes_flag({.name = "--memory",
-                  .meaning = "what a rank's device has; then also: what fits, and how"},
+                  .meaning = "memory of a rank's device; the plan then shows what fits, and how"},
                  settings.memory_bytes, 1),
       bytes_flag({.name = "--reserve",
-                  .meaning = "of --memory, for what no plan counts: a GPU's context, NCCL, gaps "
-                             "in the allocator's blocks",
+                  .meaning = "part of --memory that the plan does not count: a GPU's context, "
+                             "NCCL, gaps in the allocator's blocks",
                   .value = "GPUs: a twentieth, 1GiB or more"},
                  settings.reserve_bytes, 0),
       bytes_flag({.name = "--host-memory",
-                  .meaning = "what a host has for its ranks together: main shards with --offload, "
-                             "all of a rank on the CPU"},
+                  .meaning = "memory of a host for all its ranks: main shards with --offload, on "
+                             "the CPU all memory of a rank"},
                  settings.host_memory_bytes, 1),
       number_flag({.name = "--bandwidth",
                    .value_name = "GB/s",
-                   .meaning = "what NCCL gives a rank over these hosts: the busbw (10^9 bytes/s) "
-                              "that nccl-tests print, not a network card's rate; with --flops"},
+                   .meaning = "NCCL's bandwidth for a rank over these hosts: the busbw (10^9 "
+                              "bytes/s) of nccl-tests, not a network card's rate; with --flops"},
                   settings.gigabytes_per_second, 1e-6, 1e9),
       number_flag({.name = "--flops",
                    .value_name = "TFLOP/s",
@@ -105,7 +106,7 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
 std::string help_of(const std::vector<fsdp::RunFlag>& own, const fsdp::RunOptions& run) {
   std::string text =
       "usage: fsdp-plan --model NAME --ranks N [FLAGS]\n\n"
-      "Says what a training step takes before anything of it exists.\n\n";
+      "Prints what a training step needs, before anything is allocated.\n\n";
   for (const fsdp::RunFlag& flag : own) {
     const std::string now = flag.value.empty() ? "" : fmt::format(" [{}]", flag.value);
     text += fsdp::help_row(flag.name + " " + flag.value_name, flag.meaning + now);
@@ -114,7 +115,7 @@ std::string help_of(const std::vector<fsdp::RunFlag>& own, const fsdp::RunOption
   const std::string presets = fmt::format("presets: {}", fmt::join(preset_names(), ", "));
   for (const std::string& line : fsdp::wrapped(presets, 80)) text += line + '\n';
   return text +
-         "\nof the engine, as a run has them (--device and --param-dtype: else the model's):\n" +
+         "\nengine flags, as in a run (--device and --param-dtype default to the model's):\n" +
          run.help_text() +
          "\nExit codes: 0 it fits, or no memory was given; 78 it does not; 64 usage.\n";
 }
@@ -140,14 +141,18 @@ void read(const std::vector<std::string>& words, const std::vector<fsdp::RunFlag
 }
 
 void check(const PlanSettings& settings) {
-  if (settings.model.empty()) refuse("no model is given", "--model NAME; --help lists the presets");
+  if (settings.model.empty())
+    refuse("no model is given", "add --model NAME; --help lists the presets");
   if (settings.ranks % settings.hosts != 0) {
-    refuse(fmt::format("{} ranks are not the same number on each of {} hosts", settings.ranks,
+    refuse(fmt::format("{} ranks cannot be divided equally over {} hosts", settings.ranks,
                        settings.hosts),
-           "a --ranks that --hosts divides");
+           "use a --ranks that is a multiple of --hosts");
   }
   if ((settings.gigabytes_per_second > 0) != (settings.teraflops_per_second > 0)) {
-    refuse("one of --bandwidth and --flops is given", "both, or neither");
+    const bool has_flops = settings.teraflops_per_second > 0;
+    refuse(fmt::format("{} is missing, but {} is set", has_flops ? "--bandwidth" : "--flops",
+                       has_flops ? "--flops" : "--bandwidth"),
+           "set both or neither");
   }
 }
 
@@ -165,13 +170,13 @@ void choose_usual(PlanSettings& settings, const Usual& usual) {
 void check_room(const PlanSettings& settings) {
   if (settings.hosts > 1 && !settings.on_gpus()) {
     refuse(fmt::format("ranks on {} hosts cannot compute on their CPUs", settings.hosts),
-           "between hosts collectives travel from GPU to GPU alone: --device cuda, or one host");
+           "use --device cuda or one host: between hosts, collectives run only between GPUs");
   }
   if (settings.memory_bytes > 0 && settings.memory_bytes <= settings.reserve()) {
     refuse(fmt::format("--memory of {} is not more than the reserve of {}",
                        fsdp::format_bytes(settings.memory_bytes),
                        fsdp::format_bytes(settings.reserve())),
-           "a larger --memory, or a smaller --reserve");
+           "use a larger --memory or a smaller --reserve");
   }
 }
 

@@ -24,7 +24,7 @@ gpt::GptConfig gpt2_of(const ConfigReader& reader) {
     reader.unsupported("tie_word_embeddings", "false", "use a gpt2 whose head is its embedding");
   }
   if (reader.flag("add_cross_attention")) {
-    reader.unsupported("add_cross_attention", "true", "use a decoder alone");
+    reader.unsupported("add_cross_attention", "true", "use a decoder-only model");
   }
   gpt::GptConfig config{
       .layers = reader.size("n_layer", 1, bert_qa::kMaxLayers),
@@ -62,8 +62,9 @@ llama::LlamaConfig llama_of(const ConfigReader& reader) {
   const int64_t head_size = config.hidden / config.heads;
   require_multiple(reader, "the size of a head", head_size, "rotary pairs:", 2);
   if (reader.has("head_dim") && reader.size("head_dim", 1, bert_qa::kMaxHidden) != head_size) {
-    reader.unsupported("head_dim", fmt::format("{}", reader.size("head_dim", 1, 1 << 20)),
-                       fmt::format("hidden_size / num_attention_heads is {}", head_size));
+    reader.unsupported(
+        "head_dim", fmt::format("{}", reader.size("head_dim", 1, 1 << 20)),
+        fmt::format("use hidden_size / num_attention_heads, which is {}", head_size));
   }
   return config;
 }
@@ -75,7 +76,7 @@ FolderConfig read_folder(const std::filesystem::path& folder) {
   const std::string text = bert_qa::read_text(file);
   const ConfigReader reader(text, file.string());
   if (!reader.has("model_type")) {
-    reader.corrupt("model_type is missing", "bert, megatron-bert, gpt2 or llama");
+    reader.corrupt("model_type is missing", "use bert, megatron-bert, gpt2 or llama");
   }
   const std::string type = reader.text_or("model_type", {});
   if (type == "bert" || type == "megatron-bert") {
@@ -83,7 +84,7 @@ FolderConfig read_folder(const std::filesystem::path& folder) {
   }
   if (type == "gpt2") return gpt2_of(reader);
   if (type == "llama") return llama_of(reader);
-  reader.unsupported("model_type", type, "bert, megatron-bert, gpt2 or llama");
+  reader.unsupported("model_type", type, "use bert, megatron-bert, gpt2 or llama");
 }
 
 }  // namespace planning

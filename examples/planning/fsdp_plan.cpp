@@ -34,10 +34,10 @@ void print(const std::string& text) {
 std::string shortage(const planning::PlanSettings& settings, const planning::Room& needed) {
   const planning::Room room = settings.room();
   if (planning::fits({.device = needed.device}, room)) {
-    return fmt::format("the ranks of a host need {} of its memory, and it has {}",
+    return fmt::format("the ranks of a host need {} of its memory, but it has {}",
                        fsdp::format_bytes(needed.host), fsdp::format_bytes(room.host));
   }
-  return fmt::format("the step needs {} of a rank's device, which has {} for it",
+  return fmt::format("the step needs {} of a rank's device, but {} are available",
                      fsdp::format_bytes(needed.device), fsdp::format_bytes(room.device));
 }
 
@@ -52,8 +52,9 @@ void plan(const planning::PlanSettings& settings) {
   const planning::Verdict verdict = planning::judge(settings, search);
   print(verdict.text);
   if (verdict.fits) return;
-  throw fsdp::InvalidArgument(
-      {.what = shortage(settings, search.needed()), .where = model.name, .hint = verdict.remedy});
+  throw fsdp::InvalidArgument({.what = shortage(settings, search.needed()),
+                               .where = model.name,
+                               .hint = "use " + verdict.remedy});
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ std::string remedy_of(const std::vector<ChangeNeeds>& changes,
   if (smallest) {
     remedy += fmt::format("{}--ranks {}", remedy.empty() ? "" : ", or ", smallest->ranks);
   }
-  return remedy.empty() ? "more memory, or a smaller model" : remedy;
+  return remedy.empty() ? "more memory or a smaller model" : remedy;
 }
 
 std::string_view type_name(const fsdp::MixedPrecision& types) {

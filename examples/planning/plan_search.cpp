@@ -26,7 +26,8 @@ KnownModel taking(KnownModel model, const BatchShape& batch) {
   if (batch.length > model.longest) {
     throw fsdp::InvalidArgument(
         {.what = fmt::format("--seq-len cannot be {}", batch.length),
-         .hint = fmt::format("{} takes sequences of up to {} tokens", model.name, model.longest)},
+         .hint = fmt::format("use at most {} tokens, the longest sequence of {}", model.longest,
+                             model.name)},
         fsdp::ExitCode::kUsage);
   }
   return model;

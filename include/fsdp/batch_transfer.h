@@ -75,9 +75,9 @@ class BatchTransfer {
   //   StateError after the last batch.
   T next() {
     if (taken_ == count_) {
-      throw StateError({.what = "a batch after the last one was asked for",
+      throw StateError({.what = "next() was called after the last batch",
                         .where = "batch transfer",
-                        .hint = "take as many as were announced"});
+                        .hint = "call next() only as often as there are batches"});
     }
     std::optional<InputSpan> span;
     if (engine_ != nullptr) span.emplace(*engine_);

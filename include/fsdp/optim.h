@@ -176,7 +176,7 @@ class AdamW : public Optimizer {
   template <class Options>
   static AdamWOptions options_of(const Options& options) {
     static_assert(std::derived_from<Options, torch::optim::AdamWOptions>,
-                  "fsdp::AdamW takes torch::optim::AdamWOptions; Adam's weight decay is another");
+                  "fsdp::AdamW takes torch::optim::AdamWOptions; Adam's weight decay differs");
     require_no_amsgrad(options.amsgrad());
     const auto [beta1, beta2] = options.betas();
     return {.lr = options.lr(),

@@ -40,9 +40,9 @@ class Prefetcher {
   T next() {
     std::unique_lock lock(mutex_);
     if (taken_ == count_) {
-      throw StateError({.what = "an item after the last one was asked for",
+      throw StateError({.what = "next() was called after the last item",
                         .where = "input thread",
-                        .hint = "take as many as were announced"});
+                        .hint = "call next() only as often as there are items"});
     }
     changed_.wait(lock, [this] { return !ready_.empty() || failure_ != nullptr; });
     if (ready_.empty()) std::rethrow_exception(failure_);

@@ -75,10 +75,10 @@ void for_each_tensor(T& value, Visit&& visit) {
     if (value.has_value()) for_each_tensor(*value, visit);
   } else if constexpr (std::ranges::range<Plain>) {
     if constexpr (!TensorFree<std::remove_cvref_t<std::ranges::range_value_t<Plain>>>) {
-      static_assert(!std::ranges::view<Plain>,
-                    "fsdp puts another tensor (cast, or of its graph) in the place of one that is "
-                    "given, and in a view (std::span) that would be the caller's: give or return "
-                    "std::vector<at::Tensor>");
+      static_assert(
+          !std::ranges::view<Plain>,
+          "fsdp replaces given tensors (cast, or of its graph), and in a view (std::span) it would "
+          "replace the caller's: give or return std::vector<at::Tensor>");
       for (auto&& element : value) for_each_tensor(element, visit);
     }
   } else if constexpr (TupleLike<Plain>) {

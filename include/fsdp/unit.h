@@ -151,8 +151,7 @@ class Unit : public torch::nn::ModuleHolder<UnitImpl<unit_detail::ModuleOf<T>>> 
                   "module that exists already is sharded as it is by Options::units "
                   "(docs/migration.md)");
     static_assert(kMakes || kExists,
-                  "fsdp::Unit<T> takes what a constructor of T's module takes, and none takes "
-                  "these arguments");
+                  "fsdp::Unit<T>: no constructor of T's module accepts these arguments");
     if constexpr (kMakes) {
       return std::make_shared<Impl>(std::forward<Given>(given)...);
     } else {

@@ -29,7 +29,7 @@ std::string why_driver_is_refused() {
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
     return "no NVIDIA driver runs on this machine (cudaErrorInsufficientDriver)";
   }
-  return fmt::format("the NVIDIA driver is one for CUDA {}, one for CUDA {} or newer is needed",
+  return fmt::format("the NVIDIA driver supports CUDA {}, expected CUDA {} or newer",
                      cuda_version(driver), CUDART_VERSION / 1000);
 }
 
@@ -69,9 +69,9 @@ void refuse_old(int ordinal) {
   const int major = attribute_of(ordinal, cudaDevAttrComputeCapabilityMajor);
   if (major >= kLeastMajor) return;
   throw DeviceError(
-      {.what =
-           fmt::format("cuda:{} has compute capability {}.{}, {}.0 is the least", ordinal, major,
-                       attribute_of(ordinal, cudaDevAttrComputeCapabilityMinor), kLeastMajor),
+      {.what = fmt::format("cuda:{} has compute capability {}.{}, expected {}.0 or newer", ordinal,
+                           major, attribute_of(ordinal, cudaDevAttrComputeCapabilityMinor),
+                           kLeastMajor),
        .hint = "use a GPU of the Ampere generation or newer (CUDA_VISIBLE_DEVICES chooses)"});
 }
 

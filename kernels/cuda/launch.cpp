@@ -8,9 +8,10 @@
 namespace fsdp::kernels::cuda {
 
 void refuse_blocks(std::string_view kernel, int64_t blocks) {
-  throw InvalidArgument({.what = fmt::format("{}: a segment of {} blocks of {} elements", kernel,
-                                             blocks, kBlockNumel),
-                         .hint = "cut it: a launch has at most 2^31 - 1 blocks"});
+  throw InvalidArgument(
+      {.what = fmt::format("{}: a segment has {} blocks of {} elements, expected at most 2^31 - 1",
+                           kernel, blocks, kBlockNumel),
+       .hint = "split the segment"});
 }
 
 }  // namespace fsdp::kernels::cuda

@@ -88,7 +88,7 @@ int required(const Lookup& lookup, const char* name, const char* because) {
 void require_below(const char* name, int value, const char* limit_name, int limit) {
   if (value < limit) return;
   refuse(fmt::format("{}={}, but {}={}", name, value, limit_name, limit),
-         fmt::format("{} must be 0 to {}", name, limit - 1));
+         fmt::format("set {} to 0 to {}", name, limit - 1));
 }
 
 // Returns the entry of this node in SLURM_STEP_TASKS_PER_NODE: "2(x3),1" means three nodes of two
@@ -111,7 +111,7 @@ int tasks_on_node(const std::string& text, int node) {
   }
   refuse(
       fmt::format("SLURM_STEP_TASKS_PER_NODE='{}' does not say how many tasks this node has", text),
-      "it is set by srun: do not set it by hand");
+      "do not set it by hand: srun sets it");
 }
 
 std::optional<int> local_world_size(const Lookup& lookup, const Names& names) {
@@ -125,7 +125,8 @@ void read_numbers(const Lookup& lookup, const Names& names, LaunchEnvironment& f
   found.rank = required(lookup, names.rank, names.world_size);
   found.world_size = required(lookup, names.world_size, names.rank);
   if (found.world_size < 1) {
-    refuse(fmt::format("{}=0", names.world_size), "a job has at least one rank");
+    refuse(fmt::format("{}=0, expected 1 or more", names.world_size),
+           fmt::format("set {} to the number of processes", names.world_size));
   }
   if (found.world_size > kMostRanks) {
     refuse(fmt::format("{}={} is more than the {} ranks that a job may have", names.world_size,
@@ -139,7 +140,7 @@ void read_numbers(const Lookup& lookup, const Names& names, LaunchEnvironment& f
   if (found.local_world_size < 1 || found.local_world_size > found.world_size) {
     refuse(fmt::format("{}={}, but {}={}", names.local_world_size, found.local_world_size,
                        names.world_size, found.world_size),
-           fmt::format("{} is the number of ranks on this host", names.local_world_size));
+           fmt::format("set {} to the number of ranks on this host", names.local_world_size));
   }
   found.local_rank = number(lookup, names.local_rank).value_or(found.rank % found.local_world_size);
   require_below(names.local_rank, found.local_rank, names.local_world_size, found.local_world_size);
@@ -153,7 +154,7 @@ std::vector<int> descriptors(const Lookup& lookup) {
     const auto value = parse(std::string_view(text).substr(begin, end - begin));
     if (!value || *value < 0) {
       refuse(fmt::format("FSDP_JOB_FDS='{}' is not a list of descriptors", text),
-             "it is set by fsdp-run: do not set it by hand");
+             "do not set it by hand: fsdp-run sets it");
     }
     found.push_back(*value);
     begin = end + 1;

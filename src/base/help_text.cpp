@@ -68,10 +68,10 @@ std::string help_row(std::string_view flag, std::string_view meaning) {
 }
 
 std::string_view exit_codes_help() {
-  return "Exit codes: 0 done, 64 command line, 65 a file's content, 70 an error of the\n"
-         "program or no memory, 73 an output cannot be made, 74 reading or writing failed,\n"
-         "75 another rank failed: start again, 78 environment or configuration. A signal N\n"
-         "gives 128 + N. One line on stderr says what it was.\n";
+  return "Exit codes: 0 success, 64 wrong command line, 65 invalid file content, 70 error\n"
+         "of the program or out of memory, 73 an output cannot be created, 74 reading or\n"
+         "writing failed, 75 another rank failed: restart, 78 wrong environment or\n"
+         "configuration, 128 + N signal N. One line on stderr names the error.\n";
 }
 
 }  // namespace fsdp

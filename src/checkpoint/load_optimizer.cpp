@@ -78,8 +78,8 @@ class OptimizerSource {
                        head.steps, state_.applied()),
            fmt::format("its weights have the digest {}, these {}", quoted_name(head.weights),
                        digest_text(digest)),
-           "load the weights of that step first, in float32; where other weights are meant (saved "
-           "in a lower type, changed since): LoadOptimizerOptions::beside_other_weights");
+           "load the weights of that step first, in float32; if you want other weights (saved in a "
+           "lower type, changed since), set LoadOptimizerOptions::beside_other_weights");
   }
 
   // Reads this rank's interval of every moment: calls take(source, at, values).
@@ -114,18 +114,17 @@ class OptimizerSource {
       if (stored.erase(fqn) == 0) missing.push_back(fqn);
     }
     constexpr const char* kHint =
-        "another model's state; or freeze and unfreeze parameters before it is loaded as they were "
-        "when it was saved";
+        "load this model's state; before loading, freeze the same parameters as when it was saved";
     if (!missing.empty()) {
       refuse(file_,
-             fmt::format("{} that the optimizer trains missing from its state: {}",
+             fmt::format("the state lacks {} that the optimizer trains: {}",
                          counted(missing, "parameter"), list_of(missing)),
              {}, kHint);
     }
     if (stored.empty()) return;
     const std::vector<std::string> unexpected(stored.begin(), stored.end());
     refuse(file_,
-           fmt::format("state of {} that the optimizer does not train: {}",
+           fmt::format("the state has {} that the optimizer does not train: {}",
                        counted(unexpected, "parameter"), list_of(unexpected)),
            {}, kHint);
   }
@@ -151,7 +150,7 @@ class OptimizerSource {
                fmt::format("tensor {} is {} of shape {}, the optimizer expects F32 of shape {}",
                            quoted_name(name), name_of(tensor.dtype), format_shape(tensor.shape),
                            format_shape(spec.shape)),
-               {}, "it is another model's state, or its names differ");
+               {}, "load this model's state: names and shapes must match");
       }
       sources_.push_back({&parameter, moment, &tensor});
       stored.erase(found);
@@ -217,7 +216,7 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
   report.notes = source->head.notes;
   if (source->head.weights.empty()) {
     report.notes.emplace_back(
-        "the file does not say beside which weights it was saved, as those of earlier versions");
+        "the file does not name the weights that it was saved with: an earlier version wrote it");
   }
   return outcome;
 }

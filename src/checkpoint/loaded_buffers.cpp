@@ -1,6 +1,7 @@
 #include "checkpoint/loaded_buffers.h"
 
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -34,7 +35,7 @@ at::ScalarType buffer_type(StoredDType dtype) {
   const auto* at =
       std::ranges::find(kBufferTypes, dtype, [](const auto& row) { return row.second; });
   if (at == kBufferTypes.end())
-    throw StateError({.what = "a buffer's type that matching lets through"});
+    throw StateError({.what = fmt::format("no buffer type matches {}", name_of(dtype))});
   return at->first;
 }
 

@@ -20,6 +20,7 @@ constexpr std::string_view kFormat = "fsdp-optimizer";
 constexpr std::string_view kVersion = "1";
 constexpr std::string_view kVersionWithGroups = "2";
 constexpr std::string_view kGroup = "group.";
+constexpr const char* kModified = "the file was modified: use an earlier one";
 
 [[noreturn]] void refuse(const SafetensorsFile& file, std::string what, std::string hint) {
   throw IoError(ExitCode::kCorruptData,
@@ -58,7 +59,7 @@ std::map<std::string, double> groups_in(const SafetensorsFile& file,
     const auto value = number_in<double>(text);
     if (!value || !std::isfinite(*value) || *value < 0) {
       refuse(file, fmt::format("the state's {} is {}", quoted_name(setting), quoted_name(text)),
-             "the file was changed by somebody; take an earlier one");
+             kModified);
     }
     groups[setting] = *value;
   }
@@ -98,21 +99,21 @@ std::map<std::string, std::string> optimizer_metadata(const Optimizer::State& st
 OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::State& state) {
   const Metadata& metadata = file.metadata();
   if (entry(metadata, "format") != kFormat) {
-    refuse(file, "the file is no state of an optimizer",
-           "save_optimizer writes such files; weights are read by load_weights");
+    refuse(file, "the file is not an optimizer state",
+           "pass a file of save_optimizer; read weights with load_weights");
   }
   const std::string_view version = entry(metadata, "version");
   if (version != kVersion && version != kVersionWithGroups) {
     refuse(file,
-           fmt::format("the optimizer's state is of version {}, this program reads {} and {}",
+           fmt::format("the optimizer state has version {}, expected {} or {}",
                        quoted_name(version), kVersion, kVersionWithGroups),
            "read it with the version of fsdp that wrote it, or a newer one");
   }
   if (entry(metadata, "optimizer") != state.name) {
     refuse(file,
-           fmt::format("the state is of the optimizer {}, and is to be loaded into {}",
-                       quoted_name(entry(metadata, "optimizer")), state.name),
-           "make the optimizer that was saved; or begin without its state");
+           fmt::format("expected state of {}, got state of {}", state.name,
+                       quoted_name(entry(metadata, "optimizer"))),
+           "construct the saved optimizer, or start without its state");
   }
   const auto lr = number_in<double>(entry(metadata, "lr"));
   const auto steps = number_in<int64_t>(entry(metadata, "steps"));
@@ -120,7 +121,7 @@ OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::
     refuse(file,
            fmt::format("the state's lr is {} and its steps are {}",
                        quoted_name(entry(metadata, "lr")), quoted_name(entry(metadata, "steps"))),
-           "the file was changed by somebody; take an earlier one");
+           kModified);
   }
   OptimizerHead head{.steps = *steps,
                      .lr = *lr,
@@ -132,8 +133,8 @@ OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::
     const std::string_view before = entry(metadata, name);
     // Compared as text, which identifies a double exactly.
     if (before == fmt::format("{}", value)) continue;
-    head.notes.push_back(fmt::format("{} is {}; the saved optimizer's was {}", name, value,
-                                     before.empty() ? "not said" : quoted_name(before)));
+    head.notes.push_back(fmt::format("{} is {}; the saved optimizer had {}", name, value,
+                                     before.empty() ? "none" : quoted_name(before)));
   }
   return head;
 }
@@ -145,8 +146,8 @@ int64_t read_steps(const SafetensorsFile& file, const StoredTensor& tensor) {
     std::memcpy(&steps, file.bytes(tensor).data(), sizeof steps);
   }
   if (steps < 0) {
-    refuse(file, fmt::format("tensor {} holds no count of steps", quoted_name(tensor.name)),
-           "the file was changed by somebody; take an earlier one");
+    refuse(file, fmt::format("tensor {} is not a count of steps", quoted_name(tensor.name)),
+           kModified);
   }
   return steps;
 }

@@ -35,7 +35,7 @@ void check_finite(const WeightsFile& file, const MappedTensor& tensor, int64_t b
                 {.what = fmt::format("tensor {} is not finite: element {} is {}",
                                      quoted_name(tensor.name), begin + (at - values.begin()), *at),
                  .where = file.path().string(),
-                 .hint = "the model was broken when it was saved; take an earlier one"});
+                 .hint = "use an earlier file: the values were not finite when it was saved"});
 }
 
 // Returns true if the file has the parameter's order in memory; a dimension of one element has no

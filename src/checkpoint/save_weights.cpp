@@ -21,7 +21,7 @@ at::ScalarType type_of_file(const SaveOptions& options) {
   throw InvalidArgument(
       {.what = fmt::format("weights cannot be saved as {}", torch_compat::type_name(type)),
        .where = "SaveOptions::dtype",
-       .hint = "float32, bfloat16, float16 or float64"});
+       .hint = "use float32, bfloat16, float16 or float64"});
 }
 
 using Tensors = std::vector<TensorSpec>;

@@ -20,7 +20,7 @@ namespace {
 using Names = std::vector<std::string>;
 using Sources = std::map<std::string, WeightSource, std::less<>>;
 
-constexpr const char* kOtherModel = "these are another model's weights, or its names differ";
+constexpr const char* kOtherModel = "use this model's weights: names and shapes must match";
 
 [[noreturn]] void refuse(std::string what, const std::filesystem::path& where, std::string hint) {
   throw IoError(ExitCode::kCorruptData,
@@ -48,7 +48,7 @@ void add(Sources& sources, const WeightSource& source, const LoadOptions& option
   if (name != stored) report.renamed.push_back(stored);
   const auto [at, is_new] = sources.emplace(std::move(name), source);
   if (!is_new) {
-    refuse(fmt::format("tensors {} and {} both mean {}", quoted_name(at->second.tensor->name),
+    refuse(fmt::format("tensors {} and {} both map to {}", quoted_name(at->second.tensor->name),
                        quoted_name(stored), quoted_name(at->first)),
            source.file->path(), "remove one of them");
   }
@@ -63,7 +63,7 @@ void check_prefix(const WeightsFiles& from, const std::string& prefix) {
   throw InvalidArgument(
       {.what = fmt::format("no tensor's name begins with {}", quoted_name(prefix)),
        .where = fmt::format("LoadOptions::strip_prefix, {}", place_of(from.files).string()),
-       .hint = "fsdp-inspect --summary shows how the names begin"});
+       .hint = "run fsdp-inspect --summary to see how the names begin"});
 }
 
 Sources collect(const WeightsFiles& from, const LoadOptions& options, LoadReport& report) {
@@ -102,12 +102,12 @@ void check_fit(const WeightSource& source, const ExpectedTensor& expected) {
     if (tensor.dtype == *expected.buffer) return;
     // Floating types convert to each other; other types, such as counters, must be the same.
     if (is_floating_type && is_weight_type(*expected.buffer)) return;
-    refuse(fmt::format("tensor {} is {}, the model's buffer {}", quoted_name(tensor.name),
+    refuse(fmt::format("tensor {} is {}, the model's buffer is {}", quoted_name(tensor.name),
                        name_of(tensor.dtype), name_of(*expected.buffer)),
            source.file->path(), kOtherModel);
   }
   if (!is_floating_type) {
-    refuse(fmt::format("tensor {} is {}, which is no type of weights", quoted_name(tensor.name),
+    refuse(fmt::format("tensor {} is {}, which is not a weight type", quoted_name(tensor.name),
                        name_of(tensor.dtype)),
            source.file->path(), "convert it to F32, F16, BF16 or F64");
   }
@@ -146,9 +146,8 @@ void check_missing(const WeightsFiles& files, std::span<const ExpectedTensor> ex
          place_of(files.files),
          prefix.empty()
              ? kOtherModel
-             : fmt::format("the file has them as {} and so on: LoadOptions::strip_prefix "
-                           "= \"{}\" removes what its names begin with",
-                           quoted_name(prefix + missing[0]), printable(prefix)));
+             : fmt::format("set LoadOptions::strip_prefix = \"{}\": the file has names such as {}",
+                           printable(prefix), quoted_name(prefix + missing[0])));
 }
 
 // Returns true for another name of a tensor that is used already: files may store tied weights
@@ -179,7 +178,8 @@ void check_rest(const Sources& rest, const LoadOptions& options, MatchedWeights&
   if (!unexpected.empty()) {
     refuse(fmt::format("{} in the weights that the model does not have: {}",
                        counted(unexpected, "tensor"), list_of(unexpected)),
-           where, fmt::format("{}; LoadOptions::may_be_unused leaves tensors out", kOtherModel));
+           where,
+           fmt::format("{}; or list extra tensors in LoadOptions::may_be_unused", kOtherModel));
   }
 }
 
@@ -199,7 +199,7 @@ void note_kept_buffers(std::span<const ExpectedTensor> expected, MatchedWeights&
 
 void add_notes(const WeightsFiles& files, LoadReport& report) {
   if (!report.replaced.empty()) {
-    report.notes.push_back(fmt::format("taken from {} instead of the model: {}",
+    report.notes.push_back(fmt::format("loaded from {} instead of the model: {}",
                                        files.instead->path().string(), list_of(report.replaced)));
   }
   if (!report.unused.empty()) {

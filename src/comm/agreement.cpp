@@ -39,7 +39,7 @@ void meet(const Mesh& mesh, std::string_view label) { mesh.max(0, label); }
 }  // namespace
 
 RefusedElsewhere::RefusedElsewhere(ExitCode code)
-    : Error(code, {.what = "another rank ended the job", .hint = "its own line says why"}) {}
+    : Error(code, {.what = "another rank ended the job", .hint = "see that rank's error line"}) {}
 
 Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
                          const std::function<void()>& work) {

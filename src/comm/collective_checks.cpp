@@ -13,17 +13,18 @@ namespace fsdp {
 void require_valid(const Collective& collective, int size) {
   const OperationTraits traits = traits_of(collective.operation);
   if (traits.name.empty()) {
-    throw InvalidArgument({.what = fmt::format("operation {} of a collective",
+    throw InvalidArgument({.what = fmt::format("unknown collective operation {}",
                                                static_cast<int>(collective.operation)),
-                           .hint = "traits_of has a row for each that exists"});
+                           .hint = "add a row to traits_of"});
   }
   // Only errors call it: a description costs more than all checks.
   const auto where = [&] { return describe(make_record(collective)); };
   for (const CollectivePart& part : collective.parts) {
     if (part.numel < 0) {
-      throw InvalidArgument({.what = fmt::format("a part of {} elements", part.numel),
-                             .where = where(),
-                             .hint = "0 is the least"});
+      throw InvalidArgument(
+          {.what = fmt::format("a part has {} elements, expected 0 or more", part.numel),
+           .where = where(),
+           .hint = "set numel to 0 or more"});
     }
     const int64_t sends = part.numel * collective.pieces_sent(size);
     // Communicators copy runs without further checks, so their sum has to be exact.
@@ -34,10 +35,11 @@ void require_valid(const Collective& collective, int size) {
       negative |= run.numel < 0;
     }
     if (!part.runs.empty() && (negative || in_runs != sends)) {
-      throw InvalidArgument({.what = fmt::format("runs of {} elements{}", in_runs,
-                                                 negative ? ", one of less than none" : ""),
-                             .where = where(),
-                             .hint = fmt::format("{} are sent", sends)});
+      throw InvalidArgument(
+          {.what = fmt::format("a part's runs have {} elements{}, expected {}", in_runs,
+                               negative ? ", one fewer than 0" : "", sends),
+           .where = where(),
+           .hint = "make the runs add up to the elements that the part sends"});
     }
     if (collective.reduce_op == ReduceOp::kAvg && !is_floating(part.dtype)) {
       throw InvalidArgument({.what = fmt::format("{} cannot be averaged", name_of(part.dtype)),
@@ -46,20 +48,29 @@ void require_valid(const Collective& collective, int size) {
     }
   }
   if (!traits.reduces && collective.reduce_op != ReduceOp::kSum) {
-    throw InvalidArgument({.what = fmt::format("{} with a reduce-op", traits.name),
+    throw InvalidArgument({.what = fmt::format("{} takes no reduce_op", traits.name),
                            .where = where(),
-                           .hint = "leave it at kSum: nothing is reduced"});
+                           .hint = "leave reduce_op at kSum"});
   }
   if (!traits.has_root && collective.root != -1) {
-    throw InvalidArgument({.what = fmt::format("{} with root {}", traits.name, collective.root),
-                           .where = where(),
-                           .hint = "leave it at -1: no rank differs from the others"});
+    throw InvalidArgument(
+        {.what = fmt::format("{} takes no root, got root {}", traits.name, collective.root),
+         .where = where(),
+         .hint = "set root to -1"});
   }
   if (traits.has_root && (collective.root < 0 || collective.root >= size)) {
-    throw InvalidArgument({.what = fmt::format("root {} of {} ranks", collective.root, size),
+    throw InvalidArgument({.what = fmt::format("{} has root {} in a group of {} ranks", traits.name,
+                                               collective.root, size),
                            .where = where(),
-                           .hint = "ranks are 0 to size() - 1"});
+                           .hint = "pass a rank from 0 to size() - 1"});
   }
+}
+
+void require_color(int color, std::string_view where) {
+  if (color >= 0) return;
+  throw InvalidArgument({.what = fmt::format("color is {}, expected 0 or more", color),
+                         .where = std::string(where),
+                         .hint = "pass 0 or more; ranks with equal colors form a group"});
 }
 
 Share share_of(int rank, int size, int64_t numel) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "comm/communicator.h"
 
@@ -10,6 +11,9 @@ namespace fsdp {
 // Checks a collective of a group of `size` ranks.
 // Errors: InvalidArgument for arguments that no rank may use.
 void require_valid(const Collective& collective, int size);
+
+// Errors: InvalidArgument for a negative color of a split.
+void require_color(int color, std::string_view where);
 
 // A range of elements, [begin, end).
 struct Share {

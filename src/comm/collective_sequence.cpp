@@ -16,10 +16,10 @@ thread_local std::string_view alone_inside;  // empty: not CollectiveSequence::A
 
 [[noreturn]] void refuse_alone(Operation operation, std::string_view label) {
   throw StateError(
-      {.what = fmt::format("{} '{}' inside {}", name_of(operation), label, alone_inside),
-       .cause = "ranks are threads here, and they are inside it one after another: the others "
-                "cannot come to the collective",
-       .hint = "move it before or behind, or start the ranks as processes (fsdp-run)"});
+      {.what = fmt::format("{} '{}' cannot run inside {}", name_of(operation), label, alone_inside),
+       .cause = "ranks are threads here and execute it one after another, so the others cannot "
+                "join the collective",
+       .hint = "move it before or after, or start the ranks as processes (fsdp-run)"});
 }
 
 }  // namespace

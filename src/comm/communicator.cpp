@@ -9,9 +9,9 @@ namespace fsdp {
 RanksView Communicator::map_ranks(const void*, int64_t) { return {}; }
 
 std::unique_ptr<Communicator> Communicator::with_windows(bool /*by_copy_engines*/) {
-  throw InvalidArgument({.what = "memory is to be registered with NCCL, and NCCL is not used",
+  throw InvalidArgument({.what = "nccl_registration is set, but these ranks do not use NCCL",
                          .where = "Options::tuning.nccl_registration",
-                         .cause = "these ranks share a device, or are one rank alone",
+                         .cause = "these ranks share a device, or there is only one rank",
                          .hint = "leave nccl_registration at kOff, or give each rank a GPU"});
 }
 

@@ -35,14 +35,14 @@ void say_why(const MeshOptions& options, int rank, std::string cause, const std:
     throw InvalidArgument({.what = "ranks cannot compute on a GPU",
                            .where = "device cuda",
                            .cause = std::move(cause),
-                           .hint = with("device auto goes on with the CPU")});
+                           .hint = with("use device auto to fall back to the CPU")});
   }
   if (rank != 0) return;
   if (const auto warn = warning_listener(options)) {
     warn({.what = "computing on the CPU",
           .where = "device auto",
           .cause = std::move(cause),
-          .hint = with("device cpu says nothing")});
+          .hint = with("use device cpu to avoid this warning")});
   }
 }
 
@@ -78,7 +78,7 @@ GpuChoice gpu_of_process(int local_rank) {
   // A process that sees one GPU got it from its launcher (CUDA_VISIBLE_DEVICES).
   const int ordinal = devices.count == 1 ? 0 : local_rank;
   if (ordinal >= devices.count) {
-    return {.why_none = fmt::format("LOCAL_RANK={}, and the process sees {} GPUs", local_rank,
+    return {.why_none = fmt::format("LOCAL_RANK={}, but the process sees {} GPUs", local_rank,
                                     devices.count),
             .hint = "start at most one rank a GPU (CUDA_VISIBLE_DEVICES may hide some)"};
   }
@@ -116,10 +116,10 @@ bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPl
         first_of.emplace(said.substr(end + 1, end_of_board - end - 1), rank).first->second;
     const int other = std::min(same_gpu, same_board);
     if (other == rank || may_share()) continue;
-    say_why(options, plane.rank(),
-            fmt::format("ranks {} and {} have one GPU ({})", other, rank,
-                        said.substr(end_of_board + 1)),
-            "start at most one rank a GPU");
+    say_why(
+        options, plane.rank(),
+        fmt::format("ranks {} and {} share a GPU ({})", other, rank, said.substr(end_of_board + 1)),
+        "start at most one rank a GPU");
     return false;
   }
   return true;

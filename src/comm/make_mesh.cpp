@@ -34,9 +34,10 @@ void end_process(const MeshOptions& options, int rank, const Failure& failure) {
 std::shared_ptr<NcclSession> session_of(const MeshParts& parts, const MeshOptions& options,
                                         const Device& device) {
   if (options.first_use < 1) {
-    throw InvalidArgument({.what = fmt::format("first_use is {}", options.first_use),
-                           .where = "MeshOptions::first_use",
-                           .hint = "1 is the least: as long as any later collective"});
+    throw InvalidArgument(
+        {.what = fmt::format("first_use is {}, expected 1 or more", options.first_use),
+         .where = "MeshOptions::first_use",
+         .hint = "use 1 or more: the first collectives may take first_use × timeout"});
   }
   return std::make_shared<NcclSession>(NcclSession::Parts{
       .library = nccl::library(),
@@ -63,10 +64,11 @@ bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& 
 // was checked.
 [[noreturn]] void refuse_hosts(const LaunchEnvironment& environment, std::string_view why_none) {
   throw InvalidArgument(
-      {.what = fmt::format("{} ranks on several hosts, {} of them on this one, compute on the CPU",
-                           environment.world_size, environment.local_world_size),
+      {.what = fmt::format(
+           "ranks on several hosts need a GPU each; {} ranks, {} on this host, compute on the CPU",
+           environment.world_size, environment.local_world_size),
        .where = "environment",
-       .cause = fmt::format("between hosts collectives travel from GPU to GPU alone{}{}",
+       .cause = fmt::format("between hosts, collectives run only between GPUs{}{}",
                             why_none.empty() ? "" : "; ", why_none),
        .hint = "compute on GPUs (--device cuda), or start all ranks on one host"});
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/collective_checks.h"
 #include "comm/job/part_control_plane.h"
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
@@ -61,20 +62,20 @@ MeshShape shape_of_part(const std::vector<Wish>& members, int color) {
         member.options.replicate == first.options.replicate) {
       continue;
     }
-    refuse(fmt::format("ranks of part {} ask for {} × {} and for {} × {} (replicate × shard)",
-                       color, first.options.replicate, first.options.shard,
-                       member.options.replicate, member.options.shard),
-           "ranks that give one color give the same options");
+    refuse(fmt::format("ranks of part {} set {} × {} and {} × {} (replicate × shard)", color,
+                       first.options.replicate, first.options.shard, member.options.replicate,
+                       member.options.shard),
+           "pass the same options on all ranks of one color");
   }
   // Without options a group is a host, so each host needs as many ranks of the part.
   const int on_first = ranks_on[first.host];
   const auto uneven =
       std::ranges::find_if(ranks_on, [&](const auto& host) { return host.second != on_first; });
   if (first.options.shard == 0 && first.options.replicate == 0 && uneven != ranks_on.end()) {
-    refuse(
-        fmt::format("part {} has {} ranks on host {} and {} on host {}", color, on_first,
-                    first.host, uneven->second, uneven->first),
-        "give PartOptions::shard or replicate: a group a host would have ranks of its own number");
+    refuse(fmt::format("part {} has {} ranks on host {} and {} on host {}", color, on_first,
+                       first.host, uneven->second, uneven->first),
+           "set PartOptions::shard or replicate: with one group per host, groups would differ in "
+           "size");
   }
   const MeshOptions as_mesh{.shard = first.options.shard, .replicate = first.options.replicate};
   return shape_of(as_mesh, static_cast<int>(members.size()), on_first);
@@ -85,18 +86,15 @@ Part find_part(const std::vector<Wish>& wishes, int color) {
   std::map<int, std::pair<std::vector<int>, std::vector<Wish>>> by_color;
   for (size_t rank = 0; rank < wishes.size(); ++rank) {
     const Wish& wish = wishes[rank];
-    if (wish.color < 0) {
-      refuse(fmt::format("part {} of a mesh", wish.color),
-             "colors are numbers from 0 on; ranks that give equal ones form a part");
-    }
+    require_color(wish.color, "Mesh::part");
     if (wish.has_engines) {
-      throw StateError({.what = "a mesh is split that has engines",
+      throw StateError({.what = "cannot split a mesh that has engines",
                         .where = "Mesh::part",
-                        .cause = "their collectives may be under way",
-                        .hint = "make the parts first, then engines"});
+                        .cause = "their collectives may be in progress",
+                        .hint = "make the parts before the engines"});
     }
     if (wish.orders_taken >= kOrders) {
-      throw DeviceError({.what = fmt::format("a rank would be of more than {} meshes", kOrders),
+      throw DeviceError({.what = fmt::format("a rank would belong to more than {} meshes", kOrders),
                          .where = "Mesh::part",
                          .hint = "split once and keep the parts"});
     }

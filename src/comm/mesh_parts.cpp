@@ -57,17 +57,18 @@ MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_s
     what = fmt::format("{} groups of {} ranks are not {} ranks", options.replicate, options.shard,
                        world_size);
   } else if (options.shard != 0) {
-    what = fmt::format("{} ranks cannot be cut into groups of {}", world_size, options.shard);
+    what = fmt::format("{} ranks cannot be divided into groups of {}", world_size, options.shard);
   } else if (options.replicate != 0) {
-    what =
-        fmt::format("{} ranks cannot be cut into {} equal groups", world_size, options.replicate);
+    what = fmt::format("{} ranks cannot be divided into {} equal groups", world_size,
+                       options.replicate);
   } else {
-    what = fmt::format("{} ranks are not {} on each host", world_size, local_world_size);
+    what = fmt::format("{} ranks cannot be divided into hosts of {} ranks", world_size,
+                       local_world_size);
   }
   throw InvalidArgument(
       {.what = std::move(what),
        .where = "MeshOptions: replicate × shard",
-       .hint = "their product is the number of ranks; one of them may be left out"});
+       .hint = "set replicate × shard to the number of ranks, or leave one of them at 0"});
 }
 
 std::function<void(const ErrorText& warning)> warning_listener(const MeshOptions& options) {
@@ -85,8 +86,9 @@ std::function<void(const SlowRank& slow)> slow_listener(const MeshOptions& optio
          .text = {.what =
                       fmt::format("rank {} is slow: waited {:.1f} s for it", slow.rank, seconds),
                   .where = slow.collective,
-                  .cause = "the wait goes on until the time-out",
-                  .hint = fmt::format("see what rank {} does; each rank is named once", slow.rank)},
+                  .cause = "the wait continues until the time-out",
+                  .hint = fmt::format(
+                      "look at what rank {} does; this warning is given once per rank", slow.rank)},
          .slow = slow});
   };
 }

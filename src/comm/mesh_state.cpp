@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include "fsdp/error.h"
@@ -13,27 +14,31 @@ namespace {
 // Checks that a back-end has made all parts, with matching sizes. Errors: InvalidArgument.
 void require_fitting(const MeshParts& parts) {
   const auto has = [](const AxisCommunicators& axis) { return axis.gather && axis.reduce; };
-  const bool complete = parts.control_plane && parts.control && has(parts.world) &&
-                        (!parts.shape.has_two_axes() || (has(parts.shard) && has(parts.replicate)));
-  if (!complete) {
-    throw InvalidArgument({.what = "a mesh without a control plane or without a communicator",
-                           .hint = "MeshParts needs all of them; each of two axes, too"});
+  const bool two_axes = parts.shape.has_two_axes();
+  const std::string_view missing = !parts.control_plane                ? "control_plane"
+                                   : !parts.control                    ? "control"
+                                   : !has(parts.world)                 ? "world"
+                                   : two_axes && !has(parts.shard)     ? "shard"
+                                   : two_axes && !has(parts.replicate) ? "replicate"
+                                                                       : "";
+  if (!missing.empty()) {
+    throw InvalidArgument({.what = fmt::format("MeshParts lacks {}", missing),
+                           .hint = "set it; with two axes set the communicators of both"});
   }
   const int world_size = parts.control_plane->world_size();
   const auto fits = [](const AxisCommunicators& axis, int size) {
     return axis.gather->size() == size && axis.reduce->size() == size;
   };
-  const bool axes_fit =
-      !parts.shape.has_two_axes() ||
-      (fits(parts.shard, parts.shape.shard) && fits(parts.replicate, parts.shape.replicate));
+  const bool axes_fit = !two_axes || (fits(parts.shard, parts.shape.shard) &&
+                                      fits(parts.replicate, parts.shape.replicate));
   if (parts.shape.size(Axis::kWorld) == world_size && parts.control->size() == world_size &&
       fits(parts.world, world_size) && axes_fit) {
     return;
   }
   throw InvalidArgument(
-      {.what = fmt::format("a mesh of {} ranks in {} × {} with communicators of other sizes",
+      {.what = fmt::format("communicators do not have the sizes of a mesh of {} ranks in {} × {}",
                            world_size, parts.shape.replicate, parts.shape.shard),
-       .hint = "the sizes of the axes multiply to the world's, for gathers and for reductions"});
+       .hint = "give each axis communicators of its size, for gathers and for reductions"});
 }
 
 }  // namespace
@@ -96,11 +101,12 @@ MeshStreams MeshState::streams(bool run_beside) {
     streams_ = own;
   }
   if (own->gather->is_inline() == run_beside) {
-    throw InvalidArgument({.what = "engines of one mesh ask for inline and for threaded streams",
-                           .where = "Options::tuning.cpu_streams",
-                           .cause = "their collectives travel on the mesh's two streams",
-                           .hint = "give all engines of a mesh the same cpu_streams, or let the "
-                                   "other engine go first"});
+    throw InvalidArgument(
+        {.what = "engines of one mesh set inline and threaded streams",
+         .where = "Options::tuning.cpu_streams",
+         .cause = "their collectives run on the mesh's two streams",
+         .hint =
+             "give all engines of a mesh the same cpu_streams, or destroy the other engine first"});
   }
   // Both are aliasing pointers: each keeps the whole pair, so both streams end together.
   return {.gather = {own, own->gather.get()}, .reduce = {own, own->reduce.get()}};

@@ -42,30 +42,32 @@ std::vector<T> gather_over_ranks(const Mesh& mesh, std::span<const T> values, DT
       {.what = fmt::format("the ranks' whole numbers sum up to about {:.3g}", sum),
        .where = fmt::format("'{}'", label),
        .cause = "an int64 holds at most 9223372036854775807",
-       .hint = "give doubles"});
+       .hint = "pass doubles"});
 }
 
 }  // namespace
 
 void mesh_detail::refuse_weight(double weight, std::string_view label) {
-  throw InvalidArgument({.what = fmt::format("{} as a rank's weight in a mean", weight),
-                         .where = fmt::format("'{}'", label),
-                         .hint = "a finite number, at least 0: how many labels the rank has"});
+  throw InvalidArgument(
+      {.what = fmt::format("a rank's weight in a mean is {}, expected a finite number of 0 or more",
+                           weight),
+       .where = fmt::format("'{}'", label),
+       .hint = "pass the number of labels that the rank has"});
 }
 
 void mesh_detail::refuse_elements(int64_t numel, std::string_view label) {
   throw InvalidArgument(
-      {.what = fmt::format("a tensor of {} elements as a value over ranks", numel),
+      {.what = fmt::format("a value over ranks is a tensor of {} elements, expected 1", numel),
        .where = fmt::format("'{}'", label),
-       .hint =
-           "one element: loss.mean(), or a tensor each in a std::array; Mesh::gather takes what "
-           "lies in memory"});
+       .hint = "reduce it to one element (loss.mean()); pass several tensors as a std::array; use "
+               "Mesh::gather for memory"});
 }
 
 void mesh_detail::refuse_beyond_int64(uint64_t value, std::string_view label) {
-  throw InvalidArgument({.what = fmt::format("{} as a value over ranks", value),
-                         .where = fmt::format("'{}'", label),
-                         .hint = "whole numbers are at most 9223372036854775807; give a double"});
+  throw InvalidArgument(
+      {.what = fmt::format("value {} exceeds int64's maximum 9223372036854775807", value),
+       .where = fmt::format("'{}'", label),
+       .hint = "pass a double"});
 }
 
 void Mesh::fold(std::span<double> values, Fold how, std::string_view label) const {

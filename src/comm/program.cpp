@@ -20,6 +20,9 @@
 namespace fsdp {
 namespace {
 
+constexpr const char* kForeignException =
+    "the program threw an exception that is not a std::exception";
+
 // Writes an error in the form in which torchrun's agent reads it. An error line has no line breaks,
 // so quotes and backslashes are the only characters to escape.
 void write_error_file(const std::string& path, const std::string& line) {
@@ -72,7 +75,7 @@ std::string without_hint(const std::exception& error) {
   } catch (const std::exception& error) {
     report(error, place, environment);
   } catch (...) {
-    report(std::runtime_error("an exception that is no std::exception"), place, environment);
+    report(std::runtime_error(kForeignException), place, environment);
   }
   std::abort();
 }
@@ -118,7 +121,7 @@ int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& 
   } catch (const std::exception& error) {
     return report(error, place, environment);
   } catch (...) {
-    return report(std::runtime_error("an exception that is no std::exception"), place, environment);
+    return report(std::runtime_error(kForeignException), place, environment);
   }
 }
 

@@ -16,7 +16,7 @@ namespace {
 Buffer reserve_addresses(int64_t bytes) {
   void* at = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
-    throw DeviceError({.what = format_bytes(bytes) + " of addresses were refused",
+    throw DeviceError({.what = format_bytes(bytes) + " of address space cannot be reserved",
                        .where = "a view of all ranks' shards",
                        .cause = std::strerror(errno),
                        .hint = "check the limit of address space (ulimit -v)"});

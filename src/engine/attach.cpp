@@ -49,11 +49,11 @@ void check_built_alike(const UnitCollectives& collectives, const UnitCollectives
                      collectives.main_rank(1) == built.main_rank(1);
   if (alike) return;
   throw InvalidArgument(
-      {.what = fmt::format("{} has a strategy of its own, and was cut by a "
-                           "BuildScope by that of the engine",
-                           name_of_unit(fqn)),
+      {.what =
+           fmt::format("{} has its own strategy, but the BuildScope sharded it with the engine's",
+                       name_of_unit(fqn)),
        .where = "UnitOptions::strategy",
-       .hint = "build the model plainly, and pass mesh and options to the engine"});
+       .hint = "build the model without a BuildScope, and pass mesh and options to the engine"});
 }
 
 // Moves the unit's main shards out of the BuildScope. Throws if the complete model gives the unit
@@ -85,7 +85,8 @@ std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
         {.what = fmt::format("the {} layers of {} were not sharded together under the BuildScope",
                              unit.modules.size(), name_of_unit(unit.fqn)),
          .where = "BuildScope::shard",
-         .hint = "give it the layers of a unit in one std::vector; tie and freeze before that"});
+         .hint = "pass all layers of the unit to one BuildScope::shard call; tie and freeze them "
+                 "before it"});
   }
   if (!fits) {
     throw InvalidArgument(
@@ -95,7 +96,7 @@ std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
          .cause =
              "parameters tied across units, replaced, frozen, or given another dtype afterwards",
          .hint = "tie and freeze in the constructor of the unit that owns the parameter, or build "
-                 "plainly and pass mesh and options to the engine"});
+                 "without a BuildScope and pass mesh and options to the engine"});
   }
   return std::move(found->second.main);
 }

@@ -27,18 +27,17 @@ at::Tensor first_watched(const FoundUnit& unit) {
 void Attachment::require_root() const {
   const ShardedModel& model = engine_.model;
   if (c10::InferenceMode::is_enabled()) {
-    throw InvalidArgument({.what = "an engine made under c10::InferenceMode",
+    throw InvalidArgument({.what = "cannot make an engine under c10::InferenceMode",
                            .cause = "inference tensors can neither be sharded nor trained",
                            .hint =
                                "construct it outside, and run forwards under torch::NoGradGuard "
                                "where no gradient is wanted"});
   }
   if (dynamic_cast<UnitBase*>(model.root.get()) == nullptr && !model.options.units.is_set()) {
-    throw InvalidArgument({.what = "the root of the model is not a unit",
-                           .hint =
-                               "construct it as fsdp::Unit<YourModel>: the root unit holds what no "
-                               "unit inside it holds; or say by Options::units which of its "
-                               "modules are units, as it is"});
+    throw InvalidArgument(
+        {.what = "the root of the model is not a unit",
+         .hint = "construct it as fsdp::Unit<YourModel>, which holds the parameters outside its "
+                 "inner units, or choose its units with Options::units"});
   }
 }
 
@@ -72,17 +71,18 @@ void Attachment::require_untaken() const {
     const bool gone =
         is_attached ? unit.unit->engine_unit_.expired() : touch_trap::owner_of(watched) == nullptr;
     throw StateError(
-        {.what = gone ? "the engine of this model is gone, and the model's values with it"
+        {.what = gone ? "the engine of this model was destroyed, and the model's values with it"
                       : "a unit belongs to an engine already",
          .where = name_of_unit(unit.fqn),
-         .hint = gone ? "build the model anew for a new engine; values outlive an engine only if "
-                        "they are saved (Engine::visit_full_parameters, fsdp::Gathered)"
-                      : "one engine a model; clone the model before its first engine takes it"});
+         .hint =
+             gone ? "build a new model for a new engine; save values before the engine is "
+                    "destroyed (Engine::visit_full_parameters, fsdp::Gathered)"
+                  : "make one engine per model; clone the model before its first engine is made"});
   }
   if (any_parameter) return;
   throw InvalidArgument(
       {.what = "the model has no registered parameter",
-       .cause = engine_.model.options.ignore ? "or Options::ignore leaves out all of them" : "",
+       .cause = engine_.model.options.ignore ? "or Options::ignore excludes all of them" : "",
        .hint = "register parameters with register_parameter and modules with "
                "register_module in the constructor: members alone are not seen"});
 }

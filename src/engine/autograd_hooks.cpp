@@ -69,8 +69,9 @@ class OutputHook final : public ag::FunctionPreHook {
     const std::lock_guard lock(clock->mutex);
     // Autograd leaves grad mode on in hooks only under create_graph.
     if (at::GradMode::is_enabled()) {
-      throw StateError({.what = "backward with create_graph through a sharded unit",
-                        .hint = "second derivatives need the unsharded model"});
+      throw StateError(
+          {.what = "backward with create_graph is not supported through a sharded unit",
+           .hint = "use the unsharded model for second derivatives"});
     }
     clock->pre_backward(*call_, current_task(), current_sequence());
     return gradients;

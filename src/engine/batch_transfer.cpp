@@ -26,13 +26,13 @@ c10::Stream compute_of_thread(at::Device device) {
 void check(const at::Tensor& tensor, at::Device device) {
   if (!tensor.device().is_cpu() && tensor.device() != device) {
     throw InvalidArgument(
-        {.what = fmt::format("a tensor of a batch is on {}, and the batch goes to {}",
+        {.what = fmt::format("a tensor of a batch is on {}, expected the CPU or {}",
                              tensor.device().str(), device.str()),
          .hint = "make batches on the CPU"});
   }
   if (tensor.requires_grad()) {
     throw InvalidArgument({.what = "a tensor of a batch requires a gradient",
-                           .cause = "what next() returns is a copy, without the way back",
+                           .cause = "next() returns a copy outside the graph",
                            .hint = "call requires_grad_() on what next() returned"});
   }
 }

@@ -45,11 +45,10 @@ std::vector<at::Tensor> components(const std::string& fqn, const at::Tensor& buf
     case at::kSparseBsc:
       return {buffer.ccol_indices(), buffer.row_indices(), buffer.values()};
     default:
-      throw InvalidArgument(
-          {.what = fmt::format("buffer '{}' has layout {}, which several ranks "
-                               "cannot compare",
-                               fqn, fmt::streamed(buffer.layout())),
-           .hint = "register it dense, or keep it out of the registered buffers"});
+      throw InvalidArgument({.what = fmt::format("buffer '{}' has layout {}, which several ranks "
+                                                 "cannot compare",
+                                                 fqn, fmt::streamed(buffer.layout())),
+                             .hint = "register it dense, or do not register it"});
   }
 }
 
@@ -161,7 +160,7 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
 void Engine::average_buffers() {
   const std::lock_guard lock(state_->clock->mutex);
   if (state_->pass.schedule().active_calls() > 0 || state_->clock->in_backward()) {
-    throw StateError({.what = "average_buffers inside a forward or backward",
+    throw StateError({.what = "average_buffers is not allowed inside a forward or backward",
                       .hint = "call it between steps: after the optimizer's, or before saving"});
   }
   // The mutex stays locked, so that no backward begins on another thread meanwhile.

@@ -39,10 +39,8 @@ void BuildScope::shard_now(const std::vector<torch::nn::Module*>& layers) {
   torch::nn::Module unit("unit of several layers");
   for (torch::nn::Module* layer : layers) {
     if (dynamic_cast<UnitBase*>(layer) != nullptr) {
-      throw InvalidArgument({.what =
-                                 "BuildScope::shard of a fsdp::Unit, which was sharded when its "
-                                 "constructor returned",
-                             .hint = "use it as it is"});
+      throw InvalidArgument({.what = "BuildScope::shard got a fsdp::Unit, which is sharded already",
+                             .hint = "do not pass it to BuildScope::shard"});
     }
     unit.register_module(std::to_string(unit.children().size()), layer->shared_from_this());
   }
@@ -58,13 +56,14 @@ BuildState::BuildState(Mesh mesh_in, Options options_in)
                          [&] { return std::make_unique<ShardContext>(mesh, options); })),
       building_(construction_mutex(), std::defer_lock) {
   if (options.ignore) {
-    throw InvalidArgument({.what = "ignored parameters under a BuildScope",
-                           .cause = "a unit is sharded before its place in the model is known",
-                           .hint = "build plainly and pass mesh and options to the engine"});
+    throw InvalidArgument(
+        {.what = "Options::ignore is not supported under a BuildScope",
+         .cause = "a unit is sharded before its name in the model is known",
+         .hint = "build without a BuildScope and pass mesh and options to the engine"});
   }
   if (current_scope != nullptr) {
-    throw StateError({.what = "a BuildScope inside another one",
-                      .hint = "give the first one to its engine before the next model is built"});
+    throw StateError({.what = "another BuildScope is open",
+                      .hint = "pass the first one to its engine before building the next model"});
   }
   building_.lock();
   alone_.emplace("an open BuildScope");

@@ -12,7 +12,7 @@ void move(std::string_view what, const std::string& fqn, at::Tensor tensor, at::
   if (!tensor.defined() || tensor.device() == device) return;
   if (!tensor.device().is_cpu()) {
     throw InvalidArgument(
-        {.what = fmt::format("{} '{}' is on {}, and the mesh computes on {}", what, fqn,
+        {.what = fmt::format("{} '{}' is on {}, but the mesh computes on {}", what, fqn,
                              tensor.device().str(), device.str()),
          .hint = "build the model on the CPU: the engine moves it, unit by unit"});
   }

@@ -52,8 +52,8 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
   // First, so that other thread ranks can build even if this engine is refused.
   scope.finish();
   if (!scope.context) {
-    throw StateError({.what = "this BuildScope was given to an engine before",
-                      .hint = "one scope, one model, one engine"});
+    throw StateError({.what = "this BuildScope was passed to an engine before",
+                      .hint = "use one BuildScope per model and engine"});
   }
   with_place(construction, [&] {
     state_ =

@@ -66,7 +66,7 @@ void EngineParts::shut_down() noexcept {
 
 void EngineParts::require_between_passes(std::string_view call) const {
   if (is_shut_down()) {
-    throw StateError({.what = fmt::format("{} after the engine was destroyed", call),
+    throw StateError({.what = fmt::format("{} is not allowed after the engine was destroyed", call),
                       .hint = "keep fsdp::Engine alive as long as its optimizers are used"});
   }
   // current_task() also sees a backward that has not reached a unit yet, in a hook for example.
@@ -74,7 +74,7 @@ void EngineParts::require_between_passes(std::string_view call) const {
     return follow_compute(call);
   }
   throw StateError(
-      {.what = fmt::format("{} inside a {}", call,
+      {.what = fmt::format("{} is not allowed inside a {}", call,
                            pass.schedule().active_calls() > 0 ? "forward" : "backward"),
        .cause = "gradients are complete when the outermost backward has returned",
        .hint = "call it between steps, not from a hook or a module's forward"});
@@ -109,11 +109,10 @@ void EngineParts::watch_shards() {
     touched_units::arm();
     context->watches_shards = true;
   } catch (const StateError& error) {
-    context->mesh.warn(
-        {.what = "what Engine::parameters() hands out is not watched",
-         .cause = error.text().cause,
-         .hint = "do not reduce over it (torch::nn::utils::clip_grad_norm_, LBFGS), and step "
-                 "between passes alone: nothing would tell"});
+    context->mesh.warn({.what = "wrong use of Engine::parameters() cannot be detected",
+                        .cause = error.text().cause,
+                        .hint = "do not reduce over them (torch::nn::utils::clip_grad_norm_, "
+                                "LBFGS), and step only between passes"});
   }
 }
 

@@ -160,7 +160,7 @@ void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
   }
   throw StateError({.what = "a unit was called on another stream than the model's forward",
                     .where = name_of_unit(unit.shard->fqn()),
-                    .cause = "its parameters are there for work on the forward's stream",
+                    .cause = "its parameters are only valid for work on the forward's stream",
                     .hint = "set the stream around the whole forward, outside of the model"});
 }
 
@@ -189,10 +189,11 @@ void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor
          .hint = "call backward() without inputs; freeze what should get no gradient"});
   }
   if (!of_.clock.captures()) {
-    throw StateError({.what = fmt::format("autograd::grad through a recomputed forward of {}",
-                                          name_of_unit(unit.shard->fqn())),
-                      .cause = "recomputation runs a backward of its own, for all parameters",
-                      .hint = "call backward(), or do not recompute this forward"});
+    throw StateError(
+        {.what = fmt::format("autograd::grad is not supported through a recomputed forward of {}",
+                             name_of_unit(unit.shard->fqn())),
+         .cause = "recomputation runs a backward of its own, for all parameters",
+         .hint = "call backward(), or do not recompute this forward"});
   }
   // A custom Function may compute a gradient without reading a parameter. Then the gradient is the
   // first that the engine sees of its backward.
@@ -364,9 +365,10 @@ void EnginePass::sync_changes(bool rebinds) {
 
 void EnginePass::require_not_gathered(std::string_view call) const {
   if (gathered_ == 0) return;
-  throw StateError({.what = fmt::format("{} while parameters are gathered", call),
-                    .cause = "what is written there would be lost, or overwrite it",
-                    .hint = "end the scope of fsdp::Gathered first"});
+  throw StateError(
+      {.what = fmt::format("{} is not allowed while parameters are gathered", call),
+       .cause = "writes to gathered parameters would be lost, or would overwrite its result",
+       .hint = "end the scope of fsdp::Gathered first"});
 }
 
 // Gives gradients to parameters that were frozen and now require one. A rank that does not do the

@@ -9,6 +9,7 @@
 #include "engine/autograd_hooks.h"
 #include "fsdp/error.h"
 #include "runtime/device_error_place.h"
+#include "shard/main_gradients.h"
 
 namespace fsdp {
 
@@ -45,10 +46,11 @@ void EngineUnit::refuse_captured() const {
   for (size_t i = 0; i < accumulators_.size(); ++i) {
     if (!accumulators_[i] || !autograd_hooks::is_captured(*accumulators_[i])) continue;
     throw StateError(
-        {.what = fmt::format("autograd::grad with respect to the sharded parameter '{}'",
-                             shard->layout().parameters()[i].fqn),
+        {.what = fmt::format(
+             "autograd::grad with respect to the sharded parameter '{}' is not supported",
+             shard->layout().parameters()[i].fqn),
          .where = name_of_unit(shard->fqn()),
-         .cause = "it would return this rank's own gradient, which no other rank has a part in",
+         .cause = "it would return this rank's own gradient, not reduced over the ranks",
          .hint = "call backward() and read `local.grad()` of Engine::sharded_parameters()"});
   }
 }
@@ -85,8 +87,7 @@ void EngineUnit::throw_if_written() {
       {.what = fmt::format("parameter '{}' was written inside a forward or backward", fqn),
        .where = name_of_unit(shard->fqn()),
        .cause = "a sharded parameter is whole only while its unit runs; the change would be lost, "
-                "or kept by "
-                "this rank alone",
+                "or kept by this rank only",
        .hint =
            "change parameters between steps, through Engine::sharded_parameters() or "
            "fsdp::Gathered with fsdp::WriteBack; renormalise embeddings (max_norm) there, too"});
@@ -100,12 +101,12 @@ void EngineUnit::take_gradient(int parameter, const at::Tensor& gradient) {
   // Checked in release builds, too: a gradient that arrives after the reduction would be lost in
   // silence.
   if (!is_open() || !captures) {
-    throw StateError({.what = fmt::format("a gradient of '{}' arrived after {} closed", fqn,
-                                          name_of_unit(shard->fqn())),
-                      .hint =
-                          "return every tensor that the loss is made of from the unit's forward, "
-                          "also an auxiliary loss that it keeps in a member; run the forward on "
-                          "one thread, and use its parameters inside it alone"});
+    throw StateError(
+        {.what = fmt::format("a gradient of '{}' arrived after {} closed", fqn,
+                             name_of_unit(shard->fqn())),
+         .hint = "return every tensor that the loss is computed from, also an auxiliary loss that "
+                 "it keeps in a member, from the unit's forward; run the forward on one thread, "
+                 "and use its parameters only inside it"});
   }
   with_place([&] { return describe("backward"); },
              [&] { shard->gradients().capture(parameter, gradient); });
@@ -163,16 +164,13 @@ void EngineUnit::follow_zero_grad() {
     case ParameterBindings::Guards::kGone:
       return shard->gradients().zero();
     case ParameterBindings::Guards::kSomeGone:
-      throw StateError({.what = "gradients of some parameters were taken away by hand",
-                        .where = name_of_unit(shard->fqn()),
-                        .cause = "a unit's gradients come and go together",
-                        .hint = "call zero_grad of the optimizer or of the engine"});
+      refuse_cleared_gradients(shard->fqn(), "a unit's gradients are set and cleared together");
   }
 }
 
 void EngineUnit::require_complete_gradients() const {
   const auto refuse = [&](std::string_view what, std::string_view sync) {
-    throw StateError({.what = fmt::format("step while gradients wait to be {}", what),
+    throw StateError({.what = fmt::format("cannot step while gradients wait to be {}", what),
                       .where = name_of_unit(shard->fqn()),
                       .cause = fmt::format("all backwards since the last step ran under {}", sync),
                       .hint = "run the last backward of a step outside of it, or call zero_grad"});

@@ -54,7 +54,7 @@ Gathered::Gathered(Engine& engine, std::string_view unit_fqn, WriteBack write_ba
 void Gathered::bind() {
   const std::lock_guard lock(state_.clock->mutex);
   if (state_.pass.schedule().active_calls() > 0 || state_.clock->in_backward()) {
-    throw StateError({.what = "fsdp::Gathered inside a forward or backward",
+    throw StateError({.what = "fsdp::Gathered cannot be constructed inside a forward or backward",
                       .hint = "gather before the forward or after the backward; inside a unit's "
                               "own forward its parameters can be read as they are"});
   }

@@ -87,7 +87,7 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
   // Also true for NaN.
   if (!(max_norm >= 0)) {
     throw InvalidArgument({.what = fmt::format("clip_grad_norm: max_norm is {}", max_norm),
-                           .hint = "a number that is not negative; infinity to clip nothing"});
+                           .hint = "pass 0 or more; infinity clips nothing"});
   }
   const bool is_cut = cut();
   const std::vector<kernels::GradSegment> table = table_of(chosen);
@@ -214,9 +214,9 @@ GradientReport::Measurement::Values GradientReport::Measurement::read() {
   const std::lock_guard lock(mutex);
   if (values) return *values;
   if (owner == nullptr) {
-    throw StateError({.what = "a gradient report of an engine that was destroyed",
+    throw StateError({.what = "cannot read a GradientReport: its engine was destroyed",
                       .cause = "its values could not be read at the engine's end",
-                      .hint = "ask it for them while the engine lives"});
+                      .hint = "read norm() and finite() before the engine is destroyed"});
   }
   const StepScalars::Values found =
       with_place([] { return "gradient norm"; }, [&] { return scalars->read(*measured_on); });

@@ -94,11 +94,11 @@ void PlannedMemory::warn_of_overflow() {
   if (warned_ || context_.mesh.rank() != 0) return;
   warned_ = true;
   context_.mesh.warn(
-      {.what = fmt::format("a pass took {} slots more than the plan had",
+      {.what = fmt::format("a pass needed {} slots more than planned",
                            context_.memory.ledger.stats().overflow_slots),
        .where = "the engine's memory",
-       .cause = "forwards beside it (evaluation, a graph that was dropped) need more at once",
-       .hint = "they are part of memory_plan() from now on"});
+       .cause = "forwards beside it (evaluation, a dropped graph) need slots at the same time",
+       .hint = "read memory_plan() again: it includes them from now on"});
 }
 
 void PlannedMemory::add_learned() {

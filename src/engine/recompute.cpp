@@ -132,17 +132,25 @@ Tensors run_on_kept(const Segment& segment, const UnitBase* unit, const Tensors&
                              "shape [{}]",
                              i, fmt::join(inputs[i].sizes(), ", ")),
          .where = name_of(unit),
-         .cause = "backward runs it again, and the values that it was given are lost",
+         .cause = "backward runs it again, and its input values are lost",
          .hint = "let its first operators make new tensors (ReLU without inplace), let it change "
                  "a clone, or do not recompute it"});
   }
   return outputs;
 }
 
+std::string shapes_of(const Tensors& tensors) {
+  std::vector<std::string> shapes;
+  for (const at::Tensor& each : tensors) {
+    shapes.push_back(each.defined() ? fmt::format("[{}]", fmt::join(each.sizes(), ", ")) : "[?]");
+  }
+  return fmt::format("{}", fmt::join(shapes, " "));
+}
+
 // Throws because the second run did something else than the first.
 [[noreturn]] void refuse_other(const SavedSegment& saved, std::string what, std::string cause,
                                std::string hint) {
-  throw StateError({.what = "a recomputed function " + std::move(what),
+  throw StateError({.what = "the recomputed function " + std::move(what),
                     .where = name_of(saved.unit),
                     .cause = std::move(cause),
                     .hint = std::move(hint)});
@@ -162,11 +170,9 @@ Tensors run_again(const SavedSegment& saved, const Tensors& inputs) {
   // Generators that end in the same state have given the same numbers in both runs.
   const auto are_equal = [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); };
   if (!std::ranges::equal(states_of(saved.generators), saved.after, are_equal)) {
-    refuse_other(saved, "drew other random numbers than in forward",
-                 "it takes another way each time, or ranks that are threads draw from LibTorch's "
-                 "one generator",
-                 "let it do the same on the same inputs; with random numbers, start ranks as "
-                 "processes");
+    refuse_other(saved, "drew different random numbers than in forward",
+                 "it is not deterministic, or thread ranks share LibTorch's generator",
+                 "make it deterministic; with random numbers, start ranks as processes");
   }
   return outputs;
 }
@@ -179,9 +185,12 @@ Tensors outputs_for(const SavedSegment& saved, Tensors outputs, const Tensors& g
     return !gradient.defined() || output.sizes() == gradient.sizes();
   };
   if (is_as_before && std::ranges::equal(outputs, gradients, fits)) return outputs;
-  refuse_other(saved, "returned other tensors than in forward",
-               "their number, their shapes, or which of them are undefined differ",
-               "let it do the same on the same inputs: backward runs it again");
+  refuse_other(
+      saved,
+      fmt::format("returned {} tensors of shapes {}, expected {} of shapes {}", outputs.size(),
+                  shapes_of(outputs), gradients.size(), shapes_of(gradients)),
+      "their number, their shapes, or which of them are undefined differ",
+      "make it return the same tensors for the same inputs: backward runs it again");
 }
 
 // The node of a recomputed function. Its forward runs the function without a graph. Its backward
@@ -267,11 +276,13 @@ struct Recompute : ag::Function<Recompute> {
   static void refuse_odd_backward() {
     const bool is_grad = autograd_hooks::inputs_given();
     if (!is_grad && !at::GradMode::is_enabled()) return;
-    throw StateError({.what = is_grad ? "autograd::grad through a recomputed function"
-                                      : "backward with create_graph through a recomputed function",
-                      .where = "fsdp::recompute",
-                      .cause = "backward runs a graph of its own inside",
-                      .hint = "use backward(), or do not recompute here"});
+    throw StateError(
+        {.what = is_grad
+                     ? "autograd::grad is not supported through a recomputed function"
+                     : "backward with create_graph is not supported through a recomputed function",
+         .where = "fsdp::recompute",
+         .cause = "its backward runs another graph inside",
+         .hint = "use backward(), or do not recompute here"});
   }
 };
 

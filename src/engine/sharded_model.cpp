@@ -18,7 +18,7 @@ int ShardedModel::find_unit(std::string_view fqn) const {
     known += fmt::format("{}'{}'", known.empty() ? "" : ", ", unit->shard->fqn());
   }
   throw InvalidArgument({.what = fmt::format("there is no unit '{}'", fqn),
-                         .hint = fmt::format("units are {}", known)});
+                         .hint = fmt::format("use one of {}", known)});
 }
 
 void ShardedModel::for_each_own_module(

@@ -20,14 +20,14 @@ void warn_of_one_unit(const std::vector<FoundUnit>& units, const UnitPolicy& pol
   if (!policy.is_set() || std::ranges::count_if(units, is_filled) > 1) return;
   const auto filled = std::ranges::find_if(units, is_filled);
   const bool is_root = filled == units.begin();
-  mesh.warn({.what = fmt::format("{} {}: the model is one unit", policy.described(),
-                                 is_root ? "chooses no module with parameters"
-                                         : "puts all parameters into " + name_of_unit(filled->fqn)),
-             .where = "Options::units",
-             .cause = "all parameters are gathered at once",
-             .hint =
-                 "choose the layers that repeat (fsdp::by_type, fsdp::each_child_of), and fewer "
-                 "of them for each unit"});
+  mesh.warn(
+      {.what = fmt::format("{} {}: the model is one unit", policy.described(),
+                           is_root ? "chooses no module with parameters"
+                                   : "puts all parameters into " + name_of_unit(filled->fqn)),
+       .where = "Options::units",
+       .cause = "all parameters are gathered at once",
+       .hint =
+           "choose the layers that repeat (fsdp::by_type, fsdp::each_child_of), fewer per unit"});
 }
 
 // Warns if the processor hides AMX's tiles: [Note: tiles that are hidden] in cpu_features.h.
@@ -52,9 +52,9 @@ void warn_of_slow_float16(const std::vector<UnitPlan>& plans, const Mesh& mesh) 
   if (!is_float16 || !on_cpu || fast_products().float16) return;
   mesh.warn({.what = "float16 is slow on this processor",
              .where = "mixed_precision.param_dtype",
-             .cause = "it has no instructions for it (AVX512-FP16), so that each product is "
-                      "computed in float32, with conversions",
-             .hint = "param_dtype bfloat16 or float32 on the CPU; float16 on a GPU"});
+             .cause = "it has no float16 instructions (AVX512-FP16): each product is computed in "
+                      "float32, with conversions",
+             .hint = "use param_dtype bfloat16 or float32 on the CPU, float16 on a GPU"});
 }
 
 }  // namespace
@@ -76,9 +76,9 @@ void warn_of_unscaled(const ShardedModel& model, const ShardContext& context) {
     });
   };
   if (std::ranges::none_of(model.units, is_float16)) return;
-  context.mesh.warn({.what = "training in float16 without a LossScaler",
+  context.mesh.warn({.what = "float16 training has no LossScaler",
                      .where = "mixed_precision.param_dtype",
-                     .cause = "small gradients round to zero, and nothing tells",
+                     .cause = "small gradients round to zero without an error",
                      .hint = "make a fsdp::LossScaler and start backward from scale(loss); or "
                              "train in bfloat16"});
 }

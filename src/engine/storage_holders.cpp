@@ -100,7 +100,7 @@ void check_holders(torch::nn::Module& module, const std::vector<FoundParameter>&
          .cause =
              "a view, detach() or data() of it, an archive that it was loaded from, or a graph "
              "of an earlier forward, which would keep the first weights",
-         .hint = "let it go before the parameter is sharded, or keep a clone() instead"});
+         .hint = "drop it before the parameter is sharded, or keep a clone() instead"});
   }
 }
 

@@ -36,8 +36,7 @@ void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label
   const bool on_device = state_of(mesh).modules_on_device();
   const at::Device device{std::string(parts.device->name())};
   if (on_device && values.device() != device) {
-    throw InvalidArgument({.what = fmt::format("SyncBatchNorm got an input on {}, and its mesh "
-                                               "computes on {}",
+    throw InvalidArgument({.what = fmt::format("SyncBatchNorm got an input on {}, expected {}",
                                                values.device().str(), device.str()),
                            .hint = "move the batch with input.to(engine.device())"});
   }
@@ -99,10 +98,10 @@ BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
                                                  : sums[2 * channels].item<double>();
   if (all.count <= 1) {
     throw InvalidArgument(
-        {.what = fmt::format("batch statistics of {} values per channel, counting "
-                             "all ranks",
-                             all.count),
-         .hint = "training needs more than one; give the ranks larger batches"});
+        {.what = fmt::format(
+             "SyncBatchNorm got {} values per channel over all ranks, expected 2 or more",
+             all.count),
+         .hint = "give the ranks larger batches"});
   }
   all.mean = sums.narrow(0, 0, channels) / all.count;
   all.variance =

@@ -48,13 +48,12 @@ bool is_gathered(const EngineUnit& unit) {
 
 [[noreturn]] void refuse_two_meshes(const touch_trap::Touch& touch, const EngineUnit& one,
                                     const EngineUnit& other) {
-  throw StateError(
-      {.what =
-           fmt::format("'{}' is given parameters of engines on two meshes: {} and {}", touch.name,
-                       name_of_unit(one.shard->fqn()), name_of_unit(other.shard->fqn())),
-       .cause = "each mesh has an order of its own, of which an operator in both knows one alone",
-       .hint = "make both engines with one mesh; to copy from one model to the other, do it inside "
-               "fsdp::Gathered of both"});
+  throw StateError({.what = fmt::format(
+                        "'{}' is given parameters of engines on two meshes: {} and {}", touch.name,
+                        name_of_unit(one.shard->fqn()), name_of_unit(other.shard->fqn())),
+                    .cause = "collectives of two meshes have no common order",
+                    .hint = "make both engines with one mesh; copy between the models inside "
+                            "fsdp::Gathered of both"});
 }
 
 [[noreturn]] void refuse_written(const touch_trap::Touch& touch, const EngineUnit& unit,
@@ -62,7 +61,7 @@ bool is_gathered(const EngineUnit& unit) {
   throw StateError({.what = fmt::format("'{}' writes a parameter inside a {}", touch.name,
                                         in_backward ? "backward" : "forward"),
                     .where = name_of_unit(unit.shard->fqn()),
-                    .cause = "the change would be lost, or kept by this rank alone",
+                    .cause = "the change would be lost, or kept by this rank only",
                     .hint =
                         "change parameters between steps, through Engine::sharded_parameters() or "
                         "fsdp::Gathered with fsdp::WriteBack"});
@@ -70,12 +69,11 @@ bool is_gathered(const EngineUnit& unit) {
 
 [[noreturn]] void refuse_in_backward(const touch_trap::Touch& touch, const EngineUnit& unit) {
   throw StateError(
-      {.what = fmt::format("'{}' reads parameters of {} in a backward that has not come to it",
+      {.what = fmt::format("'{}' reads parameters of {} before backward reaches the unit",
                            touch.name, name_of_unit(unit.shard->fqn())),
-       .cause = "what reads them was not made by an operator of the forward that was given them: "
-                "a hook, or a unit that was said not to read its weights in backward "
-                "(unshard_in_backward)",
-       .hint = "make the module that does it a fsdp::Unit"});
+       .cause = "a hook reads them, or unshard_in_backward is false for a unit that reads its "
+                "weights in backward",
+       .hint = "make the module that reads them a fsdp::Unit"});
 }
 
 thread_local int running_again_in = -1;  // a graph task; -1: none
@@ -123,9 +121,9 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
     return;
   // The model's zero_grad has removed the guards of a unit by policy, whose shards still have
   // gradients: a LibTorch optimizer would step with them.
-  throw StateError({.what = "a step with gradients that the model's zero_grad has taken away",
+  throw StateError({.what = "cannot step: the model's zero_grad cleared the gradients",
                     .where = name_of_unit(unit.shard->fqn()),
-                    .cause = fmt::format("'{}' uses them in the shards", touch.name),
+                    .cause = fmt::format("'{}' reads them in the shards", touch.name),
                     .hint = "call zero_grad of LibTorch's optimizer instead of the model's"});
 }
 

@@ -182,7 +182,7 @@ void Trace::write(const std::filesystem::path& file) const {
     throw IoError(ExitCode::kIoError, {.what = "the trace cannot be written",
                                        .where = file.string(),
                                        .cause = std::strerror(errno),
-                                       .hint = "is the disk full?"});
+                                       .hint = "check whether the disk is full"});
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 [[noreturn]] void refuse_second_scaler() {
   throw StateError({.what = "the engine has a LossScaler already",
                     .where = "fsdp::LossScaler",
-                    .hint = "one scaler an engine, while it lives"});
+                    .hint = "use one LossScaler per engine, or destroy the first one"});
 }
 
 [[noreturn]] void refuse_shared(const std::string& parameter, const std::string& first,
@@ -25,8 +25,8 @@ namespace {
        .where = "construction of the second",
        .cause = "each of them would step it",
        .hint = "choose the parameters of each (AdamWOptions::parameters, fsdp::under), or destroy "
-               "the first one before the second is made (a unique_ptr: reset() it); settings of "
-               "some parameters alone go into ParameterGroup"});
+               "the first one before making the second (a unique_ptr: reset() it); use "
+               "ParameterGroup for settings of some parameters"});
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ void UnitBase::refuse_clone() {
 }
 
 void UnitBase::refuse_move() const {
-  throw StateError({.what = "to() on a model that is sharded",
+  throw StateError({.what = "to() was called on a sharded model",
                     .where = unit_place(),
                     .hint = "choose the type of computation with Options::mixed_precision, or "
                             "call to() before constructing fsdp::Engine"});
@@ -35,8 +35,8 @@ std::string UnitBase::unit_place() const {
 }
 
 void UnitBase::refuse_recompute() const {
-  throw InvalidArgument({.what = "a forward that may write to its arguments, returns nothing, or "
-                                 "takes what cannot be copied is to be recomputed",
+  throw InvalidArgument({.what = "cannot recompute a forward that may write to its arguments, "
+                                 "returns nothing, or has arguments that cannot be copied",
                          .where = unit_place(),
                          .hint = "take arguments by value or const reference and return the "
                                  "outputs, or leave this unit out by UnitOptions::recompute"});
@@ -67,18 +67,17 @@ void UnitBase::require_whole(std::string_view done) const {
   const auto unit = engine_unit_.lock();
   if (!unit) {
     throw StateError({.what = fmt::format("a model without its engine cannot be {}", done),
-                      .cause = "the model's values went with its engine",
-                      .hint = "save it while the engine is alive; load into a model built anew"});
+                      .cause = "the model's values were freed with its engine",
+                      .hint = "save it while the engine is alive; load into a new model"});
   }
   if (unit->shard->parameters().state() == ParameterState::kUnsharded) return;
-  throw StateError(
-      {.what = fmt::format("a sharded unit cannot be {}", done),
-       .where = name_of_unit(unit->shard->fqn()),
-       .hint = done == "saved"
-                   ? "on every rank: { fsdp::Gathered whole(engine); if (mesh.rank() == 0) "
-                     "torch::save(model, file); }"
-                   : "on every rank: { fsdp::Gathered whole(engine, "
-                     "fsdp::WriteBack::kFromRankZero); torch::load(model, file); }"});
+  throw StateError({.what = fmt::format("a sharded unit cannot be {}", done),
+                    .where = name_of_unit(unit->shard->fqn()),
+                    .hint = done == "saved"
+                                ? "run on every rank: { fsdp::Gathered whole(engine); if "
+                                  "(mesh.rank() == 0) torch::save(model, file); }"
+                                : "run on every rank: { fsdp::Gathered whole(engine, "
+                                  "fsdp::WriteBack::kFromRankZero); torch::load(model, file); }"});
 }
 
 }  // namespace fsdp

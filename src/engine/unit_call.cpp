@@ -27,10 +27,10 @@ UnitCall::UnitCall(UnitBase& unit) {
   if (!unit.attached()) return;
   unit_ = unit.engine_unit_.lock();
   if (unit_ == nullptr) {
-    throw StateError({.what = "a unit was called that no engine serves",
-                      .cause = "the engine was destroyed, or a BuildScope has not been given to an "
-                               "engine yet",
-                      .hint = "construct fsdp::Engine before the first forward and keep it alive"});
+    throw StateError(
+        {.what = "a unit was called without an engine",
+         .cause = "the engine was destroyed, or the BuildScope was not passed to an engine yet",
+         .hint = "construct fsdp::Engine before the first forward and keep it alive"});
   }
   state_ = std::make_unique<State>();
 }

@@ -46,7 +46,7 @@ void choose_recomputed(const std::vector<FoundUnit>& units, int every,
   if (every < 0) {
     throw InvalidArgument({.what = fmt::format("recompute is {}", every),
                            .where = "Options::recompute",
-                           .hint = "0 (no unit), 1 (all inside the root), or k: every k-th"});
+                           .hint = "use 0 (no unit), 1 (all inside the root), or k (every k-th)"});
   }
   int inside_root = 0;
   for (size_t i = 0; i < units.size(); ++i) {
@@ -65,20 +65,20 @@ void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<U
     if (units[i].unit != nullptr) continue;
     if (*plans[i].options.recompute) {
       throw InvalidArgument(
-          {.what = fmt::format("{} is to be recomputed, and is one by policy",
+          {.what = fmt::format("{} was chosen by Options::units and cannot be recomputed",
                                name_of_unit(units[i].fqn)),
            .where = "Options::recompute",
-           .cause = "backward would have to call its forward, which only its caller can",
+           .cause = "the engine cannot call its forward again",
            .hint = "call it through fsdp::recompute, or make it a fsdp::Unit"});
     }
     const Precision& own = plans[i].precision;
     const bool newly_casts = own.casts_inputs && !options.mixed_precision.cast_forward_inputs;
     if (i > 0 && (newly_casts || own.output)) {
       throw InvalidArgument(
-          {.what = fmt::format("{} is to cast its {}, and is one by policy",
+          {.what = fmt::format("{} was chosen by Options::units and cannot cast its {}",
                                name_of_unit(units[i].fqn), own.output ? "outputs" : "inputs"),
            .where = "UnitOptions::mixed_precision",
-           .cause = "it has none: it is the operators on its parameters",
+           .cause = "such a unit has no inputs or outputs of its own",
            .hint = "make it a fsdp::Unit, or set cast_forward_inputs = false and "
                    "no output_dtype"});
     }
@@ -86,27 +86,28 @@ void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<U
     const std::optional<DType>& around = plans[units[i].parent].precision.param;
     if (!own.casts_inputs || own.param == around) continue;
     throw InvalidArgument(
-        {.what = fmt::format("{} computes in {}, in a unit that computes in {}",
+        {.what = fmt::format("{} computes in {}, but the unit around it computes in {}",
                              name_of_unit(units[i].fqn), name_or_unset(own.param),
                              name_or_unset(around)),
          .where = "UnitOptions::mixed_precision",
-         .cause = "a unit by policy has no inputs to cast: it is the operators on its parameters",
-         .hint = "one param_dtype for the model; or cast_forward_inputs = false, where the model "
-                 "casts for itself; or make it a fsdp::Unit"});
+         .cause = "a unit chosen by Options::units has no inputs to cast",
+         .hint = "use one param_dtype for the model, make it a fsdp::Unit, or set "
+                 "cast_forward_inputs = false if the model casts itself"});
   }
 }
 
 void check_keep_last_units(const Options& options) {
   if (options.keep_last_units < 0) {
-    throw InvalidArgument({.what = fmt::format("keep_last_units is {}", options.keep_last_units),
-                           .where = "Options::keep_last_units",
-                           .hint = "how many units stay gathered for backward; 0: none"});
+    throw InvalidArgument(
+        {.what = fmt::format("keep_last_units is {}", options.keep_last_units),
+         .where = "Options::keep_last_units",
+         .hint = "set it to the number of units that stay gathered for backward, 0 or more"});
   }
   if (options.keep_last_units > 0 && !options.reshard_after_forward) {
-    throw InvalidArgument({.what = fmt::format("keep_last_units is {}, and all units stay gathered",
+    throw InvalidArgument({.what = fmt::format("keep_last_units is {}, but all units stay gathered",
                                                options.keep_last_units),
                            .where = "Options::reshard_after_forward = false",
-                           .hint = "drop one of the two"});
+                           .hint = "set only one of the two"});
   }
 }
 

@@ -68,11 +68,10 @@ void UnregisteredParameters::refuse(const torch::nn::Module& root) {
                        "not know it",
                        name),
        .where = found.size() > 1 ? fmt::format("the first of {}", found.size()) : std::string(),
-       .cause = "it would be trained on each rank apart, or not at all",
+       .cause = "each rank would train it separately, or not at all",
        .hint =
-           "register it (register_module, register_parameter) before the engine is constructed, "
-           "or list it in Options::ignore; a tensor of the caller goes in as an argument of "
-           "forward"});
+           "register it (register_module, register_parameter) before the engine is constructed, or "
+           "list it in Options::ignore; pass the caller's tensors as arguments of forward"});
 }
 
 }  // namespace fsdp

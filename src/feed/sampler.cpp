@@ -19,7 +19,8 @@ constexpr int64_t kMostSamples = int64_t{1} << 62;
 
 void check(const SamplerOptions& options) {
   const auto refuse = [](std::string what) { throw InvalidArgument({.what = std::move(what)}); };
-  if (options.sample_count < 1) refuse("there is no sample to train on");
+  if (options.sample_count < 1)
+    refuse("sample_count is less than 1: there is no sample to train on");
   if (options.batch_size_per_rank < 1 || options.accumulation_steps < 1) {
     refuse(fmt::format("batch size {} and accumulation steps {} must be at least 1",
                        options.batch_size_per_rank, options.accumulation_steps));
@@ -59,7 +60,7 @@ BatchSampler::BatchSampler(const SamplerOptions& options)
     throw InvalidArgument({.what = fmt::format("{} samples do not fill one batch of {} on {} ranks",
                                                options_.sample_count, options_.batch_size_per_rank,
                                                options_.world_size),
-                           .hint = "a smaller batch_size_per_rank, or drop_last = false"});
+                           .hint = "use a smaller batch_size_per_rank or drop_last = false"});
   }
   batches_per_epoch_ =
       divide_up(samples_per_epoch_, micro_batch_size_ * options_.accumulation_steps);
@@ -69,8 +70,8 @@ GlobalBatch BatchSampler::batch(int64_t epoch, int64_t index) const {
   const int64_t batch_size = micro_batch_size_ * options_.accumulation_steps;
   const int64_t begin = index * batch_size;
   if (index < 0 || index >= batches_per_epoch_) {
-    throw InvalidArgument(
-        {.what = fmt::format("batch {} of an epoch of {} batches", index, batches_per_epoch_)});
+    throw InvalidArgument({.what = fmt::format("there is no batch {}: an epoch has {} batches",
+                                               index, batches_per_epoch_)});
   }
   GlobalBatch batch{.sample_count = std::min(batch_size, samples_per_epoch_ - begin)};
   for (int64_t first = 0; first < batch.sample_count; first += micro_batch_size_) {

@@ -39,7 +39,7 @@ std::string hint_for(int error) {
     case EACCES:
     case EPERM:
     case EROFS:
-      return "choose a folder that can be written";
+      return "choose a writable folder";
     default:
       return {};
   }
@@ -162,8 +162,7 @@ void AtomicFile::swap(AtomicFile& other) noexcept {
 
 void AtomicFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes) {
   if (fd_ < 0) {
-    throw StateError(
-        {.what = "write to a file that was finished already", .where = path_.string()});
+    throw StateError({.what = "cannot write to a finished file", .where = path_.string()});
   }
   // pwrite may write less than asked; the next turn writes the rest, or gets the error.
   while (!bytes.empty()) {
@@ -180,8 +179,7 @@ void AtomicFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes
 
 void AtomicFile::finish() {
   if (fd_ < 0) {
-    throw StateError(
-        {.what = "a file is finished that was finished already", .where = path_.string()});
+    throw StateError({.what = "cannot finish a file twice", .where = path_.string()});
   }
   // Content before name: if rename reached the disk first, a crash would leave an empty file under
   // the final name.
@@ -199,8 +197,7 @@ void AtomicFile::finish() {
 void AtomicFile::commit() {
   if (!finished_) finish();
   if (temporary_.empty()) {
-    throw StateError(
-        {.what = "commit of a file that was committed already", .where = path_.string()});
+    throw StateError({.what = "cannot commit a file twice", .where = path_.string()});
   }
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) cannot_create(path_, errno);
   // Renamed: the destructor must not unlink, even if the folder cannot be synced.

@@ -22,16 +22,16 @@ struct KindRow {
 constexpr std::array kKinds{
     KindRow{FileKind::kUnknown, "a file of unknown kind", ""},
     KindRow{FileKind::kEmpty, "an empty file", ""},
-    KindRow{FileKind::kSafetensors, "a safetensors file", "name it where weights are asked for"},
-    KindRow{FileKind::kZip, "a zip archive", "unpack it, or name it where weights are asked for"},
-    KindRow{FileKind::kPickle, "a plain pickle", "read it in Python and save what is in it"},
+    KindRow{FileKind::kSafetensors, "a safetensors file", "pass it where weights are expected"},
+    KindRow{FileKind::kZip, "a zip archive", "unpack it, or pass it where weights are expected"},
+    KindRow{FileKind::kPickle, "a plain pickle", "read it in Python and save its content"},
     KindRow{FileKind::kJson, "JSON", ""},
     KindRow{FileKind::kCsv, "a CSV table", "convert it to JSON, one object a row"},
     KindRow{FileKind::kText, "text", ""},
     KindRow{FileKind::kUtf16, "text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"},
-    KindRow{FileKind::kLfsPointer, "a pointer of Git LFS, not the file that it stands for",
+    KindRow{FileKind::kLfsPointer, "a Git LFS pointer, not the file itself",
             "fetch the file: git lfs pull"},
-    KindRow{FileKind::kHtml, "a page of HTML", "fetch the file itself, not the page that shows it"},
+    KindRow{FileKind::kHtml, "an HTML page", "fetch the file itself, not the page that shows it"},
     KindRow{FileKind::kGzip, "a gzip archive", "unpack it: gunzip"},
     KindRow{FileKind::kBzip2, "a bzip2 archive", "unpack it: bunzip2"},
     KindRow{FileKind::kXz, "an xz archive", "unpack it: unxz"},
@@ -41,10 +41,10 @@ constexpr std::array kKinds{
     KindRow{FileKind::kPdf, "a PDF document", "name another file"},
     KindRow{FileKind::kImage, "an image", "name another file"},
     KindRow{FileKind::kHdf5, "an HDF5 file", "convert it in Python"},
-    KindRow{FileKind::kNumpy, "an array of NumPy", "convert it in Python"},
+    KindRow{FileKind::kNumpy, "a NumPy array", "convert it in Python"},
     KindRow{FileKind::kParquet, "a Parquet table", "convert it in Python"},
     KindRow{FileKind::kArrow, "an Arrow table", "convert it in Python"},
-    KindRow{FileKind::kGguf, "a GGUF file", "take the model's safetensors"},
+    KindRow{FileKind::kGguf, "a GGUF file", "use the model's safetensors"},
 };
 
 // Checks the order of the table, which kind_row() indexes by the enum.
@@ -196,7 +196,7 @@ void refuse_other_kind(std::string_view bytes, const std::string& file, std::str
   // Without a hint the file may be a damaged one of the wanted kind: its reader reports more.
   if (row.hint.empty()) return;
   throw IoError(ExitCode::kCorruptData,
-                {.what = fmt::format("the file is {}, and {} is wanted", row.name, wanted),
+                {.what = fmt::format("the file is {}, expected {}", row.name, wanted),
                  .where = file,
                  .hint = std::string(row.hint)});
 }

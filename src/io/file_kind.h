@@ -47,6 +47,9 @@ FileKind kind_of_file(const std::filesystem::path& path);
 // Returns "a gzip archive", "a file of unknown kind", ….
 std::string_view name_of(FileKind kind);
 
+// The hint of errors about a damaged file.
+inline constexpr const char* kFetchFileAgain = "fetch the file again: it is broken";
+
 // Throws for a file of a kind that its reader cannot mean, with the kind's name and a remedy.
 // `wanted` is "JSON", "a vocabulary", …. Kinds that may be a damaged file of the wanted kind pass:
 // the reader reports more about those.

@@ -69,7 +69,7 @@ void check_lengths(const JsonText& source, const JsonCursor& cursor, JsonLimits 
   const auto check = [&](size_t end, const char* what) {
     if (static_cast<int64_t>(end - start) <= limits.string_bytes) return;
     cursor.fail_at(static_cast<int64_t>(start),
-                   fmt::format("{} of more than {} bytes", what, limits.string_bytes));
+                   fmt::format("{} has more than {} bytes", what, limits.string_bytes));
   };
   // Numbers and white space have no end of their own: they end at the next token.
   for (size_t at = 0; at < text.size(); ++at) {
@@ -95,7 +95,7 @@ void check_characters(const JsonText& source, const JsonCursor& cursor) {
     cursor.fail_at(0, "the JSON text starts with a byte order mark", "save it as plain UTF-8");
   }
   if (const size_t nul = text.find('\0'); nul != text.npos) {
-    cursor.fail_at(static_cast<int64_t>(nul), "a NUL character in the JSON text");
+    cursor.fail_at(static_cast<int64_t>(nul), "the JSON text has a NUL character");
   }
 }
 
@@ -140,7 +140,7 @@ class StrictSax final : public nlohmann::json_sax<json> {
     return events_.on_real(value), true;
   }
   bool string(string_t& value) override { return events_.on_string(value), true; }
-  bool binary(binary_t&) override { cursor_.fail("binary data in JSON"); }
+  bool binary(binary_t&) override { cursor_.fail("the JSON has binary data"); }
   bool start_object(std::size_t) override {
     descend();
     keys_.emplace_back();
@@ -148,7 +148,7 @@ class StrictSax final : public nlohmann::json_sax<json> {
   }
   bool key(string_t& key) override {
     if (++key_count_ > limits_.keys) {
-      cursor_.fail(fmt::format("more than {} keys in open objects", limits_.keys));
+      cursor_.fail(fmt::format("open objects have more than {} keys", limits_.keys));
     }
     const XXH128_hash_t hash = XXH3_128bits(key.data(), key.size());
     if (!keys_.back().emplace(hash.high64, hash.low64).second) {
@@ -184,7 +184,7 @@ class StrictSax final : public nlohmann::json_sax<json> {
   }
   void descend() {
     if (++depth_ > limits_.depth) {
-      cursor_.fail(fmt::format("JSON nested deeper than {} levels", limits_.depth));
+      cursor_.fail(fmt::format("the JSON is nested deeper than {} levels", limits_.depth));
     }
   }
 
@@ -219,7 +219,7 @@ class DocumentEvents final : public JsonEvents {
 
  private:
   json* put(json value) {
-    if (++value_count_ > limit_) fail(fmt::format("more than {} values", limit_));
+    if (++value_count_ > limit_) fail(fmt::format("the JSON has more than {} values", limit_));
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;

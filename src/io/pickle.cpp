@@ -11,6 +11,7 @@
 
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
+#include "io/file_kind.h"
 #include "io/pickle_names.h"
 #include "io/pickle_opcode.h"
 #include "io/pickle_tensors.h"
@@ -29,10 +30,10 @@ class PickleParser {
       : bytes_(bytes), file_(file) {}
 
   Pickle parse() {
-    if (opcode() != Opcode::kProto) broken("it does not begin as one");
+    if (opcode() != Opcode::kProto) broken("it does not begin as a pickle");
     if (const int protocol = number<uint8_t>(); protocol != 2) {
-      refuse(fmt::format("the pickle is of protocol {}, and 2 is read", protocol),
-             "torch.save writes 2 by itself: leave pickle_protocol out");
+      refuse(fmt::format("the pickle has protocol {}, expected 2", protocol),
+             "leave out pickle_protocol: torch.save then writes 2");
     }
     while (step()) {
     }
@@ -46,9 +47,9 @@ class PickleParser {
     throw IoError(ExitCode::kCorruptData,
                   {.what = std::move(what), .where = file_, .hint = std::move(hint)});
   }
-  [[noreturn]] void broken(std::string_view why) const {
-    refuse(fmt::format("byte {} of the pickle: {}", at_, why),
-           "the file is broken: fetch it again");
+  [[noreturn]] void broken(std::string_view why, std::string hint = {}) const {
+    if (hint.empty()) hint = kFetchFileAgain;
+    refuse(fmt::format("byte {} of the pickle: {}", at_, why), std::move(hint));
   }
 
   std::span<const std::byte> take(size_t count) {
@@ -73,7 +74,7 @@ class PickleParser {
     const std::string_view rest(reinterpret_cast<const char*>(bytes_.data()) + at_,
                                 bytes_.size() - at_);
     const size_t end = rest.find('\n');
-    if (end == rest.npos) broken("a name without an end");
+    if (end == rest.npos) broken("a name has no end");
     std::string found = text(end);
     ++at_;
     return found;
@@ -106,7 +107,7 @@ class PickleParser {
   PickleValue* top(Kind kind) {
     PickleValue* value = pop();
     stack_.push_back(value);
-    if (value->kind != kind) broken("values are put into what is no container");
+    if (value->kind != kind) broken("values are put into a value that is not a container");
     return value;
   }
 
@@ -132,11 +133,11 @@ class PickleParser {
   }
   void get(size_t key) {
     const auto found = memo_.find(key);
-    if (found == memo_.end()) broken("a value that was never kept is asked for");
+    if (found == memo_.end()) broken("a value is read that was never stored");
     stack_.push_back(found->second);
   }
   void set_items(const std::vector<PickleValue*>& values) {
-    if (values.size() % 2 != 0) broken("a key without a value");
+    if (values.size() % 2 != 0) broken("a key has no value");
     if (top_is_unread()) return;
     PickleValue* dict = top(Kind::kDict);
     for (size_t i = 0; i < values.size(); i += 2) {
@@ -154,44 +155,44 @@ class PickleParser {
     const std::string module = line();
     std::string name = fmt::format("{}.{}", module, line());
     constexpr size_t kMaxNameBytes = 256;  // objects keep a copy
-    if (name.size() > kMaxNameBytes) broken("a class of too long a name");
+    if (name.size() > kMaxNameBytes) broken("a class name is too long");
     if (runs_code(name)) {
-      refuse(fmt::format("the file names {}, which runs code and stands in no file of weights",
+      refuse(fmt::format("the file names {}, which runs code and does not belong in a weight file",
                          quoted_name(name)),
-             "nothing of it was run; do not open this file with torch.load, and fetch the weights "
-             "from elsewhere");
+             "do not open this file with torch.load, and fetch the weights from elsewhere; nothing "
+             "of it was run");
     }
     push({.kind = Kind::kGlobal, .text = std::move(name)});
   }
 
   void push_storage() {
     const PickleValue& id = *pop();
-    RebuiltTensor storage = rebuilt([&] { return rebuild_storage(id); });
+    RebuiltTensor storage = rebuilt("a storage", [&] { return rebuild_storage(id); });
     if (storage.tensor) {
       const PickledTensor& said = *storage.tensor;
       // A record has one type and size; two mean damage or an attack.
       const auto [at, is_new] =
           storages_.emplace(said.record, std::pair(said.dtype, said.record_bytes));
       if (!is_new && at->second != std::pair(said.dtype, said.record_bytes)) {
-        broken("a storage of two types or sizes");
+        broken("a storage has two types or sizes");
       }
     }
     push_tensor(Kind::kStorage, std::move(storage));
   }
   template <class Rebuild>
-  RebuiltTensor rebuilt(const Rebuild& rebuild) {
+  RebuiltTensor rebuilt(const std::string& what, const Rebuild& rebuild) {
     try {
       return rebuild();
     } catch (const WrongArguments& wrong) {
-      broken(wrong.why);
+      broken(fmt::format("{} {}", what, wrong.why), wrong.hint);
     }
   }
   void push_tensor(Kind kind, RebuiltTensor made) {
     // Enough for weights, and for what a training script keeps beside them.
     constexpr int64_t kMaxTensors = 4 * kMaxEntries;
     if (++tensors_ > kMaxTensors) {
-      refuse(fmt::format("more than {} tensors and storages", kMaxTensors),
-             "save model.state_dict() alone");
+      refuse(fmt::format("the file has more than {} tensors and storages", kMaxTensors),
+             "save only model.state_dict()");
     }
     if (!made.tensor) kind = Kind::kUnreadTensor;
     push({.kind = kind, .text = std::move(made.unread), .tensor = std::move(made.tensor)});
@@ -200,9 +201,9 @@ class PickleParser {
   void reduce() {
     const PickleValue& arguments = *pop();
     const PickleValue& called = *pop();
-    if (arguments.kind != Kind::kSequence) broken("what is called is no function");
+    if (arguments.kind != Kind::kSequence) broken("the called value is not a function");
     if (called.kind == Kind::kUnread) return push_unread(called.text);
-    if (called.kind != Kind::kGlobal) broken("what is called is no function");
+    if (called.kind != Kind::kGlobal) broken("the called value is not a function");
     const auto function = pickle_function(called.text);
     // Such a tensor is refused later, and only if it is a weight.
     if (!function && makes_tensor(called.text)) {
@@ -212,17 +213,18 @@ class PickleParser {
     if (!function) return push_unread(called.text);
     switch (*function) {
       case PickleFunction::kDict:
-        if (!arguments.items.empty()) broken("an OrderedDict of arguments");
+        if (!arguments.items.empty()) broken("OrderedDict has arguments");
         push({.kind = Kind::kDict});
         break;
       case PickleFunction::kFirstArgument:
-        if (arguments.items.empty()) broken("a function without arguments");
+        if (arguments.items.empty()) broken("a function has no arguments");
         // Values are constant for readers only: while the pickle is parsed, the stack may change
         // them.
         stack_.push_back(const_cast<PickleValue*>(arguments.items[0]));
         break;
       default:
-        push_tensor(Kind::kTensor, rebuilt([&] { return rebuild_tensor(*function, arguments); }));
+        push_tensor(Kind::kTensor, rebuilt(quoted_name(called.text),
+                                           [&] { return rebuild_tensor(*function, arguments); }));
     }
   }
   void push_unread(const std::string& name) { push({.kind = Kind::kUnread, .text = name}); }
@@ -230,7 +232,7 @@ class PickleParser {
   void new_object() {
     pop();  // the arguments, which TorchScript leaves empty
     const PickleValue& type = *pop();
-    if (type.kind != Kind::kGlobal) broken("an object of no class");
+    if (type.kind != Kind::kGlobal) broken("an object has no class");
     if (!is_script_class(type.text)) return push_unread(type.text);
     push({.kind = Kind::kObject, .text = type.text});
   }
@@ -241,11 +243,11 @@ class PickleParser {
     PickleValue* built = pop();
     stack_.push_back(built);
     if (built->kind == Kind::kDict || built->kind == Kind::kUnread) return;
-    if (built->kind != Kind::kObject) broken("attributes of what has none");
+    if (built->kind != Kind::kObject) broken("attributes are set on a value that has none");
     if (state.kind != Kind::kDict) {
-      refuse(fmt::format("an object of class {} keeps its state in a way of its own",
-                         quoted_name(built->text)),
-             "save model.state_dict() instead");
+      refuse(
+          fmt::format("an object of class {} has its own state format", quoted_name(built->text)),
+          "save model.state_dict() instead");
     }
     built->items = {&state};
   }
@@ -370,7 +372,7 @@ class PickleParser {
         break;
       default:
         --at_;
-        broken(fmt::format("an instruction that torch.save does not write ({:#04x})",
+        broken(fmt::format("torch.save does not write the instruction {:#04x}",
                            static_cast<int>(bytes_[at_])));
     }
     return true;

@@ -18,13 +18,16 @@ class Arguments {
  public:
   Arguments(const PickleValue& tuple, size_t least, size_t most) : tuple_(tuple) {
     if (tuple.kind != Kind::kSequence || tuple.items.size() < least || tuple.items.size() > most) {
-      throw WrongArguments{"arguments that nothing takes"};
+      throw WrongArguments{fmt::format("has {} arguments, expected {}{}", tuple.items.size(), least,
+                                       most == least ? "" : fmt::format(" to {}", most))};
     }
   }
   size_t size() const { return tuple_.items.size(); }
   const PickleValue& any(size_t index) const { return *tuple_.items[index]; }
   const PickleValue& at(size_t index, Kind kind) const {
-    if (any(index).kind != kind) throw WrongArguments{"arguments that nothing takes"};
+    if (any(index).kind != kind) {
+      throw WrongArguments{fmt::format("has an argument {} of the wrong type", index)};
+    }
     return any(index);
   }
   int64_t integer(size_t index) const { return at(index, Kind::kInteger).integer; }
@@ -32,7 +35,7 @@ class Arguments {
     const PickleValue& list = at(index, Kind::kSequence);
     // Refused before the list is copied.
     if (std::ssize(list.items) > kMaxDimensions) {
-      throw WrongArguments{"a tensor of too many dimensions"};
+      throw WrongArguments{fmt::format("has more than {} dimensions", kMaxDimensions)};
     }
     const Arguments each(list, 0, list.items.size());
     std::vector<int64_t> values;
@@ -53,7 +56,7 @@ void check_autograd(const Arguments& arguments, size_t requires_grad) {
   const PickleValue& hooks = arguments.any(requires_grad + 1);
   if (hooks.kind == Kind::kOther) return;
   if (hooks.kind != Kind::kDict || !hooks.items.empty()) {
-    throw WrongArguments{"a tensor with hooks of its backward"};
+    throw WrongArguments{"has backward hooks, which are not loaded", "save model.state_dict()"};
   }
 }
 
@@ -61,12 +64,12 @@ void check_autograd(const Arguments& arguments, size_t requires_grad) {
 // empty.
 std::string metadata_of(const PickleValue& metadata) {
   if (metadata.kind == Kind::kOther) return {};
-  if (metadata.kind != Kind::kDict) throw WrongArguments{"arguments that nothing takes"};
+  if (metadata.kind != Kind::kDict) throw WrongArguments{"has metadata that is not a dict"};
   for (size_t i = 0; i + 1 < metadata.items.size(); i += 2) {
     const PickleValue& key = *metadata.items[i];
     const PickleValue& value = *metadata.items[i + 1];
     if (key.kind != Kind::kText || value.kind != Kind::kInteger) {
-      throw WrongArguments{"arguments that nothing takes"};
+      throw WrongArguments{"has metadata of the wrong type"};
     }
     if (value.integer != 0) return fmt::format("has its {} bit set", quoted_name(key.text));
   }
@@ -143,22 +146,23 @@ RebuiltTensor rebuild_tensor(PickleFunction function, const PickleValue& argumen
 
 RebuiltTensor rebuild_storage(const PickleValue& id) {
   const Arguments arguments(id, 5, 5);
-  if (arguments.at(0, Kind::kText).text != "storage") {
-    throw WrongArguments{"a persistent value of unknown kind"};
+  if (const std::string& kind = arguments.at(0, Kind::kText).text; kind != "storage") {
+    throw WrongArguments{fmt::format("has the unknown kind {}", quoted_name(kind))};
   }
   const std::string& type = arguments.at(1, Kind::kGlobal).text;
   const std::string& key = arguments.at(2, Kind::kText).text;
   // Each tensor keeps a copy of its storage's key.
   constexpr size_t kMaxKeyBytes = 256;
-  if (key.size() > kMaxKeyBytes) throw WrongArguments{"a storage of too long a name"};
+  if (key.size() > kMaxKeyBytes) throw WrongArguments{"has too long a name"};
   const auto dtype = dtype_of_storage(type);
   if (!dtype) {
-    if (!makes_tensor(type)) throw WrongArguments{"a storage of unknown type"};
+    if (!makes_tensor(type))
+      throw WrongArguments{fmt::format("has the unknown type {}", quoted_name(type))};
     return unread(fmt::format("is of a {}", quoted_name(type)));
   }
   // Storages have types of whole bytes.
   const auto bytes = checked_product(arguments.integer(4), bits_of(*dtype) / 8);
-  if (!bytes || *bytes < 0) throw WrongArguments{"a storage of no size"};
+  if (!bytes || *bytes < 0) throw WrongArguments{"has no size"};
   PickledTensor storage{.dtype = *dtype, .record = key, .record_bytes = *bytes};
   return {.tensor = std::make_unique<PickledTensor>(std::move(storage))};
 }

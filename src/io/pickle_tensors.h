@@ -17,7 +17,8 @@ struct RebuiltTensor {
 
 // Thrown for arguments that the function does not have; the parser adds the place.
 struct WrongArguments {
-  const char* why;
+  std::string why;
+  std::string hint{};
 };
 
 // Returns the tensor that `function` would make.

@@ -43,7 +43,8 @@ SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::
   // The single file has precedence, on which SafetensorsFolderWriter relies.
   if (is_there(path_ / kWeightsFile)) {
     if (is_there(path_ / kWeightsIndex)) {
-      notes_.push_back(fmt::format("{} is used, {} beside it is not", kWeightsFile, kWeightsIndex));
+      notes_.push_back(
+          fmt::format("{} is read; {} beside it is ignored", kWeightsFile, kWeightsIndex));
     }
     files_.emplace_back(path_ / kWeightsFile);
   } else if (is_there(path_ / kWeightsIndex)) {
@@ -52,7 +53,7 @@ SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::
     cannot_read(fmt::format("the model folder has neither {} nor {}", kWeightsFile, kWeightsIndex),
                 path_,
                 is_there(path_ / "pytorch_model.bin")
-                    ? "only safetensors are read here; load_weights reads pytorch_model.bin, too"
+                    ? "use load_weights for pytorch_model.bin: only safetensors are read here"
                     : "check the path");
   }
   for (const SafetensorsFile& file : files_) {

@@ -81,12 +81,13 @@ SafetensorsFolderWriter::State::State(std::filesystem::path path, std::vector<Te
                                       const ShardOptions& options)
     : folder(std::move(path)) {
   if (options.max_shard_bytes <= 0) {
-    refuse_shards(folder, fmt::format("shards of at most {} bytes", options.max_shard_bytes));
+    refuse_shards(
+        folder, fmt::format("max_shard_bytes is {}, expected 1 or more", options.max_shard_bytes));
   }
   std::vector<std::vector<TensorSpec>> parts = cut(std::move(tensors), options.max_shard_bytes);
   if (parts.size() > kMaxShards) {
-    refuse_shards(folder,
-                  fmt::format("{} shards; at most {} have names", parts.size(), kMaxShards));
+    refuse_shards(folder, fmt::format("the model needs {} shards, at most {} are allowed",
+                                      parts.size(), kMaxShards));
   }
   int64_t total_bytes = 0;
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -70,7 +70,7 @@ class HeaderEvents final : public JsonEvents {
   void on_key(std::string& key) override {
     // Counts tensors and metadata together; a tensor's own keys are three.
     if (place_ != Place::kTensor && ++entries_ > kMaxEntries) {
-      fail(fmt::format("more than {} tensors and metadata entries", kMaxEntries),
+      fail(fmt::format("the header has more than {} tensors and metadata entries", kMaxEntries),
            "split the file into shards");
     }
     if (place_ == Place::kTop) {
@@ -158,7 +158,7 @@ class HeaderEvents final : public JsonEvents {
         fmt::format("{} of shape {}", name_of(tensor.dtype), format_shape(tensor.shape));
     if (!count) refuse(fmt::format("{} has no size in bytes", what));
     if (end - begin != count->nbytes) {
-      refuse(fmt::format("{} takes {} bytes, but data_offsets give it {}", what, count->nbytes,
+      refuse(fmt::format("{} needs {} bytes, but data_offsets has {}", what, count->nbytes,
                          end - begin));
     }
     tensor.numel = count->numel;
@@ -186,7 +186,7 @@ class HeaderEvents final : public JsonEvents {
 std::string_view header_of(std::span<const std::byte> bytes, const std::string& file) {
   const std::string_view whole(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const FileKind kind = file_kind(whole);
-  if (kind != FileKind::kSafetensors) refuse_other_kind(whole, file, "a file of weights");
+  if (kind != FileKind::kSafetensors) refuse_other_kind(whole, file, "a weight file");
   const auto file_bytes = static_cast<int64_t>(bytes.size());
   if (file_bytes < kSafetensorsPrefixBytes) {
     corrupt(file, file_bytes,
@@ -199,14 +199,14 @@ std::string_view header_of(std::span<const std::byte> bytes, const std::string& 
     corrupt(
         file, 0,
         fmt::format("the header claims {} bytes; at most {} are allowed", claimed, kMaxHeaderBytes),
-        fmt::format("this may be no safetensors file: it begins as {}", name_of(kind)));
+        fmt::format("check that it is a safetensors file: it begins as {}", name_of(kind)));
   }
   const auto header_bytes = static_cast<int64_t>(claimed);
   if (header_bytes > file_bytes - kSafetensorsPrefixBytes) {
     corrupt(file, file_bytes,
             fmt::format("the file ends within its header: {} bytes, but the header claims {}",
                         file_bytes, header_bytes),
-            "the file may be truncated");
+            "fetch the file again: it may be truncated");
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kSafetensorsPrefixBytes,
                               static_cast<size_t>(header_bytes));
@@ -246,7 +246,7 @@ void bind_tensors(SafetensorsLayout& layout, int64_t data_begin, int64_t file_by
       corrupt(file, file_bytes,
               fmt::format("the file ends within tensor {}: {} bytes of data, {} needed",
                           quoted_name(tensor.name), file_bytes - data_begin, at + tensor.nbytes),
-              "the file may be truncated");
+              "fetch the file again: it may be truncated");
     }
     tensor.offset_bytes = data_begin + at;
     at += tensor.nbytes;

@@ -49,10 +49,10 @@ class IndexEvents final : public JsonEvents {
     if (!is_plain_name(value)) {
       fail(fmt::format("tensor {}: {} is not a plain file name", quoted_name(key_),
                        quoted_name(value)),
-           "shards lie beside the index; letters, digits, '.', '_' and '-' are allowed");
+           "use letters, digits, '.', '_' and '-': shards are in the index's folder");
     }
     if (index_.file_of_tensor.size() == kMaxTensors) {
-      fail(fmt::format("more than {} tensors", kMaxTensors));
+      fail(fmt::format("the index has more than {} tensors", kMaxTensors));
     }
     index_.file_of_tensor.emplace(std::move(key_), std::move(value));
   }
@@ -102,10 +102,10 @@ SafetensorsIndex parse_safetensors_index(std::string_view text, const std::strin
 void check_shards(const SafetensorsIndex& index, const std::filesystem::path& index_path,
                   std::span<const ShardNames> shards) {
   const auto corrupt = [&](std::string what) {
-    throw IoError(ExitCode::kCorruptData, {.what = std::move(what),
-                                           .where = index_path.string(),
-                                           .hint = "the index and the shards do not belong "
-                                                   "together; fetch the model again"});
+    throw IoError(ExitCode::kCorruptData,
+                  {.what = std::move(what),
+                   .where = index_path.string(),
+                   .hint = "fetch the model again: the index and the shards do not match"});
   };
   std::set<std::string_view> found;
   for (const ShardNames& shard : shards) {

@@ -61,7 +61,7 @@ std::string compact(const nlohmann::ordered_json& value, const std::filesystem::
   try {
     return value.dump();
   } catch (const nlohmann::json::type_error&) {
-    refuse(path, "a tensor name or metadata that is not UTF-8");
+    refuse(path, "a tensor name or metadata is not UTF-8");
   }
 }
 
@@ -71,7 +71,7 @@ std::string with_size_and_padding(std::string header, const std::filesystem::pat
   const int64_t size = std::ssize(header);
   if (size > kMaxHeaderBytes) {
     refuse(path,
-           fmt::format("a header of {} bytes; at most {} are allowed", size, kMaxHeaderBytes));
+           fmt::format("the header has {} bytes, at most {} are allowed", size, kMaxHeaderBytes));
   }
   std::string prefix;
   for (int i = 0; i < 8; ++i) prefix += static_cast<char>(size >> (8 * i) & 0xff);
@@ -122,8 +122,9 @@ void SafetensorsWriter::append(std::string_view name, std::span<const std::byte>
   const int64_t size = std::ssize(bytes);
   // Compare with the rest: `written + size` could overflow.
   if (size > tensor.nbytes - written) {
-    refuse(path, fmt::format("tensor {} takes {} bytes; {} were written before and {} come now",
-                             quoted_name(name), tensor.nbytes, written, size));
+    refuse(path,
+           fmt::format("tensor {} has {} bytes; {} are written already, cannot append {} more",
+                       quoted_name(name), tensor.nbytes, written, size));
   }
   state_->file->write_at(tensor.offset_bytes + written, bytes);
   written += size;

@@ -74,8 +74,8 @@ StoredDType stored_dtype(c10::ScalarType type) {
     if (dtype && row.engine == dtype) return row.dtype;
   }
   throw InvalidArgument(
-      {.what = fmt::format("type {} of LibTorch's has no StoredDType here", static_cast<int>(type)),
-       .hint = "name the StoredDType itself"});
+      {.what = fmt::format("LibTorch's type {} has no StoredDType", static_cast<int>(type)),
+       .hint = "pass a StoredDType"});
 }
 
 }  // namespace fsdp

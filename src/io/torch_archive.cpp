@@ -21,7 +21,6 @@ namespace {
 using Kind = PickleValue::Kind;
 
 constexpr int64_t kMaxPickleBytes = 16 << 20;
-constexpr const char* kBroken = "the file is broken: fetch it again";
 
 // The archive's file, for errors.
 struct Place {
@@ -41,7 +40,8 @@ class Records {
   const ZipRecord& at(const std::string& name) const {
     const ZipRecord* record = directory_.find(name);
     if (record == nullptr) {
-      place_.refuse(fmt::format("the archive has no record {}", quoted_name(name)), kBroken);
+      place_.refuse(fmt::format("the archive has no record {}", quoted_name(name)),
+                    kFetchFileAgain);
     }
     require_readable(*record, name, place_.where);
     return *record;
@@ -69,7 +69,7 @@ class TensorReader {
 
   MappedTensor read(const std::string& name, const PickledTensor& tensor) const {
     const auto refuse_tensor = [&](std::string_view what) {
-      place_.refuse(fmt::format("tensor {} {}", quoted_name(name), what), kBroken);
+      place_.refuse(fmt::format("tensor {} {}", quoted_name(name), what), kFetchFileAgain);
     };
     const int64_t item_bytes = bits_of(tensor.dtype) / 8;
     const auto count = count_elements(tensor.dtype, tensor.shape);
@@ -81,7 +81,7 @@ class TensorReader {
                                                   ? records_.at("data/" + tensor.record).bytes
                                                   : std::span<const std::byte>();
     if (std::ssize(record) != tensor.record_bytes) {
-      refuse_tensor(fmt::format("is of a storage of {} bytes, and its record has {}",
+      refuse_tensor(fmt::format("needs a storage of {} bytes, but its record has {}",
                                 tensor.record_bytes, record.size()));
     }
     MappedTensor mapped{
@@ -101,9 +101,9 @@ class TensorReader {
       }
     }
     if (last >= stored) {
-      refuse_tensor(fmt::format(
-          "of shape {}, strides {} and offset {} goes beyond its storage of {}",
-          format_shape(tensor.shape), format_shape(tensor.strides), tensor.offset, stored));
+      refuse_tensor(fmt::format("of shape {}, strides {} and offset {} exceeds its storage of {}",
+                                format_shape(tensor.shape), format_shape(tensor.strides),
+                                tensor.offset, stored));
     }
     // From the first element to the last: strides may leave gaps, so this can exceed numel
     // elements.
@@ -121,18 +121,18 @@ void check_version(const Records& records, const Place& place) {
   constexpr int kOldest = 1, kNewest = 10;  // versions that LibTorch has written, up to 2.15
   // TorchScript archives have the version in .data/version.
   const auto text = records.text(records.text(".data/version") ? ".data/version" : "version");
-  if (!text) place.refuse("the archive has no record 'version'", kBroken);
+  if (!text) place.refuse("the archive has no record 'version'", kFetchFileAgain);
   int version = 0;
   std::from_chars(text->data(), text->data() + text->size(), version);
   if (version < kOldest || version > kNewest) {
-    place.refuse(fmt::format("the archive is of version {}, and {} to {} are read",
+    place.refuse(fmt::format("the archive has version {}, expected {} to {}",
                              quoted_name(text->substr(0, text->find('\n'))), kOldest, kNewest),
                  "save it again with a PyTorch that writes one of these");
   }
   const auto order = records.text("byteorder");
   if (order && *order != "little") {
     place.refuse(fmt::format("the archive's byte order is {}", quoted_name(*order)),
-                 "save it on a machine of little-endian numbers");
+                 "save it on a little-endian machine");
   }
 }
 
@@ -141,8 +141,8 @@ Pickle read_pickle(const Records& records, const Place& place) {
   // A state_dict's pickle has names and shapes only, so a larger one is something else.
   if (std::ssize(bytes) > kMaxPickleBytes) {
     place.refuse(
-        fmt::format("a pickle of {} bytes; at most {} are read", bytes.size(), kMaxPickleBytes),
-        "save model.state_dict() alone");
+        fmt::format("the pickle has {} bytes, at most {} are read", bytes.size(), kMaxPickleBytes),
+        "save only model.state_dict()");
   }
   // Compares the check sum before the bytes are trusted.
   records.text("data.pkl");
@@ -164,12 +164,12 @@ TorchLayout parse_torch_archive(std::span<const std::byte> bytes, const std::str
   layout.has_check_sums = any_check_sum(layout.records);
   if (!layout.has_check_sums) {
     layout.notes.push_back(
-        fmt::format("{} was saved without check sums: damage is not seen", file));
+        fmt::format("{} was saved without check sums: damage is not detected", file));
   }
   const Records records(layout.records, layout.has_check_sums, place);
   if (layout.records.find("data.pkl") == nullptr) {
     place.refuse("the file is a zip archive without a record 'data.pkl'",
-                 "this is no file of torch.save: unpack it, or name another file");
+                 "unpack it, or pass another file: torch.save did not write it");
   }
   check_version(records, place);
   // The entries point into `pickle`, so it lives until they are read.

@@ -26,7 +26,7 @@ std::string described(const PickleValue& value) {
     case Kind::kObject:
       return printable(value.text);
     case Kind::kText:
-      return "a text";
+      return "a string";
     case Kind::kDict:
       return "a dict";
     case Kind::kSequence:
@@ -96,8 +96,8 @@ class Walk {
     if (!is_module) dict = &weights_of(*dict);
     walk(*dict, "", is_module, 0);
     if (!left_out_.empty()) {
-      entries_.notes.push_back(
-          fmt::format("{}: entries that are no tensors are left out: {}", file_, left_out_.text()));
+      entries_.notes.push_back(fmt::format("{}: entries that are not tensors are left out: {}",
+                                           file_, left_out_.text()));
     }
     return std::move(entries_);
   }
@@ -112,8 +112,8 @@ class Walk {
   }
   [[noreturn]] void refuse_root(const PickleValue& root) const {
     if (root.kind == Kind::kUnread) {
-      refuse(fmt::format("the file holds a {}, no state_dict", quoted_name(root.text)),
-             "making it would run code: save model.state_dict() with torch.save");
+      refuse(fmt::format("the file holds a {}, not a state_dict", quoted_name(root.text)),
+             "save model.state_dict() with torch.save: loading this object would run code");
     }
     refuse("the file holds neither a state_dict nor a module");
   }
@@ -147,20 +147,20 @@ class Walk {
       if (may_hold) dicts.add(dict.items[i]->text, value);
     }
     refuse(
-        fmt::format("the file's dict holds no tensors, and nor does an entry 'state_dict', "
-                    "'model_state_dict' or 'model' of it{}{}",
+        fmt::format("the file's dict holds no tensors, nor does its entry 'state_dict', "
+                    "'model_state_dict' or 'model'{}{}",
                     dicts.empty() ? "" : "; it has ", dicts.text()));
   }
 
   // Visits a dict's entries. `nested`: also those of entries that are modules themselves.
   void walk(const PickleValue& dict, const std::string& prefix, bool nested, int depth) {
-    if (depth > kMaxDepth) refuse("modules within modules without an end");
+    if (depth > kMaxDepth) refuse("modules are nested too deeply");
     for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
       const PickleValue& key = *dict.items[i];
       const PickleValue& value = *dict.items[i + 1];
       // Modules may refer to each other: depth and visits are bounded, as a file may hold a cycle.
-      if (++visits_ > kMaxVisits) refuse("modules within modules without an end");
-      if (key.kind != Kind::kText) refuse("a key of the state_dict is no text");
+      if (++visits_ > kMaxVisits) refuse("modules are nested too deeply");
+      if (key.kind != Kind::kText) refuse("a key of the state_dict is not a string");
       const std::string name = prefix + key.text;
       if (is_tensor(value)) {
         add(name, value);
@@ -173,12 +173,13 @@ class Walk {
   }
   void add(const std::string& name, const PickleValue& value) {
     if (value.kind == Kind::kUnreadTensor) {
-      refuse(fmt::format("tensor {} {}, which is not read", quoted_name(name), value.text),
-             "save it plain: dense, not quantised, with resolve_neg() and resolve_conj(), and of a "
-             "type that weights have");
+      refuse(fmt::format("tensor {} {}, which is not supported", quoted_name(name), value.text),
+             "save it dense, not quantised, with resolve_neg() and resolve_conj(), and of a weight "
+             "type");
     }
     if (std::ssize(entries_.tensors) == kMaxEntries) {
-      refuse(fmt::format("more than {} tensors", kMaxEntries), "save it in several files");
+      refuse(fmt::format("the file has more than {} tensors", kMaxEntries),
+             "save it in several files");
     }
     entries_.tensors.push_back({name, value.tensor.get()});
   }

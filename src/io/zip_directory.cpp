@@ -11,6 +11,7 @@
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "io/crc32.h"
+#include "io/file_kind.h"
 
 namespace fsdp {
 namespace {
@@ -58,18 +59,18 @@ class ZipParser {
                                            .hint = std::move(hint)});
   }
   [[noreturn]] void broken(std::string_view why) const {
-    refuse("the file begins as a zip archive and is none", "the file is broken: fetch it again",
+    refuse("the file begins as a zip archive but is not a valid one", kFetchFileAgain,
            std::string(why));
   }
   [[noreturn]] void refuse_record(const Entry& entry, std::string_view what,
-                                  std::string hint = "the file is broken: fetch it again") const {
+                                  std::string hint = kFetchFileAgain) const {
     refuse(fmt::format("record {} {}", quoted_name(entry.name), what), std::move(hint));
   }
 
   // Reads a little-endian number, as all hosts that this runs on have it.
   template <class Number>
   Number number(Bytes from, size_t at) const {
-    if (at > from.size() || sizeof(Number) > from.size() - at) broken("it is cut");
+    if (at > from.size() || sizeof(Number) > from.size() - at) broken("it is truncated");
     Number value;
     std::memcpy(&value, from.data() + at, sizeof value);
     return value;
@@ -83,7 +84,7 @@ class ZipParser {
   // comment may follow, so the search begins at the end of the file.
   size_t find_end() const {
     constexpr size_t kMaxComment = std::numeric_limits<uint16_t>::max();
-    if (bytes_.size() < kEndBytes) broken("it is cut");
+    if (bytes_.size() < kEndBytes) broken("it is truncated");
     const size_t last = bytes_.size() - kEndBytes;
     for (size_t back = 0; back <= std::min(last, kMaxComment); ++back) {
       if (number<uint32_t>(bytes_, last - back) != kEnd) continue;
@@ -91,7 +92,7 @@ class ZipParser {
       if (number<uint16_t>(bytes_, last - back + 20) != back) broken("bytes follow its end");
       return last - back;
     }
-    broken("its directory is missing, which is written last");
+    broken("its directory, which is written last, is missing");
   }
 
   Bytes find_entries() const {
@@ -106,30 +107,31 @@ class ZipParser {
         end >= kEnd64PlaceBytes && number<uint32_t>(bytes_, end - kEnd64PlaceBytes) == kEnd64Place;
     if (has_64) {
       const Bytes wide = part(bytes_, number<uint64_t>(bytes_, end - kEnd64PlaceBytes + 8),
-                              kEnd64Bytes, "its directory lies outside of it");
-      if (number<uint32_t>(wide, 0) != kEnd64) broken("its directory is not where it says");
+                              kEnd64Bytes, "its directory is outside the file");
+      if (number<uint32_t>(wide, 0) != kEnd64) broken("its directory is not at the stated offset");
       one_disk = number<uint32_t>(wide, 16) == number<uint32_t>(wide, 20);
       count_here = number<uint64_t>(wide, 24);
       count = number<uint64_t>(wide, 32);
       size = number<uint64_t>(wide, 40);
       offset = number<uint64_t>(wide, 48);
     }
-    if (!one_disk || count != count_here) broken("it is one of several parts");
+    if (!one_disk || count != count_here) broken("it is one part of several");
     if (count > kMaxRecords) {
-      refuse(fmt::format("an archive of {} records; at most {} are read", count, kMaxRecords),
-             "save model.state_dict() alone");
+      refuse(fmt::format("the archive has {} records, at most {} are read", count, kMaxRecords),
+             "save only model.state_dict()");
     }
     // An entry takes at least its fixed part: this bounds memory by the directory's bytes.
-    if (size < count * kEntryBytes) broken("its directory is cut");
-    return part(bytes_, offset, size, "its directory lies outside of it");
+    if (size < count * kEntryBytes) broken("its directory is truncated");
+    return part(bytes_, offset, size, "its directory is outside the file");
   }
 
   // Adds one entry. Returns its size in the directory.
   size_t read_entry(Bytes from) {
-    if (number<uint32_t>(from, 0) != kEntry) broken("its directory holds something else");
+    if (number<uint32_t>(from, 0) != kEntry) broken("its directory has an invalid entry");
     const size_t name = number<uint16_t>(from, 28), extra = number<uint16_t>(from, 30);
     const size_t comment = number<uint16_t>(from, 32);
-    const Bytes rest = part(from, kEntryBytes, name + extra + comment, "its directory is cut");
+    const Bytes rest =
+        part(from, kEntryBytes, name + extra + comment, "its directory is truncated");
     Entry entry{.name = {reinterpret_cast<const char*>(rest.data()), name},
                 .flags = number<uint16_t>(from, 8),
                 .method = number<uint16_t>(from, 10),
@@ -148,7 +150,7 @@ class ZipParser {
     while (at < extra.size()) {
       const auto id = number<uint16_t>(extra, at);
       const Bytes field =
-          part(extra, at + 4, number<uint16_t>(extra, at + 2), "its directory is cut");
+          part(extra, at + 4, number<uint16_t>(extra, at + 2), "its directory is truncated");
       at += 4 + field.size();
       if (id != kExtra64) continue;
       size_t next = 0;
@@ -168,7 +170,7 @@ class ZipParser {
     if ((entry.flags & kIsEncrypted) != 0) return "is encrypted";
     if (entry.method != 0) return "is compressed";
     if ((entry.flags & ~kKnownFlags) == 0) return {};
-    return fmt::format("has flags {:#06x}, which are not read", entry.flags);
+    return fmt::format("has flags {:#06x}, which are not supported", entry.flags);
   }
 
   void add(Entry entry) {
@@ -180,13 +182,13 @@ class ZipParser {
       directory_.folder = entry.name.substr(0, entry.name.find('/'));
       if (directory_.folder.size() == entry.name.size()) {
         refuse_record(entry, "is in no folder",
-                      "this is no archive of torch.save: unpack it, or name another file");
+                      "unpack it, or pass another file: torch.save did not write it");
       }
     }
     // LibTorch compares names without case: two such names could be one record there and two here.
     std::string without_case = entry.name;
     for (char& c : without_case) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-    if (!names_.insert(std::move(without_case)).second) refuse_record(entry, "is there twice");
+    if (!names_.insert(std::move(without_case)).second) refuse_record(entry, "appears twice");
     const Bytes bytes = bytes_of(entry);
     if (record.unread.empty()) record.bytes = bytes;
     directory_.records.emplace(std::move(entry.name), std::move(record));
@@ -207,7 +209,7 @@ class ZipParser {
     if (number<uint32_t>(from, 0) != kRecord || said != entry.name ||
         // Readers may use either header, so a difference would give them different bytes.
         number<uint16_t>(from, 6) != entry.flags || number<uint16_t>(from, 8) != entry.method) {
-      refuse_record(entry, "differs from what the directory says of it");
+      refuse_record(entry, "differs from its directory entry");
     }
     return from.subspan(header, static_cast<size_t>(entry.stored_bytes));
   }
@@ -235,7 +237,7 @@ void require_readable(const ZipRecord& record, std::string_view name, const std:
       ExitCode::kCorruptData,
       {.what = fmt::format("record {} {}", quoted_name(name), record.unread),
        .where = file,
-       .hint = "torch.save writes plain records: read the file with it and save it again"});
+       .hint = "load the file in PyTorch and save it with torch.save, which writes plain records"});
 }
 
 void check_record(const ZipRecord& record, std::string_view name, const std::string& file,
@@ -255,7 +257,7 @@ void check_record(const ZipRecord& record, std::string_view name, const std::str
                                      "says {:08x}",
                                      quoted_name(name), sum, record.check_sum),
                  .where = file,
-                 .hint = "the file is broken: fetch it again"});
+                 .hint = kFetchFileAgain});
 }
 
 }  // namespace fsdp

@@ -29,9 +29,8 @@ c10::DeviceAllocator* allocator() {
 void require_cuda(at::Device device) {
   if (!device.is_cuda() || at::globalContext().hasCUDA()) return;
   throw StateError({.what = "LibTorch has no CUDA in this process",
-                    .cause =
-                        "something asked it for CUDA (torch::manual_seed does) before its CUDA "
-                        "library was loaded, and the answer stays",
+                    .cause = "it was asked for CUDA (torch::manual_seed does so) before its CUDA "
+                             "library was loaded, and it keeps that answer",
                     .hint = "make the mesh first in the program"});
 }
 
@@ -66,9 +65,9 @@ bool empty_cache() {
 int64_t held_bytes(at::Device device) {
   c10::DeviceAllocator* const cache = allocator();
   if (cache == nullptr) {
-    throw InvalidArgument({.what = "nobody tells what LibTorch holds of " + device.str(),
+    throw InvalidArgument({.what = "cannot read how much memory LibTorch holds on " + device.str(),
                            .where = "Options::memory_limit",
-                           .cause = "its allocator for GPUs is not there, or another's",
+                           .cause = "LibTorch's CUDA allocator is missing or was replaced",
                            .hint = "leave memory_limit at 0 on this device"});
   }
   constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);

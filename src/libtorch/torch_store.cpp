@@ -48,10 +48,10 @@ auto as_comm_errors(const StoreAddress& address, Body body) {
 [[noreturn]] void refuse(const StoreAddress& address, const std::string& cause) {
   Reach reach = reach_of(address.host, address.port, kLookFor);
   if (address.is_server && reach.resolves) {
-    reach = {.text = cause, .hint = "is the port in use? Take another MASTER_PORT on all ranks"};
+    reach = {.text = cause, .hint = "if the port is in use, set another MASTER_PORT on all ranks"};
   }
   throw InvalidArgument(
-      {.what = fmt::format("the ranks cannot meet at {}:{}", address.host, address.port),
+      {.what = fmt::format("rendezvous at {}:{} failed", address.host, address.port),
        .where = "MASTER_ADDR, MASTER_PORT",
        .cause = std::move(reach.text),
        .hint = std::move(reach.hint)});
@@ -78,7 +78,7 @@ TcpStore connect_within(const StoreAddress& address, milliseconds timeout) {
     }
   }).detach();
   if (made.wait_for(timeout + kAnswerWithin) != std::future_status::ready) {
-    refuse(address, "whoever listens there does not answer");
+    refuse(address, "the process that listens there does not answer");
   }
   return made.get();
 }

@@ -135,14 +135,14 @@ class Given {
 
   [[noreturn]] void refuse_number() const {
     throw StateError(
-        {.what = fmt::format("'{}' makes a number of a shard, another one on each rank",
+        {.what = fmt::format("'{}' computes a number from a shard; it would differ on each rank",
                              schema_.name()),
-         .where = "Engine::parameters(), or `.grad` of it",
+         .where = "Engine::parameters() or their `.grad`",
          .cause = "each rank holds a part of the parameters and gradients",
          .hint = "clip with Engine::clip_grad_norm instead of torch::nn::utils::clip_grad_norm_; "
                  "measure with Engine::measure_gradients, or look at whole parameters in "
-                 "fsdp::Gathered; an optimizer that does it (LBFGS) cannot train shards; if the "
-                 "number of this rank is meant, make it of a clone()"});
+                 "fsdp::Gathered; do not use optimizers that do this (LBFGS); if you want this "
+                 "rank's number, compute it from a clone()"});
   }
 
   // Operators that return some of the elements unchanged.
@@ -202,8 +202,8 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
 }
 
 [[noreturn]] void refuse(std::string cause) {
-  throw StateError({.what = "LibTorch's operators cannot be seen before they run, which units by "
-                            "policy, and models made on a GPU or planned, need",
+  throw StateError({.what = "cannot intercept LibTorch's operators; Options::units, models made on "
+                            "a GPU and plans need it",
                     .cause = std::move(cause),
                     .hint = "make layers fsdp::Unit<Block> and build on the CPU"});
 }
@@ -223,7 +223,7 @@ class Proof final : public Listener {
   // Returns the fault that this LibTorch has, empty if the trap works.
   std::string find_fault() {
     const std::string fault = fmt::format(
-        "this LibTorch does not call the fallback of the dispatch key {} as it is used here",
+        "this LibTorch does not call the fallback of the dispatch key {} as the engine needs it",
         c10::toString(kKey));
     try {
       return holds() ? "" : fault;
@@ -268,7 +268,7 @@ void register_once() {
     registered = new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerFallback(
         kKey, c10::KernelFunction::makeFromBoxedFunction<&trap>(), "fsdp"));
   } catch (const c10::Error& error) {
-    refuse(fmt::format("another library has taken the dispatch key {}: {}", c10::toString(kKey),
+    refuse(fmt::format("another library uses the dispatch key {}: {}", c10::toString(kKey),
                        error.what_without_backtrace()));
   }
 }

@@ -22,9 +22,10 @@ MemoryCap::~MemoryCap() {
 
 std::shared_ptr<const MemoryCap> MemoryBudget::cap(int64_t limit) {
   if (limit < 0) {
-    throw InvalidArgument({.what = fmt::format("memory_limit is {}", limit),
-                           .where = "Options::memory_limit",
-                           .hint = "bytes that a rank may hold of its device; 0: no limit"});
+    throw InvalidArgument(
+        {.what = fmt::format("memory_limit is {}", limit),
+         .where = "Options::memory_limit",
+         .hint = "set the bytes that a rank may hold on its device, or 0 for no limit"});
   }
   const std::lock_guard lock(mutex_);
   // A weak reference: the cap ends with the last engine, and the next one may set another limit.
@@ -34,9 +35,9 @@ std::shared_ptr<const MemoryCap> MemoryBudget::cap(int64_t limit) {
                                                "and {} bytes",
                                                cap->limit, limit),
                            .where = "Options::memory_limit",
-                           .cause = "what a rank holds of its device is one budget",
-                           .hint = "give all engines of a mesh the same memory_limit, or let the "
-                                   "other engine go first"});
+                           .cause = "all engines of a rank share one budget of device memory",
+                           .hint = "give all engines of a mesh the same memory_limit, or destroy "
+                                   "the other engine first"});
   }
   // Created once and kept: a later engine's meter has to count what earlier engines left.
   if (limit > 0 && !meter_) meter_ = std::make_shared<MemoryMeter>();

@@ -57,7 +57,7 @@ at::Tensor uncounted(at::IntArrayRef shape, const at::TensorOptions& options) {
 at::Tensor on_cpu(const at::Tensor& tensor) {
   const torch_compat::BoundStorage nowhere(
       static_cast<int64_t>(tensor.storage().nbytes()), at::kCPU,
-      "fsdp: LibTorch reads a tensor that is planned and has no memory");
+      "fsdp: LibTorch reads a planned tensor, which has no memory");
   return nowhere.view(*dtype_of(tensor.scalar_type()), tensor.storage_offset(), tensor.sizes(),
                       tensor.strides());
 }

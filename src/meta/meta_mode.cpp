@@ -104,10 +104,10 @@ bool takes_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack
 
 void guard(const c10::IValue& made) {
   if (!made.isTensor() || !made.toTensor().is_meta()) return;
-  torch_compat::forbid_access(
-      made.toTensor(),
-      "fsdp: the memory of a tensor was asked for (data_ptr, accessor) while its model is planned, "
-      "where tensors have none; hint: make what the host reads or writes itself with torch::kCPU");
+  torch_compat::forbid_access(made.toTensor(),
+                              "fsdp: the host reads a tensor's memory (data_ptr, accessor) while "
+                              "its model is planned, but planned tensors have none; hint: make "
+                              "tensors that the host reads or writes with torch::kCPU");
 }
 
 // The fallback of the mode's key: adapts arguments, then calls the operator below the key. The key

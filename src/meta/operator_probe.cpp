@@ -99,7 +99,7 @@ void require_shapes_alone(const c10::OperatorHandle& op) {
                               " has no kernel for tensors without memory (Meta)");
   const bool asks_values =
       op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
-  TORCH_CHECK_NOT_IMPLEMENTED(!asks_values, name, " asks for values, and a plan has shapes alone");
+  TORCH_CHECK_NOT_IMPLEMENTED(!asks_values, name, " reads values, but a plan has only shapes");
 }
 
 void run_on_zeros(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

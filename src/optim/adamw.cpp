@@ -38,8 +38,9 @@ struct AdamWState final : Optimizer::State {
 AdamWOptions checked(AdamWOptions options) {
   const auto require = [](bool holds, std::string_view name, double value) {
     if (holds) return;
-    throw InvalidArgument({.what = fmt::format("AdamW: {} is {}", name, value),
-                           .hint = "lr, eps and weight_decay are at least 0, betas in [0, 1)"});
+    throw InvalidArgument(
+        {.what = fmt::format("AdamW: {} is {}", name, value),
+         .hint = "set lr, eps and weight_decay to 0 or more, betas within [0, 1)"});
   };
   require(options.lr >= 0, "lr", options.lr);
   require(options.eps >= 0, "eps", options.eps);

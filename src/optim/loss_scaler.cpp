@@ -22,11 +22,12 @@ void require(bool holds, const char* what, double value, const char* hint) {
 
 LossScalerOptions checked(const LossScalerOptions& options) {
   require(options.growth_factor > 1 && std::isfinite(options.growth_factor), "growth_factor",
-          options.growth_factor, "a number above 1; 2 as a rule");
+          options.growth_factor, "use a number above 1 (default 2)");
   require(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor",
-          options.backoff_factor, "a number between 0 and 1; 0.5 as a rule");
+          options.backoff_factor, "use a number between 0 and 1 (default 0.5)");
   require(options.growth_interval > 0, "growth_interval",
-          static_cast<double>(options.growth_interval), "a number of steps; 2000 as a rule");
+          static_cast<double>(options.growth_interval),
+          "use a number of steps above 0 (default 2000)");
   return options;
 }
 
@@ -56,9 +57,9 @@ LossScaler::~LossScaler() {
 }
 
 void LossScaler::load(const State& state) {
-  require(is_scale(state.scale), "the scale", state.scale, "a positive number; 65536 as a rule");
+  require(is_scale(state.scale), "the scale", state.scale, "use a positive number (default 65536)");
   require(state.growth_tracker >= 0, "growth_tracker", static_cast<double>(state.growth_tracker),
-          "the number of steps since the last overflow or growth");
+          "pass the number of steps since the last overflow or growth");
   state_ = state;
   is_found_ = true;
   apply();
@@ -67,9 +68,9 @@ void LossScaler::load(const State& state) {
 void LossScaler::apply() {
   const std::shared_ptr<EngineParts> engine = engine_.lock();
   if (!engine || engine->is_shut_down()) {
-    throw StateError({.what = "a LossScaler of an engine that was destroyed",
+    throw StateError({.what = "the engine of the LossScaler was destroyed",
                       .where = "fsdp::LossScaler",
-                      .hint = "destroy it before the engine"});
+                      .hint = "destroy the LossScaler before the engine"});
   }
   // Captures read the scale under this mutex. No collective carries it, so the annotation lets the
   // next one compare it over the ranks.
@@ -87,9 +88,9 @@ void LossScaler::update(const StepReport& report) { update({report}); }
 
 void LossScaler::update(std::initializer_list<StepReport> reports) {
   if (!std::ranges::all_of(reports, &StepReport::skips_nonfinite)) {
-    throw InvalidArgument({.what = "a step that skips nothing cannot tell of an overflow",
+    throw InvalidArgument({.what = "update needs steps that skip non-finite gradients",
                            .where = "LossScaler::update",
-                           .hint = "leave the optimizer's skip_nonfinite on"});
+                           .hint = "set skip_nonfinite = true in the optimizer's options"});
   }
   State next = state_;
   bool skipped = false;  // reads each report, also after a skipped one
@@ -103,7 +104,7 @@ void LossScaler::update(std::initializer_list<StepReport> reports) {
   // The least scale, and gradients still overflow: the scale is not the cause. The state stays as
   // it was.
   require(is_scale(next.scale), "the scale after an overflow", next.scale,
-          "gradients are not finite at any scale: look at StepReport::gradients.first_nonfinite()");
+          "see StepReport::gradients.first_nonfinite(): gradients are not finite at any scale");
   if (skipped && !is_found_) warn_of_search(next.scale);
   is_found_ = is_found_ || !skipped;
   state_ = next;
@@ -114,11 +115,12 @@ void LossScaler::warn_of_search(double next) const {
   const std::shared_ptr<EngineParts> engine = engine_.lock();
   if (!engine || engine->is_shut_down() || engine->context->mesh.rank() != 0) return;
   engine->context->mesh.warn(
-      {.what = fmt::format("a step was skipped: the loss scale is being found, {} is next", next),
+      {.what =
+           fmt::format("a step was skipped: the search for the loss scale continues with {}", next),
        .where = "fsdp::LossScaler",
        .cause = fmt::format("gradients overflow at {}", state_.scale),
-       .hint =
-           "a run begins with a few of these; LossScaler::state of an earlier run spares them"});
+       .hint = "expect a few of these at the start of a run; load LossScaler::state of an earlier "
+               "run to avoid them"});
 }
 
 }  // namespace fsdp

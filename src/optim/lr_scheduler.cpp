@@ -17,8 +17,8 @@ namespace fsdp {
 namespace {
 
 bool is_gamma(double gamma) { return gamma >= 0 && std::isfinite(gamma); }
-constexpr const char* kGamma = "a factor, finite and at least 0; 0.1 as a rule";
-constexpr const char* kEpochs = "a number of epochs, at least 1";
+constexpr const char* kGamma = "use a finite factor of 0 or more, such as 0.1";
+constexpr const char* kEpochs = "use 1 epoch or more";
 
 // ---- next(options): checks them, and returns the rates of that schedule ----
 
@@ -41,15 +41,15 @@ auto next(const MultiStepLROptions& of) {
 
 auto next(const ExponentialLROptions& of) {
   require_option(of.gamma > 0 && is_gamma(of.gamma), "ExponentialLR", "gamma", of.gamma,
-                 "a factor, finite and above 0, as 0.99");
+                 "use a finite factor above 0, such as 0.99");
   return [of](const auto& at) { return at.epoch == 0 ? at.lr : at.lr * of.gamma; };
 }
 
 auto next(const LinearLROptions& of) {
   require_option(of.start_factor > 0 && of.start_factor <= 1, "LinearLR", "start_factor",
-                 of.start_factor, "above 0 and at most 1");
+                 of.start_factor, "use a factor above 0 and at most 1");
   require_option(of.end_factor >= 0 && of.end_factor <= 1, "LinearLR", "end_factor", of.end_factor,
-                 "from 0 to 1");
+                 "use a factor from 0 to 1");
   require_option(of.total_iters >= 1, "LinearLR", "total_iters",
                  static_cast<double>(of.total_iters), kEpochs);
   return [of](const auto& at) {
@@ -68,7 +68,7 @@ auto next(const CosineAnnealingLROptions& of) {
   require_option(of.T_max >= 1, "CosineAnnealingLR", "T_max", static_cast<double>(of.T_max),
                  kEpochs);
   require_option(of.eta_min >= 0 && std::isfinite(of.eta_min), "CosineAnnealingLR", "eta_min",
-                 of.eta_min, "a learning rate, finite and at least 0");
+                 of.eta_min, kLearningRateHint);
   return [of](const auto& at) {
     const auto& [T_max, eta_min] = of;
     const auto last = static_cast<double>(T_max);
@@ -155,14 +155,15 @@ SequentialLR::SequentialLR(Optimizer& optimizer, SequentialLROptions options)
     : LRScheduler(optimizer, "SequentialLR", nullptr), options_(std::move(options)) {
   const auto& [schedulers, milestones] = options_;
   if (schedulers.size() != milestones.size() + 1 || !std::ranges::is_sorted(milestones)) {
-    throw InvalidArgument({.what = fmt::format("SequentialLR: {} schedulers with {} milestones",
-                                               schedulers.size(), milestones.size()),
-                           .hint = "one milestone, rising, before each scheduler but the first"});
+    throw InvalidArgument(
+        {.what = fmt::format("SequentialLR: {} schedulers do not fit {} milestones",
+                             schedulers.size(), milestones.size()),
+         .hint = "pass one milestone, in rising order, for each scheduler but the first"});
   }
   for (const LRScheduler* each : schedulers) {
     if (each != nullptr && &each->optimizer() == &optimizer) continue;
-    throw InvalidArgument({.what = "SequentialLR: a scheduler of another optimizer",
-                           .hint = "make all of them for the optimizer that it is made for"});
+    throw InvalidArgument({.what = "SequentialLR: a scheduler belongs to another optimizer",
+                           .hint = "make all schedulers for the same optimizer"});
   }
   // The inner schedulers changed the rates when they were made: begin with the initial ones again.
   state_of(optimizer).change_rates(base_lr_, [](double, double initial) { return initial; });

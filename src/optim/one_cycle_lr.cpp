@@ -20,16 +20,16 @@ OneCycleLROptions checked(OneCycleLROptions options) {
     require_option(holds, "OneCycleLR", option, value, allowed);
   };
   const auto is_positive = [](double value) { return value > 0 && std::isfinite(value); };
-  require(is_positive(options.max_lr), "max_lr", options.max_lr, "a learning rate above 0");
+  require(is_positive(options.max_lr), "max_lr", options.max_lr, "use a learning rate above 0");
   require(is_positive(options.div_factor), "div_factor", options.div_factor,
-          "a number above 0; 25 as a rule");
+          "use a number above 0 (default 25)");
   require(is_positive(options.final_div_factor), "final_div_factor", options.final_div_factor,
-          "a number above 0; 1e4 as a rule");
+          "use a number above 0 (default 1e4)");
   require(options.pct_start >= 0 && options.pct_start <= 1, "pct_start", options.pct_start,
-          "the part of the steps in which the rate rises, from 0 to 1");
+          "set it to the share of steps in which the rate rises, from 0 to 1");
   if (options.total_steps == 0) options.total_steps = options.epochs * options.steps_per_epoch;
   require(options.total_steps >= 1, "total_steps", static_cast<double>(options.total_steps),
-          "a number of optimizer steps, at least 1; or epochs and steps_per_epoch");
+          "set it to 1 optimizer step or more, or set epochs and steps_per_epoch");
   return options;
 }
 
@@ -53,7 +53,7 @@ std::vector<Phase> phases_of(const OneCycleLROptions& of, double initial) {
   }
   // A first phase that ends at step 0 would divide by zero.
   require_option(phases[0].end_step != 0, "OneCycleLR", "pct_start", rising,
-                 "not one step's part of total_steps: the rise would begin where it ends");
+                 "choose a rise of more than one step: it would begin where it ends");
   return phases;
 }
 
@@ -74,8 +74,9 @@ auto cycle_of(Optimizer& optimizer, const OneCycleLROptions& options) {
   state_of(optimizer).begin_schedules_at(initial);
   return [&optimizer, of, phases = std::move(phases)](const auto& at) {
     if (at.epoch > of.total_steps) {
-      throw StateError({.what = fmt::format("OneCycleLR: step {} of {}", at.epoch, of.total_steps),
-                        .hint = "total_steps is the number of optimizer steps of the whole run"});
+      throw StateError(
+          {.what = fmt::format("OneCycleLR: step {} of {}", at.epoch, of.total_steps),
+           .hint = "set total_steps to the number of optimizer steps of the whole run"});
     }
     const auto step = static_cast<double>(at.epoch);
     size_t phase = 0;

@@ -9,6 +9,7 @@
 #include "fsdp/error.h"
 #include "kernels/count_steps.h"
 #include "optim/optimizer_state.h"
+#include "optim/scheduler_checks.h"
 #include "runtime/device_error_place.h"
 
 namespace fsdp {
@@ -16,8 +17,7 @@ namespace {
 
 void require_rate(double lr) {
   if (lr >= 0 && !std::isinf(lr)) return;
-  throw InvalidArgument(
-      {.what = fmt::format("set_lr({})", lr), .hint = "a learning rate is finite and at least 0"});
+  throw InvalidArgument({.what = fmt::format("set_lr got {}", lr), .hint = kLearningRateHint});
 }
 
 }  // namespace
@@ -114,8 +114,8 @@ void Optimizer::State::check_gradients_complete() const {
   // since.
   if (clipped_ && clipped_additions_ != additions()) {
     throw StateError({.what = "gradients were added after clip_grad_norm measured them",
-                      .hint = "call clip_grad_norm after the last backward of a step; zero_grad of "
-                              "the optimizer forgets it"});
+                      .hint = "call clip_grad_norm after the last backward of a step; call the "
+                              "optimizer's zero_grad to discard the measured norm"});
   }
   for (const auto& unit : engine.model.units) {
     if (chosen_.any_of(unit->index)) unit->require_complete_gradients();
@@ -297,13 +297,13 @@ double Optimizer::momentum() const {
 void Optimizer::set_momentum(double momentum) {
   double* const own = state_->momentum();
   if (own == nullptr) {
-    throw InvalidArgument({.what = "set_momentum of an optimizer that was made without",
-                           .hint = "make it with SgdOptions::momentum above 0; OneCycleLR: or with "
-                                   "cycle_momentum = false"});
+    throw InvalidArgument({.what = "set_momentum was called on an optimizer without momentum",
+                           .hint = "construct it with SgdOptions::momentum above 0; for "
+                                   "OneCycleLR, or set cycle_momentum = false"});
   }
   if (!(momentum > 0 && momentum < 1)) {
-    throw InvalidArgument({.what = fmt::format("set_momentum({})", momentum),
-                           .hint = "a momentum (AdamW's beta1) that changes is between 0 and 1"});
+    throw InvalidArgument({.what = fmt::format("set_momentum got {}", momentum),
+                           .hint = "use a momentum (AdamW's beta1) between 0 and 1"});
   }
   *own = momentum;
   state_->momentum_is_set = true;
@@ -313,10 +313,10 @@ int64_t Optimizer::steps() const { return state_->applied(); }
 
 void Optimizer::require_no_amsgrad(bool amsgrad) {
   if (!amsgrad) return;
-  throw InvalidArgument({.what = "torch::optim::AdamWOptions::amsgrad is set",
-                         .where = "fsdp::AdamW",
-                         .hint = "fsdp's has no amsgrad; torch::optim::AdamW on "
-                                 "Engine::parameters() has it"});
+  throw InvalidArgument(
+      {.what = "torch::optim::AdamWOptions::amsgrad is set",
+       .where = "fsdp::AdamW",
+       .hint = "use torch::optim::AdamW on Engine::parameters(): fsdp::AdamW has no amsgrad"});
 }
 
 }  // namespace fsdp

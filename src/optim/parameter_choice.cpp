@@ -48,7 +48,7 @@ std::string module_of_all(const std::vector<std::string>& fqns) {
 void require_setting(bool holds, std::string_view group, std::string_view setting, double value) {
   if (holds && std::isfinite(value)) return;
   throw InvalidArgument({.what = fmt::format("group '{}': {} is {}", group, setting, value),
-                         .hint = "learning rates, scales and decays are finite and at least 0"});
+                         .hint = "use finite learning rates, scales and decays of 0 or more"});
 }
 
 // Throws if a group has no parameter: its settings would have no effect, in silence.
@@ -63,10 +63,9 @@ void require_members(const GroupedParameters& grouped, const std::vector<Paramet
         {.what =
              fmt::format("group '{}' of {} has no parameter", grouped.groups[i].name(), optimizer),
          .where = "ParameterGroup",
-         .cause = options[i - 1].match ? "`match` holds for none that no earlier group has"
+         .cause = options[i - 1].match ? "`match` selects no parameter that earlier groups leave"
                                        : "it has no `match`",
-         .hint = "look at the names that Engine::sharded_parameters() lists; or leave the group "
-                 "out"});
+         .hint = "compare with the names of Engine::sharded_parameters(), or remove the group"});
   }
 }
 
@@ -83,7 +82,7 @@ std::vector<OptimizerParamGroup> make_groups(const DefaultGroup& all_others,
     if (std::ranges::find(groups, name, &OptimizerParamGroup::name) != groups.end()) {
       throw InvalidArgument({.what = fmt::format("{} has two groups '{}'", optimizer, name),
                              .where = "ParameterGroup",
-                             .hint = "checkpoints know groups by their names: choose another"});
+                             .hint = "choose another name: checkpoints identify groups by name"});
     }
     groups.emplace_back(std::move(name), each.lr_scale, each.weight_decay, all_others.lr);
   }
@@ -132,12 +131,11 @@ ChosenParameters choose_parameters(const ShardedModel& model, const ParameterMat
     any = any || chosen;
   });
   if (any) return ChosenParameters(std::move(by_unit));
-  throw InvalidArgument(
-      {.what = fmt::format("{} has no parameter to train", optimizer),
-       .where = fmt::format("fsdp::{}", optimizer),
-       .cause = "its `parameters` holds for none of the engine's",
-       .hint = "look at the names that Engine::sharded_parameters() lists; fsdp::under takes the "
-               "name of a module as they begin with it"});
+  throw InvalidArgument({.what = fmt::format("{} has no parameter to train", optimizer),
+                         .where = fmt::format("fsdp::{}", optimizer),
+                         .cause = "its `parameters` selects none of the engine's",
+                         .hint = "compare with the names of Engine::sharded_parameters(); pass "
+                                 "fsdp::under the module's name with which they begin"});
 }
 
 std::vector<std::string> names_of(const ShardedModel& model, const ChosenParameters& chosen,

@@ -18,9 +18,9 @@ ReduceLROnPlateauOptions checked(ReduceLROnPlateauOptions options) {
     require_option(holds, "ReduceLROnPlateau", option, value, allowed);
   };
   require(options.factor >= 0 && options.factor < 1, "factor", options.factor,
-          "from 0 to less than 1; 0.1 as a rule");
+          "use 0 to less than 1 (default 0.1)");
   require(options.min_lr >= 0 && std::isfinite(options.min_lr), "min_lr", options.min_lr,
-          "a learning rate, finite and at least 0");
+          kLearningRateHint);
   return options;
 }
 

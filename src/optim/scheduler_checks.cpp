@@ -37,10 +37,11 @@ void require_same_names(const LRSchedulerState& own, const LRSchedulerState& giv
   const std::string missing = name_missing_in(given, own);
   const std::string unknown = name_missing_in(own, given);
   if (missing.empty() && unknown.empty()) return;
-  throw InvalidArgument({.what = missing.empty()
-                                     ? fmt::format("a scheduler's state has '{}'", unknown)
-                                     : fmt::format("a scheduler's state has no '{}'", missing),
-                         .hint = "load what state() of the same kind of scheduler gave"});
+  throw InvalidArgument(
+      {.what = missing.empty()
+                   ? fmt::format("a scheduler's state has the unknown value '{}'", unknown)
+                   : fmt::format("a scheduler's state lacks '{}'", missing),
+       .hint = "load a state() of the same kind of scheduler"});
 }
 
 }  // namespace fsdp

@@ -8,6 +8,8 @@
 
 namespace fsdp {
 
+inline constexpr const char* kLearningRateHint = "use a finite learning rate of 0 or more";
+
 // Throws InvalidArgument "StepLR: step_size is 0; hint: …" unless `holds`.
 void require_option(bool holds, std::string_view scheduler, std::string_view option, double value,
                     std::string_view allowed);

@@ -36,10 +36,9 @@ SgdOptions checked(SgdOptions options) {
   if (options.lr >= 0 && options.momentum >= 0 && options.weight_decay >= 0 && nesterov_fits) {
     return options;
   }
-  throw InvalidArgument(
-      {.what = "SGD: options do not fit together",
-       .hint = "lr, momentum and weight_decay are at least 0; nesterov needs momentum "
-               "and no dampening"});
+  throw InvalidArgument({.what = "SGD: options do not fit together",
+                         .hint = "set lr, momentum and weight_decay to 0 or more; for nesterov set "
+                                 "momentum and no dampening"});
 }
 
 }  // namespace

@@ -118,8 +118,8 @@ void BackwardScheduler::enter(int task) {
     inputs_given_ = queries_.inputs_given();
     backward_thread_ = std::this_thread::get_id();
   } else if (backward_thread_ != std::this_thread::get_id()) {
-    throw StateError({.what = "two backwards at once, on two threads, through sharded units",
-                      .cause = "the order of collectives would depend on which is faster",
+    throw StateError({.what = "two threads run backward through sharded units at once",
+                      .cause = "the order of collectives would depend on which thread is faster",
                       .hint = "run one backward after the other"});
   }
   tasks_.push_back(task);
@@ -211,7 +211,7 @@ void BackwardScheduler::pre_backward(Call& call, int task, uint64_t sequence) {
          .cause = "a recomputed forward used a tensor that carries a graph from outside, or a hook "
                   "ran the backward of another graph",
          .hint = "pass such tensors as arguments of the recomputed function, or detach them; call "
-                 "other backwards when this one has returned"});
+                 "other backwards after this one"});
   }
   // Finished units close first: their slots are free when this unit unshards.
   tick(task, sequence);
@@ -246,7 +246,7 @@ void BackwardScheduler::fire_running(const ScheduledUnit& unit, int task) {
 void BackwardScheduler::fire(Call& call, int task) {
   const auto unit = call.unit.lock();
   if (!unit) {
-    throw StateError({.what = "backward through a graph whose engine was destroyed",
+    throw StateError({.what = "cannot run backward: the engine of the graph was destroyed",
                       .hint = "keep the engine alive until backward is done"});
   }
   call.fired_task = task;

@@ -31,7 +31,12 @@ constexpr StrategyRow kTable[] = {
 const StrategyRow& row_of(Strategy strategy) {
   const auto* row = std::ranges::find(kTable, strategy, &StrategyRow::strategy);
   if (row != std::end(kTable)) return *row;
-  throw InvalidArgument({.what = "unknown strategy"});
+  throw InvalidArgument({.what = fmt::format("unknown strategy {}", static_cast<int>(strategy)),
+                         .hint = "use a value of fsdp::Strategy"});
+}
+
+std::string_view ranks_of(Placement placement) {
+  return placement == kReplicate ? "no ranks" : placement == kShardGroup ? "a group" : "all ranks";
 }
 
 std::string names_of(const std::vector<AxisCollective>& collectives) {
@@ -152,11 +157,15 @@ UnitCollectives moves_of(const Placements& given, const MeshShape& shape, bool o
   // gradients.
   const bool ordered = given.optimizer >= given.gradients && given.gradients >= given.parameters;
   if (!ordered) {
-    throw InvalidArgument({.what = "a row that shards parameters without gradients, or gradients "
-                                   "without optimizer state",
-                           .where = "the table of placements",
-                           .cause = "what is cut must be optimised where its slice is",
-                           .hint = "shard optimizer state first, then gradients, then parameters"});
+    const auto* row = std::ranges::find(kTable, given, &StrategyRow::placements);
+    throw InvalidArgument(
+        {.what = fmt::format("strategy '{}' shards parameters over {}, gradients over {} and "
+                             "optimizer state over {}; each must span the ranks of the one before",
+                             row != std::end(kTable) ? row->name : "?", ranks_of(given.parameters),
+                             ranks_of(given.gradients), ranks_of(given.optimizer)),
+         .where = "the placement table",
+         .cause = "a slice is optimised on the rank that holds it",
+         .hint = "shard optimizer state first, then gradients, then parameters"});
   }
   const Placements row{on_mesh(given.parameters, shape), on_mesh(given.gradients, shape),
                        on_mesh(given.optimizer, shape)};

@@ -28,8 +28,9 @@ UnitPolicy each_child_of(std::string fqn, int layers) {
   std::string described = layers == 1 ? fmt::format("each_child_of(\"{}\")", fqn)
                                       : fmt::format("each_child_of(\"{}\", {})", fqn, layers);
   if (layers < 1) {
-    throw InvalidArgument({.what = fmt::format("{}: a unit of {} layers", described, layers),
-                           .hint = "1 makes each child a unit, k each k neighbours"});
+    throw InvalidArgument(
+        {.what = fmt::format("{}: a unit has {} layers, expected 1 or more", described, layers),
+         .hint = "use 1 to make each child a unit, k for each k neighbours"});
   }
   // A direct child has no dot behind the prefix.
   const std::string prefix = fqn.empty() ? "" : fqn + ".";

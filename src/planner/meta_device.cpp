@@ -53,7 +53,7 @@ Buffer untouched_zeros(int64_t bytes) {
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
-    throw DeviceError({.what = "no addresses are left for " + format_bytes(bytes),
+    throw DeviceError({.what = "cannot reserve address space for " + format_bytes(bytes),
                        .where = "host memory of a plan",
                        .hint = "raise the limit of the address space (ulimit -v)"});
   }

@@ -16,10 +16,10 @@ const PlanRequest& checked(const PlanRequest& request) {
   if (request.ranks < 1 || request.ranks_per_host < 0 || request.mesh.shard < 0 ||
       request.mesh.replicate < 0) {
     throw InvalidArgument(
-        {.what = fmt::format("a plan for {} ranks, {} a host, in {} × {}", request.ranks,
+        {.what = fmt::format("cannot plan {} ranks, {} per host, in {} × {}", request.ranks,
                              request.ranks_per_host, request.mesh.replicate, request.mesh.shard),
          .where = "PlanRequest",
-         .hint = "at least one rank; 0 where the others decide"});
+         .hint = "set 1 rank or more; set 0 where the other values decide"});
   }
   return request;
 }

@@ -26,8 +26,7 @@ auto explained(const PlannedPlace& place, const Body& body) {
         {.what = text.substr(0, text.find('\n')),
          .where = error.context().empty() ? place_name(place) : error.context().front(),
          .cause = "a plan runs the model on tensors that have shapes and no values (meta)",
-         .hint = "let shapes not depend on values where the model is planned, or leave this part "
-                 "out of the planned step"});
+         .hint = "make shapes independent of values, or leave this part out of the planned step"});
   }
 }
 
@@ -43,7 +42,7 @@ std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const PlannedOptimizer
     default:
       throw InvalidArgument({.what = fmt::format("optimizer_moments is {}", planned.moments),
                              .where = "PlanRequest",
-                             .hint = "2 (AdamW), 1 (SGD with momentum) or 0 (SGD)"});
+                             .hint = "use 2 (AdamW), 1 (SGD with momentum) or 0 (SGD)"});
   }
 }
 
@@ -92,7 +91,7 @@ at::Tensor PlannedRun::forward() {
   if (loss.defined() && loss.requires_grad()) return loss;
   throw InvalidArgument({.what = "the planned step returned no loss with a gradient",
                          .where = "a plan",
-                         .hint = "let it return the tensor of which backward is called"});
+                         .hint = "return the tensor on which backward is called"});
 }
 
 // The peak is reset before forward and before backward, so that each has its own.

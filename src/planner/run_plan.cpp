@@ -28,7 +28,7 @@ std::string ways_out(const Mesh& mesh, const StepPlan& plan, const Options& opti
                                                 .host_is_other = host_is_other})) {
     ways.push_back(remedy.flag);
   }
-  return fmt::format("in order of cost: {}; --force goes on all the same", fmt::join(ways, ", "));
+  return fmt::format("in order of cost: {}; use --force to run anyway", fmt::join(ways, ", "));
 }
 
 std::string parts_of(const StepPlan& plan) {
@@ -58,8 +58,7 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
   const int64_t device = plan.peak_bytes();
   if (options.memory_limit > 0 && device > options.memory_limit) {
     throw InvalidArgument(
-        {.what = fmt::format("a step takes {} of a rank's device, and its memory "
-                             "limit is {}",
+        {.what = fmt::format("a step needs {} of a rank's device, but its memory limit is {}",
                              format_bytes(device), format_bytes(options.memory_limit)),
          .where = "the plan of the run",
          .cause = parts_of(plan),
@@ -71,9 +70,9 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
   const int ranks = state_of(mesh).parts().topology.local_world_size;
   if (!free || of_host <= *free / ranks) return;
   throw InvalidArgument(
-      {.what = fmt::format("a step takes {} of this host's memory for each of {} ranks, and {} are "
-                           "free",
-                           format_bytes(of_host), ranks, format_bytes(*free)),
+      {.what = fmt::format(
+           "a step needs {} of this host's memory for each of {} ranks, but {} are free",
+           format_bytes(of_host), ranks, format_bytes(*free)),
        .where = "the plan of the run",
        .cause = parts_of(plan),
        .hint = ways_out(mesh, plan, options, /*host_is_other=*/false)});

@@ -36,24 +36,24 @@ DeviceKind device_of(const std::string& name) {
   if (name == "cuda") return DeviceKind::kCuda;
   if (name == "auto") return DeviceKind::kAuto;
   if (name == "cpu") return DeviceKind::kCpu;
-  refuse_usage(fmt::format("--device cannot be '{}'", name), "cuda, auto or cpu");
+  refuse_usage(fmt::format("--device cannot be '{}'", name), "use cuda, auto or cpu");
 }
 
 // Returns the device, or nothing for --help, which it prints.
 std::optional<DeviceKind> parse(int argc, char** argv) {
   CLI::App app(
-      "Says whether runs can compute on this machine, a line for each thing that it looks at, and\n"
-      "what to do where something is not as it should be.",
+      "Checks whether runs can compute on this machine: one line for each check, with a remedy\n"
+      "if it fails.",
       "fsdp-doctor");
   std::string device = "cuda";
   app.add_option("--device", device,
-                 "cuda: GPUs; auto: GPUs, else the CPU; cpu: no GPU is looked at [cuda]")
+                 "cuda: GPUs; auto: GPUs, else the CPU; cpu: no GPU check [cuda]")
       ->type_name("NAME");
-  app.footer("Exit codes: 0 ready, 1 something makes runs fail, 64 usage, 78 no GPU can be used.");
+  app.footer("Exit codes: 0 ready, 1 a check fails, 64 usage, 78 no GPU can be used.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) refuse_usage(error.what(), "fsdp-doctor --help");
+    if (error.get_exit_code() != 0) refuse_usage(error.what(), "see fsdp-doctor --help");
     app.exit(error);
     return std::nullopt;
   }

@@ -85,7 +85,7 @@ std::string describe_config(const std::filesystem::path& path) {
     throw IoError(ExitCode::kCorruptData, {.what = std::move(what), .where = path.string()});
   };
   if (std::ssize(file.text()) > kMaxConfigBytes) {
-    refuse(fmt::format("a configuration of {} bytes; at most {} are allowed", file.text().size(),
+    refuse(fmt::format("the configuration has {} bytes, at most {} are allowed", file.text().size(),
                        kMaxConfigBytes));
   }
   const nlohmann::json config = parse_json({.text = file.text(), .file = path.string()});
@@ -214,8 +214,8 @@ struct Asked {
 
 Asked command_line(int argc, char** argv) {
   CLI::App app(
-      "Lists the tensors of a file of weights or a model folder and checks that it is sound. Of "
-      "another file it says what it is.",
+      "Lists and checks the tensors of a weight file or a model folder. For any other file it "
+      "prints what it is.",
       "fsdp-inspect");
   std::string path;
   bool summary = false;
@@ -223,14 +223,14 @@ Asked command_line(int argc, char** argv) {
                  "safetensors, a file of torch.save, or a folder with config.json and weights")
       ->required();
   app.add_flag("--summary", summary,
-               "totals by type and by what names begin with; no check sums are compared");
+               "totals by type and by name prefix; check sums are not compared");
   app.footer("Exit codes: 0 sound, 64 usage, 65 malformed, 74 cannot be read.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) {
       throw InvalidArgument(
-          {.what = error.what(), .where = "command line", .hint = "fsdp-inspect --help"},
+          {.what = error.what(), .where = "command line", .hint = "see fsdp-inspect --help"},
           ExitCode::kUsage);
     }
     app.exit(error);

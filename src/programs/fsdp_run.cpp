@@ -38,10 +38,10 @@ std::string help() {
          fsdp::help_row("-n, --nproc-per-node N", "number of ranks, 1 to 1024") +
          fsdp::help_row("--log-dir D",
                         "write each rank's output to D/rank-R.out and D/rank-R.err, and how each "
-                        "ended to D/ends.jsonl; what rank 0 prints is shown as well") +
+                        "ended to D/ends.jsonl; rank 0's output is shown, too") +
          fsdp::help_row("--all-errors",
-                        "show what all ranks say on stderr, also where they say the "
-                        "same; else it is shown once, with a count") +
+                        "show all ranks' stderr, equal errors included; else these are shown once, "
+                        "with a count") +
          "\nExit codes: 0 when all ranks ended with 0; 75 when the first rank to fail was\n"
          "killed by a signal or left early; else that rank's code; 128 + N after signal N;\n"
          "64 command line, 73 a log folder that cannot be written. One line on stderr\n"

@@ -89,7 +89,9 @@ void RankProcesses::start(int rank) {
   // that the read below returns 0 bytes.
   std::array<int, 2> pipe_ends{};
   if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) {
-    throw DeviceError({.what = "no pipe for a rank", .cause = std::strerror(errno)});
+    throw DeviceError({.what = fmt::format("pipe for rank {} failed", rank),
+                       .cause = std::strerror(errno),
+                       .hint = "raise ulimit -n"});
   }
   const Descriptor read_end(pipe_ends[0]);
   Descriptor write_end(pipe_ends[1]);
@@ -108,7 +110,7 @@ void RankProcesses::start(int rank) {
   if (read(read_end.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error)) {
     throw InvalidArgument({.what = fmt::format("'{}' cannot be started", options_.command.front()),
                            .cause = std::strerror(error),
-                           .hint = "fsdp-run [options] PROGRAM [its arguments]"},
+                           .hint = "use fsdp-run [options] PROGRAM [its arguments]"},
                           ExitCode::kUsage);
   }
 }
@@ -354,10 +356,11 @@ void RankProcesses::log_ends() const {
          << '\n';
   }
   if (file.flush()) return;
-  throw IoError(ExitCode::kIoError, {.what = "how the ranks ended could not be written",
-                                     .where = path,
-                                     .cause = std::strerror(errno),
-                                     .hint = "the exit code and the lines above are complete"});
+  throw IoError(ExitCode::kIoError,
+                {.what = "cannot write how the ranks ended",
+                 .where = path,
+                 .cause = std::strerror(errno),
+                 .hint = "use the exit code and the lines above: they are complete"});
 }
 
 // Returns the last error line in the log of rank `root`. If several ranks refuse together, the line

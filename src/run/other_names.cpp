@@ -18,48 +18,48 @@ struct OtherNames {
 
 // The first matching row counts, so "--ddp-*" is below the rows with whole names.
 constexpr std::array kOtherNames{
-    OtherNames{"--bf16", "--param-dtype", "here it is --param-dtype bfloat16"},
-    OtherNames{"--fp16", "--param-dtype", "here it is --param-dtype float16"},
+    OtherNames{"--bf16", "--param-dtype", "use --param-dtype bfloat16"},
+    OtherNames{"--fp16", "--param-dtype", "use --param-dtype float16"},
     OtherNames{"--bf16-full-eval --fp16-full-eval --fp16-backend --fp16-opt-level "
                "--half-precision-backend",
-               "--param-dtype", "--param-dtype is all that can be chosen"},
+               "--param-dtype", "use --param-dtype, the only choice"},
     OtherNames{"--tf32", "", "set TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1 in the environment"},
-    OtherNames{"--fsdp --sharded-ddp", "--strategy", "here it is --strategy"},
-    OtherNames{"--fsdp-config", "--strategy",
-               "its keys are flags here: --reshard-after-forward, --prefetch, --recompute, "
-               "--offload"},
+    OtherNames{"--fsdp --sharded-ddp", "--strategy", "use --strategy"},
+    OtherNames{
+        "--fsdp-config", "--strategy",
+        "use flags for its keys: --reshard-after-forward, --prefetch, --recompute, --offload"},
     OtherNames{"--fsdp-min-num-params --fsdp-transformer-layer-cls-to-wrap", "--strategy",
-               "the program chooses its units (Unit, UnitPolicy)"},
-    OtherNames{"--deepspeed", "--strategy",
-               "here it is --strategy: full-shard for stage 3, zero2, zero1"},
+               "leave it out: the program chooses its units (Unit, UnitPolicy)"},
+    OtherNames{"--deepspeed", "--strategy", "use --strategy: full-shard for stage 3, zero2, zero1"},
     OtherNames{"--accelerator-config --parallelism-config", "--strategy",
-               "here it is --strategy, --shard, --replicate"},
+               "use --strategy, --shard, --replicate"},
     OtherNames{"--gradient-checkpointing --activation-checkpointing", "--recompute",
-               "here it is --recompute 1"},
+               "use --recompute 1"},
     OtherNames{"--gradient-checkpointing-kwargs --activation-checkpointing-kwargs", "--recompute",
-               "--recompute N is all that can be chosen"},
-    OtherNames{"--ddp-timeout", "--timeout", "here it is --timeout"},
-    OtherNames{"--ddp-backend", "--device", "the device decides: NCCL, or the host's memory"},
+               "use --recompute N, the only choice"},
+    OtherNames{"--ddp-timeout", "--timeout", "use --timeout"},
+    OtherNames{"--ddp-backend", "--device",
+               "leave it out: the device decides (NCCL, or the host's memory)"},
     OtherNames{"--ddp-*", "--strategy", "gradients are reduced a unit at a time: leave it out"},
-    OtherNames{"--use-cpu --no-cuda", "--device", "here it is --device cpu"},
+    OtherNames{"--use-cpu --no-cuda", "--device", "use --device cpu"},
     OtherNames{"--use-mps-device --xpu-backend --tpu-*", "--device",
-               "ranks compute on CUDA GPUs or on the CPU (--device)"},
-    OtherNames{"--cpu-offload", "--offload", "here it is --offload"},
-    OtherNames{"--data-seed --full-determinism", "--seed", "here it is --seed, for all of it"},
-    OtherNames{"--warmup-ratio", "--warmup-steps", "here it is --warmup-steps"},
-    OtherNames{"--local-rank", "", "the launcher's environment says it: leave it out"},
-    OtherNames{"--auto-find-batch-size", "", "fsdp-plan --memory says what fits"},
+               "use --device: ranks compute on CUDA GPUs or on the CPU"},
+    OtherNames{"--cpu-offload", "--offload", "use --offload"},
+    OtherNames{"--data-seed --full-determinism", "--seed", "use --seed, for all of it"},
+    OtherNames{"--warmup-ratio", "--warmup-steps", "use --warmup-steps"},
+    OtherNames{"--local-rank", "", "leave it out: the launcher's environment sets it"},
+    OtherNames{"--auto-find-batch-size", "", "use fsdp-plan --memory to see what fits"},
     OtherNames{"--optim --optim-args --optim-target-modules --adafactor", "",
-               "the program chooses its optimizer"},
+               "leave it out: the program chooses its optimizer"},
     OtherNames{"--eval-strategy --eval-steps --eval-delay --eval-on-start --evaluation-strategy "
                "--evaluate-during-training --load-best-model-at-end --metric-for-best-model "
                "--greater-is-better",
-               "", "nothing is evaluated while it trains: evaluate what the run has written"},
+               "", "evaluate what the run has written: nothing is evaluated during training"},
     OtherNames{"--resume --resume-* --checkpoint --checkpoint-* --save-strategy --save-steps "
                "--save-total-limit --save-only-model --save-on-each-node --save-safetensors "
                "--enable-jit-checkpoint --ignore-data-skip "
                "--restore-callback-states-from-checkpoint",
-               "", "there are no checkpoints yet: a run cannot be saved midway, nor resumed"},
+               "", "leave it out: there are no checkpoints yet"},
     OtherNames{"--eval-accumulation-steps --eval-do-concat-batches --eval-use-gather-object "
                "--batch-eval-metrics --include-for-metrics --include-inputs-for-metrics "
                "--prediction-loss-only --use-legacy-prediction-loop --remove-unused-columns "
@@ -85,12 +85,12 @@ constexpr std::array kOtherNames{
                "an epoch is in random order: leave it out"},
     OtherNames{"--push-to-hub --push-to-hub-* --hub-* --cache-dir --model-revision --token "
                "--use-auth-token --trust-remote-code",
-               "", "nothing is downloaded or uploaded: give folders"},
+               "", "use folders: nothing is downloaded or uploaded"},
     OtherNames{"--nnodes --node-rank --master-addr --master-port --rdzv-*", "--nproc-per-node",
-               "it starts ranks of this host alone: torchrun or srun starts those of several"},
-    OtherNames{"--standalone --no-python", "--nproc-per-node", "it is always so: leave it out"},
+               "use torchrun or srun for several hosts: fsdp-run starts ranks of this host only"},
+    OtherNames{"--standalone --no-python", "--nproc-per-node", "leave it out: it is always so"},
     OtherNames{"--max-restarts", "--nproc-per-node",
-               "it does not restart: a script can, on code 75"},
+               "restart from a script on code 75: fsdp-run does not restart"},
 };
 
 // Names of one setting in different programs. A program has at most one name of each list, which is
@@ -151,7 +151,7 @@ std::string other_name_hint(std::string_view typed, const std::vector<std::strin
     if (!is_in(things, typed)) continue;
     // These lists are searched first, because they name the program's own flag.
     for (const std::string_view thing : things) {
-      if (is_in(names, thing)) return fmt::format("here it is {}", thing);
+      if (is_in(names, thing)) return fmt::format("use {}", thing);
     }
   }
   for (const OtherNames& other : kOtherNames) {

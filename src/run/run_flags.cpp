@@ -126,7 +126,7 @@ RunFlag choice_flag(RunFlag flag, Target& target, std::span<const Choice<T>, N> 
     // Case does not matter: BF16 and Python's True are accepted.
     const auto found = std::ranges::find(choices, in_lower_case(value), &Choice<T>::name);
     if (found == choices.end())
-      refuse_value(name, value, did_you_mean(value, choices) + names_of(choices));
+      refuse_value(name, value, did_you_mean(value, choices) + "use " + names_of(choices));
     target = found->value;
   };
   return flag;
@@ -140,7 +140,7 @@ Number read_number(std::string_view flag, std::string_view text, Number least, N
   // NaN fails both comparisons.
   const bool in =
       error == std::errc() && end == text.data() + text.size() && number >= least && number <= most;
-  if (!in) refuse_value(flag, text, fmt::format("{} from {} to {}", kind, least, most));
+  if (!in) refuse_value(flag, text, fmt::format("use {} from {} to {}", kind, least, most));
   return number;
 }
 
@@ -148,7 +148,7 @@ RunFlag timeout_flag(std::chrono::milliseconds& timeout) {
   constexpr double kMilliseconds = 1000;
   return {.name = "--timeout",
           .value_name = "SECONDS",
-          .meaning = "seconds after which a rank that does not answer is given up",
+          .meaning = "seconds to wait for a rank before the job fails",
           .value = fmt::format("{}", static_cast<double>(timeout.count()) / kMilliseconds),
           .set = [&timeout](std::string_view value) {
             const double seconds = read_number("--timeout", value, 0.1, 1e6, "a number");
@@ -179,30 +179,31 @@ RunFlag with_value_unset(RunFlag flag, std::string value) {
 }
 
 RunFlag memory_limit_flag(int64_t& bytes) {
-  return {.name = "--memory-limit",
-          .value_name = "BYTES",
-          .meaning = "what a rank may hold of its device, LibTorch's tensors included; 0: no limit",
-          .value = bytes == 0 ? "0" : spell_bytes(bytes),
-          .set = [&bytes](std::string_view value) {
-            const std::optional<int64_t> given = parse_bytes(value);
-            const std::string question = question_of_unit(value);
-            // A small number without a unit parses as bytes, but is probably meant in another unit.
-            if (!question.empty()) refuse_value("--memory-limit", value, question);
-            if (!given) {
-              refuse_value("--memory-limit", value,
-                           "a size like 16GiB (1024 MiB each), 500MB (1000 kB each) or 1073741824");
-            }
-            bytes = *given;
-          }};
+  // A small number without a unit parses as bytes, but is probably meant in another unit.
+  return {
+      .name = "--memory-limit",
+      .value_name = "BYTES",
+      .meaning = "most that a rank may hold on its device, with LibTorch's tensors; 0: no limit",
+      .value = bytes == 0 ? "0" : spell_bytes(bytes),
+      .set = [&bytes](std::string_view value) {
+        const std::optional<int64_t> given = parse_bytes(value);
+        const std::string question = question_of_unit(value);
+        if (!question.empty()) refuse_value("--memory-limit", value, question);
+        if (!given) {
+          refuse_value("--memory-limit", value,
+                       "use a size like 16GiB (1024 MiB each), 500MB (1000 kB each) or 1073741824");
+        }
+        bytes = *given;
+      }};
 }
 
 RunFlag trace_flag(std::filesystem::path& file) {
   return {.name = "--trace",
           .value_name = "FILE",
-          .meaning = "write what every rank did when, for ui.perfetto.dev",
+          .meaning = "write a trace of all ranks, for ui.perfetto.dev",
           .value = file.string(),
           .set = [&file](std::string_view value) {
-            if (value.empty()) refuse_value("--trace", value, "the name of a file");
+            if (value.empty()) refuse_value("--trace", value, "name a file");
             file = value;
           }};
 }
@@ -216,20 +217,20 @@ std::vector<RunFlag> RunOptions::engine_flags() {
                        target, std::span(choices));
   };
   return {
-      choice("--device", "NAME", "what ranks compute on: auto (GPUs, else the CPU), cpu, cuda",
+      choice("--device", "NAME", "device of the ranks: auto (GPUs, else the CPU), cpu, cuda",
              mesh.device, kDevices),
       choice("--strategy", "NAME", meaning_of_strategies(), engine.strategy, strategy_choices()),
-      count_flag("--shard", "ranks of a group; 0: what --replicate leaves", mesh.shard),
-      count_flag("--replicate", "groups of ranks; 0: what --shard leaves", mesh.replicate),
-      choice("--param-dtype", "DTYPE", "of forward and backward: float32, bfloat16, float16",
+      count_flag("--shard", "ranks per group; 0: derived from --replicate", mesh.shard),
+      count_flag("--replicate", "groups of ranks; 0: derived from --shard", mesh.replicate),
+      choice("--param-dtype", "DTYPE", "type of forward and backward: float32, bfloat16, float16",
              engine.mixed_precision.param_dtype, kDTypes),
       with_value_unset(
-          choice("--reduce-dtype", "DTYPE", "of gradients between ranks: float32, bfloat16",
+          choice("--reduce-dtype", "DTYPE", "type of gradients between ranks: float32, bfloat16",
                  engine.mixed_precision.reduce_dtype, kReduceDTypes),
           "float32"),
       choice("--reshard-after-forward", "BOOL", "true: gather again in backward; false: keep",
              engine.reshard_after_forward, kBools),
-      count_flag("--keep-last-units", "of forward that stay gathered for backward",
+      count_flag("--keep-last-units", "last units that stay gathered for backward",
                  engine.keep_last_units),
       count_flag("--prefetch", "units gathered ahead", engine.prefetch_units, /*most=*/1000),
       with_meaning_alone(
@@ -243,10 +244,10 @@ std::vector<RunFlag> RunOptions::engine_flags() {
           "true"),
       memory_limit_flag(engine.memory_limit),
       choice("--map-shards", "BOOL",
-             "true: read peers' float32 shards where they lie; false: gather them",
+             "true: read peers' float32 shards in place; false: gather them",
              engine.tuning.map_shards, kBools),
       choice("--nccl-registration", "KIND",
-             "slots that NCCL knows beforehand: off, windows, zero-cta (copy engines gather)",
+             "slots registered with NCCL: off, windows, zero-cta (copy engines gather)",
              engine.tuning.nccl_registration, kRegistrations),
       timeout_flag(mesh.timeout)};
 }
@@ -260,10 +261,11 @@ std::vector<RunFlag> RunOptions::diagnostic_flags() {
 }
 
 std::vector<RunFlag> RunOptions::plan_flags() {
-  RunFlag flag = choice_flag({.name = "--force",
-                              .value_name = "BOOL",
-                              .meaning = "true: go on where the plan says that a step cannot fit"},
-                             force, std::span(kBools));
+  RunFlag flag =
+      choice_flag({.name = "--force",
+                   .value_name = "BOOL",
+                   .meaning = "true: run even if the plan says that a step does not fit"},
+                  force, std::span(kBools));
   // The engine refuses a limit below its own plan too, so --force disables both checks.
   flag.set = [this, set = std::move(flag.set)](std::string_view value) {
     set(value);
@@ -272,7 +274,7 @@ std::vector<RunFlag> RunOptions::plan_flags() {
   return {with_meaning_alone(std::move(flag), "true"),
           choice_flag({.name = "--log-level",
                        .value_name = "NAME",
-                       .meaning = "info: what a step takes in a line; debug: in tables, by unit"},
+                       .meaning = "info: a step's costs in a line; debug: in tables, by unit"},
                       log_level, std::span(kLogLevels))};
 }
 

@@ -32,7 +32,7 @@ std::string hint_for(const std::string& name, const KnownFlags& known) {
   if (const auto own = known.answers.find(name); own != known.answers.end()) return own->second;
   std::string hint = other_name_hint(name, known.names);
   if (!hint.empty()) return hint;
-  if (name == "--help") return "a program with flags of its own prints RunOptions::help_text there";
+  if (name == "--help") return "print RunOptions::help_text there in a program with its own flags";
   const std::string nearest = nearest_of(name, known.names);
   return nearest.empty() ? "" : fmt::format("did you mean {}?", nearest);
 }
@@ -83,7 +83,7 @@ std::string with_hyphens(std::string_view flag) {
 void refuse_unknown(const std::vector<std::string>& words, const KnownFlags& known) {
   // The first word cannot be the value of another one.
   if (!is_flag(words.front())) {
-    refuse(fmt::format("'{}' stands where a flag is expected", words.front()), known.usage);
+    refuse(fmt::format("expected a flag, got '{}'", words.front()), known.usage);
   }
   const std::vector<std::string> names = names_of(words);
   // With one flag the hint needs no name in front of it.

@@ -22,7 +22,7 @@ constexpr int64_t kLinePair = 128;
 
 [[noreturn]] void throw_out_of_memory(int64_t bytes) {
   throw DeviceError(
-      {.what = fmt::format("out of host memory: {} were refused", format_bytes(bytes)),
+      {.what = fmt::format("out of host memory: cannot allocate {}", format_bytes(bytes)),
        .hint = "use more ranks, smaller units or a smaller batch"});
 }
 

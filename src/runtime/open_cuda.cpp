@@ -50,7 +50,7 @@ void require_driver() {
   const std::string says = loader_says();
   if (says.starts_with("libcuda.so.1: cannot open shared object file")) {
     throw NoGpu{"no NVIDIA driver (libcuda.so.1 was not found)",
-                "GPUs need NVIDIA's driver; a container needs its libraries passed in"};
+                "install NVIDIA's driver; pass its libraries into a container"};
   }
   throw NoGpu{fmt::format("the NVIDIA driver's library cannot be loaded: {}", says), {}};
 }
@@ -82,13 +82,13 @@ void load_torch_cuda() {
   const fs::path file = beside.parent_path() / "libtorch_cuda.so";
   std::error_code ignored;
   if (!fs::exists(file, ignored)) {
-    throw NoGpu{fmt::format("LibTorch in {} is one for the CPU alone (no libtorch_cuda.so)",
+    throw NoGpu{fmt::format("LibTorch in {} is a CPU build (no libtorch_cuda.so)",
                             beside.parent_path().string()),
                 "build with a LibTorch that has CUDA; tools/setup installs one"};
   }
   if (dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     throw NoGpu{fmt::format("LibTorch's CUDA library cannot be loaded: {}", loader_says()),
-                "tools/setup --gpu installs what LibTorch needs on a GPU"};
+                "run tools/setup --gpu, which installs what LibTorch needs on a GPU"};
   }
 }
 

@@ -12,7 +12,7 @@ void Stream::require_own(const Event& event) const {
   throw StateError({.what = fmt::format("a stream of {} was given an event of {}", device_.name(),
                                         event.device_->name()),
                     .cause = "streams of two devices are ordered by the host, not by an event",
-                    .hint = "make the event by the stream's own device"});
+                    .hint = "make the event with the stream's own device"});
 }
 
 void Stream::record(Event& event, CodePlace place) {

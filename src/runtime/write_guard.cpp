@@ -159,7 +159,7 @@ void give_back(GuardEntry& entry) {
 
 [[noreturn]] void refused(const FilePages& pages, const char* cause) {
   throw DeviceError(
-      {.what = fmt::format("a read-only view of {} was refused", format_bytes(pages.bytes)),
+      {.what = fmt::format("cannot make a read-only view of {}", format_bytes(pages.bytes)),
        .where = "memory shared by ranks",
        .cause = cause,
        .hint = "raise vm.max_map_count, or set Options::tuning.map_shards = false"});
@@ -168,7 +168,7 @@ void give_back(GuardEntry& entry) {
 }  // namespace
 
 GuardedPages::GuardedPages(FilePages pages, std::byte* at) : entry_(take_entry()) {
-  if (entry_ == nullptr) refused(pages, "there are 16384 already");
+  if (entry_ == nullptr) refused(pages, "this process has 16384 already");
   entry_->pages = pages;
   // Map first and publish `begin` last: from then on the handler reads the other members.
   entry_->shown.store(Shown::kShared);

@@ -19,12 +19,13 @@ void Communicators::gather_into_windows(const Options& options, Stream& stream) 
                            .hint = "leave nccl_registration at kOff"});
   };
   if (state_of(mesh_).shape().has_two_axes()) {
-    refuse("memory is to be registered with NCCL, and ranks are in groups",
-           "a slot would be used by several communicators, with one of which it can be registered");
+    refuse("nccl_registration is set, but ranks are in groups",
+           "several communicators use a slot, and NCCL registers it with one only");
   }
   if (options.strategy != Strategy::kFullShard) {
-    refuse(fmt::format("memory is to be registered with NCCL under {}", name_of(options.strategy)),
-           "it gathers into no slots");
+    refuse(
+        fmt::format("nccl_registration is set, but the strategy is {}", name_of(options.strategy)),
+        "this strategy gathers into no slots");
   }
   // with_windows is a collective of the mesh's gather communicator, which one thread uses at a
   // time: gathers of another engine may be in flight on the shared stream.

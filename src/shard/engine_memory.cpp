@@ -34,10 +34,10 @@ std::shared_ptr<const MemoryCap> cap_of(const Mesh& mesh, const Options& options
   const MeshParts& parts = state_of(mesh).parts();
   if (options.memory_limit > 0 && parts.shares_device && parts.device->name() != "cpu") {
     throw InvalidArgument(
-        {.what = fmt::format("a memory limit where ranks share {}", parts.device->name()),
+        {.what = fmt::format("memory_limit is set, but ranks share {}", parts.device->name()),
          .where = "Options::memory_limit",
          .cause = "LibTorch's allocator counts by device, not by rank",
-         .hint = "leave memory_limit at 0, or start one rank for the device"});
+         .hint = "leave memory_limit at 0, or start one rank per device"});
   }
   return state_of(mesh).memory_budget().cap(options.memory_limit);
 }
@@ -49,11 +49,11 @@ void refuse_while_building(const MemoryDemand& demand) {
       {.what = fmt::format("the memory limit of {} is too low to build the model",
                            format_bytes(demand.limit)),
        .where = "Options::memory_limit",
-       .cause = fmt::format("{} were asked for where {} are held, {} of them by LibTorch",
+       .cause = fmt::format("{} are needed while {} are held, {} of them by LibTorch",
                             format_bytes(demand.bytes), format_bytes(demand.now.total()),
                             format_bytes(demand.now.torch)),
-       .hint = "under a BuildScope this rank's shards and one whole unit have to fit, else the "
-               "whole model: raise the limit, use more ranks or smaller units"});
+       .hint = "raise the limit, use more ranks or smaller units: under a BuildScope this rank's "
+               "shards and one whole unit must fit, else the whole model"});
 }
 
 }  // namespace

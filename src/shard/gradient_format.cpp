@@ -21,8 +21,8 @@ float divide_scale_of(const Options& options, const Communicator& reduce, int ra
   if (averages(options) && !reduce.capabilities().averages) return 1.0F / static_cast<float>(ranks);
   if (!options.gradient_divide_factor) return 1.0F;
   if (options.gradient_reduction == GradientReduction::kSum) {
-    throw InvalidArgument({.what = "gradient_divide_factor with gradient_reduction = kSum",
-                           .hint = "a sum is not divided: drop one of the two"});
+    throw InvalidArgument({.what = "gradient_divide_factor is set, but gradient_reduction is kSum",
+                           .hint = "set only one of the two: a sum is not divided"});
   }
   if (!(*options.gradient_divide_factor > 0)) {
     throw InvalidArgument({.what = fmt::format("gradient_divide_factor must be positive, got {}",

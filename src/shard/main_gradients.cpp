@@ -6,12 +6,20 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <utility>
 
 #include "fsdp/error.h"
 #include "kernels/fill.h"
 #include "shard/parameter_bindings.h"
 
 namespace fsdp {
+
+void refuse_cleared_gradients(std::string_view fqn, std::string cause) {
+  throw StateError({.what = "gradients of some parameters were cleared by hand",
+                    .where = name_of_unit(fqn),
+                    .cause = std::move(cause),
+                    .hint = "call zero_grad of the optimizer or of the engine"});
+}
 
 MainGradients::MainGradients(const UnitContext& unit, MainShards& main,
                              const std::vector<at::Tensor>& parameters)
@@ -219,10 +227,7 @@ bool MainGradients::adopt_user_gradients(bool kept) {
     return false;
   }
   if (kept && (gone > 0 || replaced > 0)) {
-    throw StateError({.what = "gradients of some parameters were taken away by hand",
-                      .where = name_of_unit(unit_.fqn),
-                      .cause = "others of the unit wait to be reduced under GradSync",
-                      .hint = "call zero_grad of the optimizer or of the engine"});
+    refuse_cleared_gradients(unit_.fqn, "others of the unit wait to be reduced under GradSync");
   }
   if (!are_ready()) return true;
   const at::NoGradGuard no_grad;

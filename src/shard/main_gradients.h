@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/accumulate.h"
@@ -27,6 +29,9 @@ enum class MainGradientState : uint8_t {
   kNone,   // nothing was reduced since zero_grad
   kReady,  // each trainable segment with elements has a slot
 };
+
+// Throws StateError: some gradients of the unit are undefined, others are not.
+[[noreturn]] void refuse_cleared_gradients(std::string_view fqn, std::string cause);
 
 // Not thread-safe: the engine's mutex guards it.
 class MainGradients {

@@ -12,11 +12,10 @@ constexpr std::string_view kSharded = "is sharded and cannot be read or written 
 constexpr std::string_view kShardedHint =
     "call the unit through fsdp::Unit (forward is not virtual: write "
     "list[i]->as<fsdp::Unit<Block>>(), not as<Block>()), use fsdp::UnitScope for its other "
-    "methods, fsdp::Gathered to look at, save or load whole values, and "
-    "fsdp::AdamW or a LibTorch optimizer on Engine::parameters() to optimise; where a backward "
-    "says "
-    "this: return every tensor that the loss is made of from the unit's forward, also an auxiliary "
-    "loss that it keeps in a member";
+    "methods, fsdp::Gathered to look at, save or load whole values, and fsdp::AdamW or a LibTorch "
+    "optimizer on Engine::parameters() to optimise; if a backward reports this, return every "
+    "tensor that the loss is computed from, also an auxiliary loss that it keeps in a member, from "
+    "the unit's forward";
 // For a unit by policy: the trap reports operators, so an access that throws here was a raw one.
 constexpr std::string_view kTouchedHint =
     "run the model inside Engine::forward and give parameters to LibTorch's operators, which "
@@ -144,7 +143,7 @@ void ParameterBindings::guard_gradients() {
       if (gradient.is_same(guards_[i])) continue;
       throw StateError({.what = fmt::format("parameter {} was given a gradient by hand",
                                             name(static_cast<int>(i))),
-                        .cause = "gradients of sharded parameters lie in shards",
+                        .cause = "gradients of sharded parameters are stored in shards",
                         .hint = "write `local.mutable_grad()` of Engine::sharded_parameters()"});
     }
     if (!guards_[i].defined()) {

@@ -73,10 +73,10 @@ void UnitGradients::open(GradientSync sync) {
   if (sync == GradientSync::kInside && groups_.has_moves() && main_.are_ready() &&
       !await_across()) {
     throw StateError(
-        {.what = "a backward that reduces within groups after one that reduced over all",
+        {.what = "a backward reduces within groups after one that reduced over all ranks",
          .where = name_of_unit(unit_.fqn),
          .cause = "its gradients would be added to sums of all groups",
-         .hint = "between two steps the last backward alone reduces over all"});
+         .hint = "reduce over all ranks only in the last backward before a step"});
   }
   // Kept gradients still have their memory, and arrived_ says which parameters add to them.
   adds_to_earlier_ = state_ == GradientState::kKept;

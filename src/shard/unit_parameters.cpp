@@ -87,8 +87,8 @@ void UnitParameters::bind() {
 void UnitParameters::check_bindings() const {
   const std::optional<int> replaced = bindings_.first_replaced();
   if (!replaced) return;
-  throw StateError({.what = fmt::format("parameter '{}' was given other storage after the engine "
-                                        "took it (to(), set_data, or an assignment to .data)",
+  throw StateError({.what = fmt::format("parameter '{}' got other storage after the engine was "
+                                        "made (to(), set_data, or an assignment to .data)",
                                         unit_.layout.parameters()[*replaced].fqn),
                     .where = name_of_unit(unit_.fqn),
                     .hint =

@@ -76,8 +76,8 @@ TEST_CASE("fsdp-run's descriptors are read") {
   CHECK(found.launcher == Launcher::kFsdpRun);
   CHECK(found.job_fds == std::vector<int>{3, 14, 15});
   expect_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"FSDP_JOB_FDS", "3,x"}},
-                 "FSDP_JOB_FDS='3,x' is not a list of descriptors (environment); hint: it is set "
-                 "by fsdp-run: do not set it by hand");
+                 "FSDP_JOB_FDS='3,x' is not a list of descriptors (environment); hint: do not set "
+                 "it by hand: fsdp-run sets it");
 }
 
 TEST_CASE("mpirun's, PMI's and srun's variables are read, in this order after RANK") {
@@ -133,8 +133,8 @@ TEST_CASE("srun says how many ranks each of its hosts has") {
   step["SLURM_NODEID"] = "3";
   CHECK(read(step).local_world_size == 1);
   const std::string hint =
-      " does not say how many tasks this node has (environment); hint: it is set by srun: do not "
-      "set it by hand";
+      " does not say how many tasks this node has (environment); hint: do not set it by hand: srun "
+      "sets it";
   step["SLURM_NODEID"] = "4";
   expect_refused(step, "SLURM_STEP_TASKS_PER_NODE='2(x3),1'" + hint);
   step["SLURM_NODEID"] = "0";
@@ -168,9 +168,11 @@ TEST_CASE("a value that is no whole number is refused with variable and value") 
 
 TEST_CASE("ranks outside their world are refused") {
   expect_refused({{"RANK", "4"}, {"WORLD_SIZE", "4"}},
-                 "RANK=4, but WORLD_SIZE=4 (environment); hint: RANK must be 0 to 3");
-  expect_refused({{"RANK", "0"}, {"WORLD_SIZE", "0"}},
-                 "WORLD_SIZE=0 (environment); hint: a job has at least one rank");
+                 "RANK=4, but WORLD_SIZE=4 (environment); hint: set RANK to 0 to 3");
+  expect_refused(
+      {{"RANK", "0"}, {"WORLD_SIZE", "0"}},
+      "WORLD_SIZE=0, expected 1 or more (environment); hint: set WORLD_SIZE to the number "
+      "of processes");
   for (const char* size : {"65537", "1000000", "2147483647"}) {
     expect_refused({{"RANK", "0"}, {"WORLD_SIZE", size}},
                    std::string("WORLD_SIZE=") + size +
@@ -180,10 +182,10 @@ TEST_CASE("ranks outside their world are refused") {
   CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "65536"}}).world_size == 65536);
   expect_refused(
       {{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "2"}, {"LOCAL_WORLD_SIZE", "2"}},
-      "LOCAL_RANK=2, but LOCAL_WORLD_SIZE=2 (environment); hint: LOCAL_RANK must be 0 to 1");
+      "LOCAL_RANK=2, but LOCAL_WORLD_SIZE=2 (environment); hint: set LOCAL_RANK to 0 to 1");
   expect_refused({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "3"}},
-                 "LOCAL_WORLD_SIZE=3, but WORLD_SIZE=2 (environment); hint: LOCAL_WORLD_SIZE is "
-                 "the number of ranks on this host");
+                 "LOCAL_WORLD_SIZE=3, but WORLD_SIZE=2 (environment); hint: set LOCAL_WORLD_SIZE "
+                 "to the number of ranks on this host");
   expect_refused({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}},
                  "MASTER_PORT=70000 is not a port (environment); hint: use 1 to 65535");
 }

@@ -98,9 +98,9 @@ void constructors(Block block, const std::shared_ptr<nn::LinearImpl>& linear,
   fsdp::Unit<Block> of_unique(std::move(unique));
   // refused: A module that exists already
   fsdp::Unit<Block> of_module(module);
-  // refused: takes what a constructor of T's module takes, and none takes these arguments
+  // refused: no constructor of T's module accepts these arguments
   fsdp::Unit<Block> of_many(4, 4, 4);
-  // refused: none takes these arguments
+  // refused: no constructor of T's module accepts these arguments
   fsdp::Unit<Block> of_other(linear);
   // refused: default construct a module which has no default constructor
   fsdp::Unit<Block> of_nothing;
@@ -215,7 +215,7 @@ void more_types(ReferenceLast& reference, Either& either, Seventeen& seventeen, 
   look(pointer);
   // refused: std::vector<at::Tensor> rather than at::TensorList
   look(list);
-  // refused: and in a view (std::span) that would be the caller's
+  // refused: and in a view (std::span) it would replace the caller's
   look(span);
 }
 

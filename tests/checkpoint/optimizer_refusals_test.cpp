@@ -92,9 +92,8 @@ TEST_CASE("what is no state of this optimizer is refused by name, and nothing ha
   const auto nothing = [](TensorSpec&, std::string&) {};
 
   CHECK(refusal(folder, folder / "optimizer-3-sgd", plain_adamw) ==
-        "the state is of the optimizer 'SGD', and is to be loaded into AdamW");
-  CHECK(refusal(folder, folder / "weights-3", plain_adamw) ==
-        "the file is no state of an optimizer");
+        "expected state of AdamW, got state of 'SGD'");
+  CHECK(refusal(folder, folder / "weights-3", plain_adamw) == "the file is not an optimizer state");
   CHECK(refusal(folder, folder / "missing", plain_adamw) ==
         "cannot read the file; No such file or directory");
   CHECK(refusal(folder, folder / "optimizer-3-sgd",
@@ -104,15 +103,15 @@ TEST_CASE("what is no state of this optimizer is refused by name, and nothing ha
             .starts_with("7 tensors in the state that the optimizer does not have: "
                          "'part0.bias.momentum_buffer', "));
   CHECK(refusal(folder, good, plain_adamw, /*frozen=*/true) ==
-        "state of 1 parameter that the optimizer does not train: 'scale'");
+        "the state has 1 parameter that the optimizer does not train: 'scale'");
   CHECK(said(nothing, {{"version", "3"}}) ==
-        "the optimizer's state is of version '3', this program reads 1 and 2");
+        "the optimizer state has version '3', expected 1 or 2");
   CHECK(said(nothing, {{"lr", "-1"}}) == "the state's lr is '-1' and its steps are '3'");
   CHECK(said(nothing, {{"lr", "nan"}}) == "the state's lr is 'nan' and its steps are '3'");
   CHECK(said(nothing, {{"steps", "3x"}}) == "the state's lr is '0.03' and its steps are '3x'");
   CHECK(said([](TensorSpec& spec, std::string&) {
           if (spec.name == "scale.step") spec.name.clear();
-        }) == "1 parameter that the optimizer trains missing from its state: 'scale'");
+        }) == "the state lacks 1 parameter that the optimizer trains: 'scale'");
   CHECK(said([](TensorSpec& spec, std::string&) {
           if (spec.name == "scale.exp_avg") spec.name.clear();
         }).starts_with("tensor 'scale.exp_avg' is missing from the state"));
@@ -126,7 +125,7 @@ TEST_CASE("what is no state of this optimizer is refused by name, and nothing ha
         "shape [5, 7]");
   CHECK(said([](TensorSpec& spec, std::string& value) {
           if (spec.name == "scale.step") value.assign(8, '\xff');
-        }) == "tensor 'scale.step' holds no count of steps");
+        }) == "tensor 'scale.step' is not a count of steps");
   // The last tensor that is read: none before it may be written either.
   CHECK(said([](TensorSpec& spec, std::string& value) {
           const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -148,7 +147,7 @@ TEST_CASE("a state that is saved with momentum needs momentum, and says which op
         load_optimizer(momentum, folder / "plain"),
         doctest::Contains("tensor 'scale.momentum_buffer' is missing from the state"), IoError);
     CHECK_THROWS_WITH_AS(load_optimizer(momentum, folder / "plain"),
-                         doctest::Contains("momentum is 0.9; the saved optimizer's was '0'"),
+                         doctest::Contains("momentum is 0.9; the saved optimizer had '0'"),
                          IoError);
   });
 }

@@ -265,8 +265,8 @@ TEST_CASE("lr comes from the file; other options are the program's, and what dif
     const OptimizerReport report = load_optimizer(optimizer, folder / "optimizer");
     CHECK(optimizer.lr() == 0.25);
     CHECK(optimizer.steps() == 0);
-    CHECK(report.notes == Names{"beta2 is 0.999; the saved optimizer's was '0.95'",
-                                "weight_decay is 0; the saved optimizer's was '0.01'"});
+    CHECK(report.notes == Names{"beta2 is 0.999; the saved optimizer had '0.95'",
+                                "weight_decay is 0; the saved optimizer had '0.01'"});
   });
 }
 
@@ -358,8 +358,8 @@ TEST_CASE("a file without a digest of the weights is loaded with a note") {
     Engine engine(model, mesh);
     const auto optimizer = testing::make_optimizer(engine, "adamw");
     CHECK(load_optimizer(*optimizer, folder / "old").notes ==
-          Names{"the file does not say beside which weights it was saved, as those of earlier "
-                "versions"});
+          Names{"the file does not name the weights that it was saved with: an earlier version "
+                "wrote it"});
   });
 }
 
@@ -370,12 +370,14 @@ TEST_CASE("saving and loading are between steps") {
     auto engine = std::make_unique<Engine>(model, mesh);
     AdamW optimizer(*engine, {});
     engine.reset();
-    CHECK_THROWS_WITH_AS(save_optimizer(optimizer, folder / "s"),
-                         doctest::Contains("save_optimizer after the engine was destroyed"),
-                         StateError);
-    CHECK_THROWS_WITH_AS(load_optimizer(optimizer, folder / "s"),
-                         doctest::Contains("load_optimizer after the engine was destroyed"),
-                         StateError);
+    CHECK_THROWS_WITH_AS(
+        save_optimizer(optimizer, folder / "s"),
+        doctest::Contains("save_optimizer is not allowed after the engine was destroyed"),
+        StateError);
+    CHECK_THROWS_WITH_AS(
+        load_optimizer(optimizer, folder / "s"),
+        doctest::Contains("load_optimizer is not allowed after the engine was destroyed"),
+        StateError);
   });
 }
 

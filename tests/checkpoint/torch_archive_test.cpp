@@ -94,7 +94,7 @@ TEST_CASE("entries that are no tensors are left out and named, and nothing of th
   CHECK(rows(values, values.tensors()[0], 0, 6) == std::vector<float>{-3, -2, -1, 0, 1, 2});
   REQUIRE(values.notes().size() == 1);
   CHECK(values.notes()[0].ends_with(
-      "other_values.pt: entries that are no tensors are left out: 'args' (argparse.Namespace), "
+      "other_values.pt: entries that are not tensors are left out: 'args' (argparse.Namespace), "
       "'best' (numpy._core.multiarray.scalar), 'table' (numpy._core.multiarray._reconstruct), "
       "'seen' (__builtin__.set), 'dtype' (torch.float16), 'path' (pathlib.PurePosixPath), 'large' "
       "(a number or None), 'groups' (collections.defaultdict) and 4 more"));
@@ -115,7 +115,7 @@ TEST_CASE("an archive without check sums is read with a note") {
   const TorchArchive unchecked(record("unchecked.pt"));
   REQUIRE(unchecked.notes().size() == 1);
   CHECK(unchecked.notes()[0].ends_with(
-      "unchecked.pt was saved without check sums: damage is not seen"));
+      "unchecked.pt was saved without check sums: damage is not detected"));
   CHECK_NOTHROW(unchecked.check_sums(0, 1));
 }
 
@@ -134,16 +134,18 @@ std::string refusal(const std::filesystem::path& path) {
 
 TEST_CASE("what is no state_dict of plain tensors is refused by name") {
   CHECK(refusal(record("module.pt")) ==
-        "the file holds a 'torch.nn.modules.batchnorm.BatchNorm1d', no state_dict");
+        "the file holds a 'torch.nn.modules.batchnorm.BatchNorm1d', not a state_dict");
   CHECK(refusal(record("quantised.pt")) ==
-        "tensor 'w' is made by 'torch._utils._rebuild_qtensor', which is not read");
+        "tensor 'w' is made by 'torch._utils._rebuild_qtensor', which is not supported");
   CHECK(refusal(record("sparse.pt")) ==
-        "tensor 'w' is made by 'torch._utils._rebuild_sparse_tensor', which is not read");
-  CHECK(refusal(record("negative.pt")) == "tensor 'w' has its 'neg' bit set, which is not read");
-  CHECK(refusal(record("conjugate.pt")) == "tensor 'w' has its 'conj' bit set, which is not read");
+        "tensor 'w' is made by 'torch._utils._rebuild_sparse_tensor', which is not supported");
+  CHECK(refusal(record("negative.pt")) ==
+        "tensor 'w' has its 'neg' bit set, which is not supported");
+  CHECK(refusal(record("conjugate.pt")) ==
+        "tensor 'w' has its 'conj' bit set, which is not supported");
   CHECK(refusal(record("legacy.pt")) ==
         "the file is a plain pickle, as torch.save wrote before PyTorch 1.6");
-  CHECK(refusal(record("protocol4.pt")) == "the pickle is of protocol 4, and 2 is read");
+  CHECK(refusal(record("protocol4.pt")) == "the pickle has protocol 4, expected 2");
   CHECK(refusal(record("list.pt")) == "the file holds neither a state_dict nor a module");
   CHECK(refusal(record("no_tensors.pt")).starts_with("the file's dict holds no tensors"));
 }
@@ -175,16 +177,16 @@ TEST_CASE("a tensor that is no view of its record, and records that are not plai
   CHECK(said(pickled_state_dict({6, 0, {2, 3}, {3, 1}}), data) == "accepted");
   CHECK(said(pickled_state_dict({6, 2, {4}, {1}}), data) == "accepted");
   CHECK(said(pickled_state_dict({6, 3, {4}, {1}}), data) ==
-        "tensor 'w' of shape [4], strides [1] and offset 3 goes beyond its storage of 6");
+        "tensor 'w' of shape [4], strides [1] and offset 3 exceeds its storage of 6");
   CHECK(said(pickled_state_dict({6, 0, {2, 3}, {4, 1}}), data) ==
-        "tensor 'w' of shape [2, 3], strides [4, 1] and offset 0 goes beyond its storage of 6");
+        "tensor 'w' of shape [2, 3], strides [4, 1] and offset 0 exceeds its storage of 6");
   CHECK(said(pickled_state_dict({6, 0, {2}, {-1}}), data) ==
-        "tensor 'w' of shape [2], strides [-1] and offset 0 goes beyond its storage of 6");
+        "tensor 'w' of shape [2], strides [-1] and offset 0 exceeds its storage of 6");
   CHECK(said(pickled_state_dict({6, 0, {2, 3}, {1}}), data) == "tensor 'w' has no size");
   CHECK(said(pickled_state_dict({6, 0, {-2}, {1}}), data) == "tensor 'w' has no size");
   CHECK(said(pickled_state_dict({6, -1, {2}, {1}}), data) == "tensor 'w' has no size");
   CHECK(said(pickled_state_dict({7, 0, {2}, {1}}), data) ==
-        "tensor 'w' is of a storage of 28 bytes, and its record has 24");
+        "tensor 'w' needs a storage of 28 bytes, but its record has 24");
   CHECK(said(pickled_state_dict({6, 0, {2}, {1}}), {}) == "the archive has no record 'data/0'");
   CHECK(said(pickled_state_dict({6, 0, {2}, {1}}), {{"data/0", floats, /*compressed=*/true}}) ==
         "record 'data/0' is compressed");
@@ -205,8 +207,8 @@ TEST_CASE("a tensor that is no view of its record, and records that are not plai
   CHECK(with_version("3\n") == "accepted");
   CHECK(with_version("10") == "accepted");
   CHECK(with_version("") == "the archive has no record 'version'");
-  CHECK(with_version("11") == "the archive is of version '11', and 1 to 10 are read");
-  CHECK(with_version("new") == "the archive is of version 'new', and 1 to 10 are read");
+  CHECK(with_version("11") == "the archive has version '11', expected 1 to 10");
+  CHECK(with_version("new") == "the archive has version 'new', expected 1 to 10");
 }
 
 TEST_CASE("each part of the check sums is some rank's, and a changed byte of a record is found") {

@@ -137,7 +137,7 @@ TEST_CASE("buffers are Python's too; other types, shapes and names of them are r
     CHECK(said("running_mean", at::ones({2}))
               .starts_with("tensor 'running_mean' has shape [2], the model expects [3]"));
     CHECK(said("num_batches_tracked", at::ones({}))
-              .starts_with("tensor 'num_batches_tracked' is F32, the model's buffer I64"));
+              .starts_with("tensor 'num_batches_tracked' is F32, the model's buffer is I64"));
     CHECK(said("running", three)
               .starts_with("1 tensor in the weights that the model does not have: 'running'"));
     const at::Tensor before = model->running_mean.clone();
@@ -194,16 +194,15 @@ TEST_CASE("a beginning that all names share is named with the option that remove
       Unit<torch::nn::Linear> model(3, 2);
       Engine engine(model, mesh);
       CHECK(refusal(engine, folder / "m.pt") ==
-            "2 tensors of the model missing from the weights: 'weight', 'bias'; the file has them "
-            "as '" +
-                prefix + "weight' and so on: LoadOptions::strip_prefix = \"" + prefix +
-                "\" removes what its names begin with");
+            "2 tensors of the model missing from the weights: 'weight', 'bias'; set "
+            "LoadOptions::strip_prefix = \"" +
+                prefix + "\": the file has names such as '" + prefix + "weight'");
       const LoadReport report = load_weights(engine, folder / "m.pt", {.strip_prefix = prefix});
       CHECK(report.renamed.size() == 2);
       CHECK(testing::full_parameters(engine).at("bias").equal(at::ones({2})));
-      CHECK(
-          refusal(engine, folder / "m.pt", {.strip_prefix = "net."}) ==
-          "no tensor's name begins with 'net.'; fsdp-inspect --summary shows how the names begin");
+      CHECK(refusal(engine, folder / "m.pt", {.strip_prefix = "net."}) ==
+            "no tensor's name begins with 'net.'; run fsdp-inspect --summary to see how the names "
+            "begin");
     });
   }
 }

@@ -111,7 +111,7 @@ TEST_CASE("a file given instead comes before the others") {
   CHECK(matched.sources[0]->file == &file.get());
   CHECK(matched.sources[3]->file == &other.get());
   CHECK(matched.report.replaced == Names{"head.bias", "head.weight"});
-  CHECK(matched.report.notes == Names{"taken from " + other.path().string() +
+  CHECK(matched.report.notes == Names{"loaded from " + other.path().string() +
                                       " instead of the model: 'head.bias', 'head.weight'"});
   CHECK(File(kBody).matched(options(), &other).report.notes.empty());
 }
@@ -128,14 +128,14 @@ TEST_CASE("missing, unexpected, unfitting and doubled tensors are refused by nam
   CHECK(File(kBody + Names{"classifier.weight", "body.9"}).refusal() ==
         "2 tensors in the weights that the model does not have: 'body.9', 'classifier.weight'");
   CHECK(File(kBody + Names{"norm.gamma"}).refusal() ==
-        "tensors 'norm.gamma' and 'norm.weight' both mean 'norm.weight'");
+        "tensors 'norm.gamma' and 'norm.weight' both map to 'norm.weight'");
   auto specs = small_tensors(kBody);
   specs[0].shape = {2, 1};
   CHECK(File(specs).refusal() == "tensor 'body.weight' has shape [2, 1], the model expects [2]");
   specs[0] = {"body.weight", StoredDType::kI64, {2}};
-  CHECK(File(specs).refusal() == "tensor 'body.weight' is I64, which is no type of weights");
+  CHECK(File(specs).refusal() == "tensor 'body.weight' is I64, which is not a weight type");
   specs[0] = {"body.weight", StoredDType::kF8E4M3, {2}};
-  CHECK(File(specs).refusal() == "tensor 'body.weight' is F8_E4M3, which is no type of weights");
+  CHECK(File(specs).refusal() == "tensor 'body.weight' is F8_E4M3, which is not a weight type");
   for (const auto dtype : {StoredDType::kF16, StoredDType::kBF16, StoredDType::kF64}) {
     specs[0] = {"body.weight", dtype, {2}};
     CHECK(File(specs).refusal() == "accepted");

@@ -160,7 +160,7 @@ TEST_CASE("an engine destroyed before its model and its graphs leaves them refus
     }
     CHECK_THROWS_WITH_AS(loss.backward(), Contains("the engine was destroyed"), std::exception);
     CHECK_THROWS_WITH_AS(model(scripted_input(mesh.rank())),
-                         Contains("a unit was called that no engine serves"), StateError);
+                         Contains("a unit was called without an engine"), StateError);
     CHECK_THROWS_WITH_AS(model->a->up->weight.sum(), Contains("the engine was destroyed"),
                          std::exception);
   });

@@ -56,7 +56,7 @@ void expect_none(const std::vector<GpuChoice>& choices, const std::string& cause
                  const std::string& hint) {
   for (const Answer& answer : answers(DeviceKind::kCuda, choices)) {
     CHECK(answer.text == "ranks cannot compute on a GPU (device cuda); " + cause +
-                             "; hint: " + hint + "; device auto goes on with the CPU");
+                             "; hint: " + hint + "; use device auto to fall back to the CPU");
     CHECK(answer.warnings.empty());
   }
   const auto with_auto = answers(DeviceKind::kAuto, choices);
@@ -64,7 +64,8 @@ void expect_none(const std::vector<GpuChoice>& choices, const std::string& cause
     CHECK(with_auto[rank].text == "cpu");
     CHECK(with_auto[rank].warnings.size() == (rank == 0 ? 1 : 0));
   }
-  CHECK(with_auto[0].warnings.front() == cause + "; " + hint + "; device cpu says nothing");
+  CHECK(with_auto[0].warnings.front() ==
+        cause + "; " + hint + "; use device cpu to avoid this warning");
 }
 
 TEST_CASE("ranks with a GPU each compute on them, also where two hosts have one name") {
@@ -81,8 +82,8 @@ TEST_CASE("ranks with a GPU each compute on them, also where two hosts have one 
 
 TEST_CASE("where one rank has no GPU none computes on one, and the reason is said") {
   expect_none({gpu("1", "boot-a 01:00.0"),
-               {.why_none = "LOCAL_RANK=1, and the process sees 1 GPUs", .hint = "start fewer"}},
-              "rank 1: LOCAL_RANK=1, and the process sees 1 GPUs", "start fewer");
+               {.why_none = "LOCAL_RANK=1, but the process sees 1 GPUs", .hint = "start fewer"}},
+              "rank 1: LOCAL_RANK=1, but the process sees 1 GPUs", "start fewer");
 }
 
 TEST_CASE("two ranks with one GPU are refused, unless NCCL was told that they may share it") {
@@ -91,7 +92,7 @@ TEST_CASE("two ranks with one GPU are refused, unless NCCL was told that they ma
        {gpu("1", "boot-a 01:00.0"), gpu("1", "boot-b 01:00.0"), gpu("3", "boot-a 01:00.0")}) {
     const std::vector<GpuChoice> choices{gpu("1", "boot-a 01:00.0"), gpu("2", "boot-a 02:00.0"),
                                          last};
-    expect_none(choices, "ranks 0 and 2 have one GPU (localhost 01:00.0)",
+    expect_none(choices, "ranks 0 and 2 share a GPU (localhost 01:00.0)",
                 "start at most one rank a GPU");
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
     for (const Answer& answer : answers(DeviceKind::kCuda, choices)) CHECK(answer.text == "gpu");

@@ -189,24 +189,24 @@ TEST_CASE("parts that cannot be are refused on every rank, and the mesh goes on"
   for (const std::string& error : refusals_of(
            3, [](const Mesh& mesh) { return mesh.rank() - 1; }, plain)) {
     CHECK(error ==
-          "part -1 of a mesh (Mesh::part); hint: colors are numbers from 0 on; ranks that give "
-          "equal ones form a part");
+          "color is -1, expected 0 or more (Mesh::part); hint: pass 0 or more; ranks with equal "
+          "colors form a group");
   }
   for (const std::string& error : refusals_of(
            4, even, [](const Mesh& mesh) { return PartOptions{.shard = 1 + mesh.rank() / 2}; })) {
     CHECK(error ==
-          "ranks of part 0 ask for 0 × 1 and for 0 × 2 (replicate × shard) (Mesh::part); hint: "
-          "ranks that give one color give the same options");
+          "ranks of part 0 set 0 × 1 and 0 × 2 (replicate × shard) (Mesh::part); hint: pass the "
+          "same options on all ranks of one color");
   }
   for (const std::string& error :
        refusals_of(3, even, [](const Mesh&) { return PartOptions{.shard = 2}; })) {
-    CHECK(error.find("3 ranks cannot be cut into groups of 2") == 0);
+    CHECK(error.find("3 ranks cannot be divided into groups of 2") == 0);
   }
   testing::run_ranks(2, [](const Mesh& mesh) {
     for (int i = 0; i < 7; ++i) CHECK(mesh.part(0).sum(1) == 2);
     CHECK_THROWS_WITH_AS(mesh.part(0),
-                         "a rank would be of more than 8 meshes (Mesh::part); hint: split once and "
-                         "keep the parts",
+                         "a rank would belong to more than 8 meshes (Mesh::part); hint: split once "
+                         "and keep the parts",
                          DeviceError);
     CHECK_THROWS_AS(mesh.part(-1), InvalidArgument);
     CHECK(mesh.sum(1) == 2);

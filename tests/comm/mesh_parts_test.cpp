@@ -49,18 +49,18 @@ TEST_CASE("parts that do not span the world are refused with all sizes") {
   MeshParts parts = two_by_three();
   parts.shard.reduce = of(2);
   CHECK_THROWS_WITH_AS(mesh_of(std::move(parts)),
-                       "a mesh of 6 ranks in 2 × 3 with communicators of other sizes; hint: the "
-                       "sizes of the axes multiply to the world's, for gathers and for reductions",
+                       "communicators do not have the sizes of a mesh of 6 ranks in 2 × 3; hint: "
+                       "give each axis communicators of its size, for gathers and for reductions",
                        InvalidArgument);
 }
 
 TEST_CASE("parts that are missing are refused") {
   MeshParts parts = two_by_three();
   parts.replicate.gather.reset();
-  CHECK_THROWS_WITH_AS(mesh_of(std::move(parts)),
-                       "a mesh without a control plane or without a communicator; hint: MeshParts "
-                       "needs all of them; each of two axes, too",
-                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      mesh_of(std::move(parts)),
+      "MeshParts lacks replicate; hint: set it; with two axes set the communicators of both",
+      InvalidArgument);
 }
 
 TEST_CASE("groups are neighbours, and the groups' ranks of one number are an axis") {
@@ -80,14 +80,15 @@ TEST_CASE("axes follow from one size, from the hosts, or are refused") {
   CHECK(shape_of({.shard = 2}, 8, 8) == MeshShape{.replicate = 4, .shard = 2});
   CHECK(shape_of({.replicate = 2}, 8, 8) == MeshShape{.replicate = 2, .shard = 4});
   CHECK(shape_of({.shard = 1, .replicate = 3}, 3, 3) == MeshShape{.replicate = 3, .shard = 1});
-  CHECK_THROWS_WITH_AS(shape_of({.shard = 3}, 4, 4),
-                       "4 ranks cannot be cut into groups of 3 (MeshOptions: replicate × shard); "
-                       "hint: their product is the number of ranks; one of them may be left out",
-                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      shape_of({.shard = 3}, 4, 4),
+      "4 ranks cannot be divided into groups of 3 (MeshOptions: replicate × shard); hint: set "
+      "replicate × shard to the number of ranks, or leave one of them at 0",
+      InvalidArgument);
   CHECK_THROWS_WITH_AS(shape_of({.shard = 2, .replicate = 3}, 4, 4),
                        doctest::Contains("3 groups of 2 ranks are not 4 ranks"), InvalidArgument);
   CHECK_THROWS_WITH_AS(shape_of({.replicate = 3}, 4, 4),
-                       doctest::Contains("4 ranks cannot be cut into 3 equal groups"),
+                       doctest::Contains("4 ranks cannot be divided into 3 equal groups"),
                        InvalidArgument);
   for (const MeshOptions& wrong :
        {MeshOptions{.shard = 2, .replicate = 3}, MeshOptions{.shard = 5}, MeshOptions{.shard = -2},

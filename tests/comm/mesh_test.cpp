@@ -108,7 +108,7 @@ TEST_CASE("notes that differ in number, order or far beyond what is shown are fo
     const std::string shown = "after '" + std::string(92, 'x') + "…'";
     const std::string error = errors_after_notes({text + "a"}, {text + "b"})[0];
     CHECK(error.find("barrier 'layers.0' #2 " + shown + ", rank 1 issued barrier 'layers.0' #2 " +
-                     shown + "; what was done differs after what is shown") != std::string::npos);
+                     shown + "; the notes differ after the part shown") != std::string::npos);
   }
 }
 
@@ -138,7 +138,8 @@ TEST_CASE("thread ranks are numbered and a world without ranks is refused") {
     ranks.insert(mesh.rank());
   });
   CHECK(ranks == std::set<int>{0, 1, 2, 3, 4});
-  CHECK_THROWS_WITH_AS(Mesh::local(0), "a mesh of 0 ranks; hint: one rank is the least",
+  CHECK_THROWS_WITH_AS(Mesh::local(0),
+                       "world_size is 0, expected 1 or more; hint: pass the number of ranks",
                        InvalidArgument);
 }
 

@@ -58,7 +58,7 @@ void expect_disagreement(const Side& ours, const Side& theirs, const std::string
       for (const std::string& error : errors) {
         CHECK(error == errors[0]);
         if (odd == 2) {
-          CHECK(error.substr(0, error.rfind(" (", error.find("; hint: every rank"))) ==
+          CHECK(error.substr(0, error.rfind(" (", error.find("; hint: issue the same"))) ==
                 "ranks disagree about a collective: rank 0 issued " + text);
         }
       }
@@ -148,8 +148,9 @@ TEST_CASE("a long name is shown by its end, where units differ") {
 TEST_CASE("where the shown ends of two names are equal, the error says that their fronts differ") {
   const std::string end(44, 'x');
   const std::string text = "all_reduce (sum) of 300 float32 '…" + end + "' #7";
-  expect_disagreement({.label = "first" + end}, {.label = "other" + end},
-                      text + ", rank 2 issued " + text + "; the names differ before what is shown");
+  expect_disagreement(
+      {.label = "first" + end}, {.label = "other" + end},
+      text + ", rank 2 issued " + text + "; the names differ before the part shown");
 }
 
 TEST_CASE("a name is not cut in the middle of a character") {
@@ -342,28 +343,31 @@ TEST_CASE("arguments that no rank may use are refused at the call") {
   const Mesh mesh = Mesh::single();
   const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
   Communicator& communicator = state_of(mesh).control_communicator();
-  CHECK_THROWS_WITH_AS(
-      issue(communicator, {.numel = -1}, *stream),
-      "a part of -1 elements (all_reduce (sum) of -1 float32 'norm' #7); hint: 0 is the least",
-      InvalidArgument);
+  CHECK_THROWS_WITH_AS(issue(communicator, {.numel = -1}, *stream),
+                       "a part has -1 elements, expected 0 or more (all_reduce (sum) of -1 float32 "
+                       "'norm' #7); hint: set numel to 0 or more",
+                       InvalidArgument);
   CHECK_THROWS_WITH_AS(issue(communicator, {.dtype = DType::kInt64, .op = ReduceOp::kAvg}, *stream),
                        "int64 cannot be averaged (all_reduce (avg) of 300 int64 'norm' #7); hint: "
                        "average floating types; sum integers",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(issue(communicator, {.operation = "broadcast", .root = 1}, *stream),
-                       "root 1 of 1 ranks (broadcast from rank 1 of 300 float32 'norm' #7); hint: "
-                       "ranks are 0 to size() - 1",
+                       "broadcast has root 1 in a group of 1 ranks (broadcast from rank 1 of 300 "
+                       "float32 'norm' #7); hint: "
+                       "pass a rank from 0 to size() - 1",
                        InvalidArgument);
   std::array<float, 4> values{};
   std::array<SendRun, 2> runs{SendRun{values.data(), 2}, SendRun{values.data(), 1}};
   const CollectivePart part{nullptr, values.data(), 4, DType::kFloat32, runs};
   CHECK_THROWS_WITH_AS(
       communicator.all_gather({&part, 1}, {.sequence = 7, .label = "norm"}, *stream),
-      "runs of 3 elements (all_gather of 4 float32 'norm' #7); hint: 4 are sent", InvalidArgument);
+      "a part's runs have 3 elements, expected 4 (all_gather of 4 float32 'norm' #7); hint: make "
+      "the runs add up to the elements that the part sends",
+      InvalidArgument);
   runs = {SendRun{values.data(), 6}, SendRun{values.data(), -2}};
   CHECK_THROWS_WITH_AS(
       communicator.all_gather({&part, 1}, {.sequence = 7, .label = "norm"}, *stream),
-      doctest::Contains("runs of 4 elements, one of less than none"), InvalidArgument);
+      doctest::Contains("runs have 4 elements, one fewer than 0, expected 4"), InvalidArgument);
 }
 
 }  // namespace

@@ -42,12 +42,12 @@ TEST_CASE("the error of ranks that parted ways says what each came to do") {
   const auto errors = testing::errors_of_ranks(2, [&](const Mesh& mesh) {
     testing::step_apart(mesh, "skip", 1, testing::CpuStreams::kInline);
   });
-  CHECK(errors[0] ==
-        "ranks disagree about a collective: rank 0 issued all_gather of 300 float32 'u2' #20, rank "
-        "1 issued reduce_scatter (sum) of 300 float32 'u2' #20 (place 20 of the host order, in "
-        "different communicators); hint: every rank must issue the same collectives in the same "
-        "order, and step with the same settings; look for a condition that depends on the rank or "
-        "its data");
+  CHECK(
+      errors[0] ==
+      "ranks disagree about a collective: rank 0 issued all_gather of 300 float32 'u2' #20, rank 1 "
+      "issued reduce_scatter (sum) of 300 float32 'u2' #20 (place 20 of the host order, in "
+      "different communicators); hint: issue the same collectives in the same order on every rank, "
+      "and step with the same settings; look for a condition that depends on the rank or its data");
 }
 
 TEST_CASE("numbers that begin anew in each communicator are no disagreement") {

@@ -38,8 +38,8 @@ void check_refused(const std::function<void()>& call, const std::string& cause) 
     CAPTURE(error.text().cause);
     CHECK(error.code() == ExitCode::kInternal);
     CHECK(error.text().what ==
-          "LibTorch's operators cannot be seen before they run, which units by policy, and models "
-          "made on a GPU or planned, need");
+          "cannot intercept LibTorch's operators; Options::units, models made on a GPU and plans "
+          "need it");
     CHECK(error.text().cause.starts_with(cause));
     CHECK(error.text().hint == "make layers fsdp::Unit<Block> and build on the CPU");
   }
@@ -67,7 +67,7 @@ TEST_CASE("where another library has taken the dispatch key, who needs it is ref
       const torch::Library other = library_that_takes_the_key();
       for (int attempt = 0; attempt < 2; ++attempt) {
         const std::string cause =
-            "another library has taken the dispatch key DeferredInit: Tried to register multiple "
+            "another library uses the dispatch key DeferredInit: Tried to register multiple "
             "backend fallbacks for the same dispatch key DeferredInit; previous registration ";
         check_refused([&] { const Engine engine(layers, mesh, options); }, cause);
         check_refused([&] { const DefaultDevice device(at::kMeta); }, cause);
@@ -89,8 +89,8 @@ TEST_CASE("where another library has taken the dispatch key, who needs it is ref
 
 TEST_CASE("a LibTorch that treats the key otherwise is found out before anything relies on it") {
   const std::string cause =
-      "this LibTorch does not call the fallback of the dispatch key DeferredInit as it is used "
-      "here";
+      "this LibTorch does not call the fallback of the dispatch key DeferredInit as the engine "
+      "needs it";
   static CountsTouches touches;
   {
     const touch_trap::Unseen passes_operators_by;

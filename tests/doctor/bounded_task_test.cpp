@@ -43,7 +43,7 @@ TEST_CASE("a task that does not come back is left when its time is over") {
   const TaskEnd end = run_within(milliseconds(10), "asking CUDA",
                                  [may_go_on](const TellStuck&) { may_go_on.wait(); });
   CHECK(end.how == TaskEnd::How::kStuck);
-  CHECK(end.failure.what == "asking CUDA has not come back after 0.0 s");
+  CHECK(end.failure.what == "asking CUDA did not return within 0.0 s");
   CHECK(!has_ended(end));
   go_on.set_value();
   end.ended.wait();
@@ -53,13 +53,13 @@ TEST_CASE("a task that says itself that it is stuck is left at once, and the fir
   std::promise<void> go_on;
   const std::shared_future<void> may_go_on = go_on.get_future().share();
   const TaskEnd end = run_within(kLong, "a task", [may_go_on](const TellStuck& tell_stuck) {
-    tell_stuck(CommError({.what = "ncclGroupEnd has not come back"}));
+    tell_stuck(CommError({.what = "ncclGroupEnd did not return"}));
     tell_stuck(CommError({.what = "something else"}));
     may_go_on.wait();
     throw std::runtime_error("let go");
   });
   CHECK(end.how == TaskEnd::How::kStuck);
-  CHECK(end.failure.what == "ncclGroupEnd has not come back");
+  CHECK(end.failure.what == "ncclGroupEnd did not return");
   CHECK(!has_ended(end));
   go_on.set_value();
   end.ended.wait();

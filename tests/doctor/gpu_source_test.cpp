@@ -91,8 +91,7 @@ TEST_CASE("CUDA that throws, or hangs, where it is asked is a fact") {
   };
   gather_gpus(facts, source, {.asking = std::chrono::milliseconds(10)});
   CHECK(facts.cuda.asked.how == TaskEnd::How::kStuck);
-  CHECK(facts.cuda.asked.failure.what ==
-        "asking CUDA about the GPUs has not come back after 0.0 s");
+  CHECK(facts.cuda.asked.failure.what == "asking CUDA about the GPUs did not return within 0.0 s");
   CHECK(is_stuck(facts));
   go_on.set_value();
   facts.cuda.asked.ended.wait();

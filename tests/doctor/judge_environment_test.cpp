@@ -18,7 +18,7 @@ Lines said_of(const std::vector<Variable>& variables, Facts facts = sound_machin
 }
 
 TEST_CASE("without variables that change a run the environment is as it should be") {
-  CHECK(said_of({}) == Lines{"environment ok nothing is set that changes a run"});
+  CHECK(said_of({}) == Lines{"environment ok no variable changes a run"});
 }
 
 TEST_CASE("variables that do no harm share a line") {
@@ -35,7 +35,7 @@ TEST_CASE("values that do harm are named, each with its consequence") {
   CHECK(said_of({{"CUDA_LAUNCH_BLOCKING", "1"}}) ==
         Lines{"environment note CUDA_LAUNCH_BLOCKING='1': every launch waits for its kernel, "
               "nothing runs beside compute",
-              "  remedy: unset it, unless a kernel that fails is looked for"});
+              "  remedy: unset it, unless you look for a failing kernel"});
   CHECK(
       said_of({{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}}) ==
       Lines{"environment note CUDA_DEVICE_MAX_CONNECTIONS='1': all streams share one queue of the "
@@ -48,26 +48,25 @@ TEST_CASE("values that do harm are named, each with its consequence") {
                 "  remedy: unset it, or name those to use: 0,1"});
   }
   CHECK(said_of({{"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}}).size() == 4);
-  CHECK(
-      said_of({{"NCCL_COMM_BLOCKING", "1"}}).front() ==
-      "environment note NCCL_COMM_BLOCKING='1': calls of NCCL block: a rank that does not come is "
-      "not named, the process ends");
+  CHECK(said_of({{"NCCL_COMM_BLOCKING", "1"}}).front() ==
+        "environment note NCCL_COMM_BLOCKING='1': calls of NCCL block: a missing rank is not "
+        "named, the process ends");
 }
 
 TEST_CASE("an order of launches that differs between ranks makes runs fail") {
   Facts facts = sound_machine(2);
   facts.host.variables = {{"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}};
-  CHECK(objections_to(facts) ==
-        Lines{"environment fails NCCL_LAUNCH_ORDER_IMPLICIT='0': collectives of several "
-              "communicators may wait for each other for ever",
-              "  remedy: unset it: the engine sets 1"});
+  CHECK(objections_to(facts) == Lines{"environment fails NCCL_LAUNCH_ORDER_IMPLICIT='0': "
+                                      "collectives of several communicators may deadlock",
+                                      "  remedy: unset it: the engine sets 1"});
   CHECK(code_of(facts) == 1);
 }
 
 TEST_CASE("what is chosen in NCCL's stead is noted, all in one line") {
-  CHECK(said_of({{"NCCL_ALGO", "Ring"}, {"NCCL_DEBUG", "WARN"}, {"NCCL_PROTO", "LL"}}) ==
-        Lines{"environment note NCCL_ALGO='Ring', NCCL_PROTO='LL': chosen in NCCL's stead",
-              "  remedy: unset what is not meant to be there", "environment ok NCCL_DEBUG='WARN'"});
+  CHECK(
+      said_of({{"NCCL_ALGO", "Ring"}, {"NCCL_DEBUG", "WARN"}, {"NCCL_PROTO", "LL"}}) ==
+      Lines{"environment note NCCL_ALGO='Ring', NCCL_PROTO='LL': set instead of NCCL's own choice",
+            "  remedy: unset what you did not intend", "environment ok NCCL_DEBUG='WARN'"});
 }
 
 TEST_CASE("GPUs that ranks share need an NCCL that can") {
@@ -92,7 +91,7 @@ TEST_CASE("threads are a number, and not more than there are cores") {
     CAPTURE(bad);
     const Lines said = said_of({{"OMP_NUM_THREADS", bad}});
     REQUIRE(said.size() == 2);
-    CHECK(said.front().ends_with("no number of threads, so a rank computes on all cores"));
+    CHECK(said.front().ends_with("not a number of threads: a rank computes on all cores"));
   }
   CHECK(said_of({{"OMP_NUM_THREADS", "17"}}).front() ==
         "environment note OMP_NUM_THREADS='17': more threads than cores (16)");
@@ -113,11 +112,11 @@ TEST_CASE("where MASTER_ADDR is set, it is said whether it resolves") {
   CHECK(said_of({}, facts, DeviceKind::kCpu).size() == 1);  // a CPU job has one host
   facts.host.master = {.name = "nodo", .why_none = "Name or service not known"};
   CHECK(said_of({}, facts)[1] ==
-        "MASTER_ADDR note 'nodo' does not resolve, so ranks of several hosts cannot meet: Name or "
-        "service not known");
+        "MASTER_ADDR note 'nodo' does not resolve, so ranks of several hosts cannot connect: Name "
+        "or service not known");
   facts.host.master->asked = {.how = doctor::TaskEnd::How::kStuck,
-                              .failure = {.what = "resolving has not come back"}};
-  CHECK(said_of({}, facts)[1].ends_with("meet: resolving has not come back"));
+                              .failure = {.what = "resolving did not return"}};
+  CHECK(said_of({}, facts)[1].ends_with("connect: resolving did not return"));
   CHECK(is_stuck(facts));
   CHECK(code_of(facts) == 0);
 }

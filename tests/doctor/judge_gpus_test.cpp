@@ -16,15 +16,14 @@ Lines said_of_gpus(const Facts& facts) { return lines_of(judge_gpus(facts, Devic
 
 TEST_CASE("a machine with one GPU is ready") {
   const Facts facts = sound_machine(1);
-  CHECK(
-      said_of_gpus(facts) ==
-      Lines{"driver ok 580.65.06, for CUDA 13.2; the CUDA runtime is 13.2",
-            "cuda:0 ok NVIDIA H100 80GB HBM3 (9.0), 78.0 GiB free of 79.0 GiB, 0000:01:00.0",
-            "kernels ok the engine's are loaded when a GPU is opened, others when they first run",
-            "NCCL ok 2.30.7, 2.26 is the least; it has several ranks on one GPU; 2.31.2 would add "
-            "registered windows (Options::tuning.nccl_registration)",
-            "loopback ok cuda:0, a kernel and copies (one GPU makes no communicator): values are "
-            "right"});
+  CHECK(said_of_gpus(facts) ==
+        Lines{"driver ok 580.65.06, for CUDA 13.2; the CUDA runtime is 13.2",
+              "cuda:0 ok NVIDIA H100 80GB HBM3 (9.0), 78.0 GiB free of 79.0 GiB, 0000:01:00.0",
+              "kernels ok the engine's are loaded when a GPU is opened, others when they first run",
+              "NCCL ok 2.30.7, 2.26 or newer is needed; it has several ranks on one GPU; 2.31.2 "
+              "would add registered windows (Options::tuning.nccl_registration)",
+              "loopback ok cuda:0, a kernel and copies (one GPU makes no communicator): values are "
+              "right"});
   CHECK(code_of(facts) == 0);
   CHECK(verdict_of(facts, DeviceKind::kCuda, {}).line == "ready on one GPU");
 }
@@ -45,8 +44,8 @@ TEST_CASE("without a driver there is no GPU: that is the error where GPUs were a
   CHECK(said_of_gpus(facts).empty());  // each fact is reported once
   const ErrorText why = doctor::explain_no_gpu(facts);
   CHECK(why.what ==
-        "no NVIDIA driver (libcuda.so.1 was not found), and its module is not in the kernel");
-  CHECK(why.hint == "install NVIDIA's driver on the host; nvidia-smi shows that it runs");
+        "no NVIDIA driver (libcuda.so.1 was not found), and its kernel module is not loaded");
+  CHECK(why.hint == "install NVIDIA's driver on the host; check it with nvidia-smi");
   CHECK(code_of(facts) == 78);
   CHECK(verdict_of(facts, DeviceKind::kCuda, {}).line.empty());
 }
@@ -69,25 +68,25 @@ TEST_CASE("where the host's driver runs, a library that is missing was not passe
   CHECK(said_of_gpus(facts) == Lines{"driver ok 580.65.06, as a module of the kernel"});
   CHECK(objections_to(facts, DeviceKind::kAuto) ==
         Lines{"GPUs note no NVIDIA driver (libcuda.so.1 was not found)",
-              "  remedy: the host's driver runs, its libraries are not here: start the container "
-              "with GPUs (--gpus all, by NVIDIA's container toolkit)"});
+              "  remedy: start the container with GPUs (--gpus all, NVIDIA's container toolkit): "
+              "the host's driver runs, but its libraries are missing here"});
   facts.cuda.why_none = "this build has no GPU part (libfsdp_cuda.so was not found)";
   facts.cuda.hint.clear();
-  CHECK(doctor::explain_no_gpu(facts).hint == "nvidia-smi says more");
+  CHECK(doctor::explain_no_gpu(facts).hint == "run nvidia-smi for details");
 }
 
 TEST_CASE("CUDA that does not answer fails, whatever was asked for") {
   Facts facts = machine_without_gpu();
   facts.host.driver_module = "580.65.06";
   facts.cuda = {.asked = {.how = TaskEnd::How::kStuck,
-                          .failure = {.what = "asking CUDA has not come back after 60.0 s"}}};
+                          .failure = {.what = "asking CUDA did not return within 60.0 s"}}};
   const Lines said = objections_to(facts, DeviceKind::kAuto);
   REQUIRE(said.size() == 2);
-  CHECK(said[0] == "GPUs fails asking CUDA has not come back after 60.0 s");
-  CHECK(said[1].starts_with("  remedy: nvidia-smi, and dmesg"));
+  CHECK(said[0] == "GPUs fails asking CUDA did not return within 60.0 s");
+  CHECK(said[1].starts_with("  remedy: look for a broken GPU or driver"));
   CHECK(code_of(facts, DeviceKind::kAuto) == 1);
   CHECK(code_of(facts, DeviceKind::kCuda) == 78);
-  CHECK(doctor::why_no_gpu(facts.cuda)->what == "asking CUDA has not come back after 60.0 s");
+  CHECK(doctor::why_no_gpu(facts.cuda)->what == "asking CUDA did not return within 60.0 s");
 }
 
 TEST_CASE("a driver that is older than the runtime runs what was compiled for the GPU") {
@@ -97,13 +96,12 @@ TEST_CASE("a driver that is older than the runtime runs what was compiled for th
       objections_to(facts) ==
       Lines{"driver note 580.65.06, for CUDA 13.0; the CUDA runtime is 13.2: kernels run that were "
             "compiled for the GPU, PTX does not",
-            "  remedy: a newer driver, if a GPU is newer than those that the kernels are compiled "
-            "for"});
+            "  remedy: install a newer driver if a GPU is newer than those that the kernels are "
+            "compiled for"});
   facts = sound_machine(1);
   facts.host.driver_module.clear();
   CHECK(said_of_gpus(facts).front() ==
-        "driver ok of a version that /proc/driver/nvidia does not tell, for CUDA 13.2; the CUDA "
-        "runtime is 13.2");
+        "driver ok of unknown version, for CUDA 13.2; the CUDA runtime is 13.2");
 }
 
 TEST_CASE("a GPU among several that cannot be used makes runs fail, and no loopback is run") {
@@ -111,14 +109,13 @@ TEST_CASE("a GPU among several that cannot be used makes runs fail, and no loopb
   facts.loopback = {};
   facts.cuda.gpus[1].device = {
       .name = "NVIDIA T4", .major = 7, .minor = 5, .memory_bytes = 15 * kGiB};
-  facts.cuda.gpus[1].refusal = {.what = "cuda:1 has compute capability 7.5, 8.0 is the least",
+  facts.cuda.gpus[1].refusal = {.what = "cuda:1 has compute capability 7.5, expected 8.0 or newer",
                                 .hint = "use a GPU of the Ampere generation or newer"};
   CHECK(objections_to(facts) == Lines{"cuda:1 fails NVIDIA T4 (7.5), 15.0 GiB, 0000:02:00.0: "
-                                      "cuda:1 has compute capability 7.5, "
-                                      "8.0 is the least",
+                                      "cuda:1 has compute capability 7.5, expected 8.0 or newer",
                                       "  remedy: use a GPU of the Ampere generation or newer",
                                       "loopback note not run: cuda:1 cannot be used",
-                                      "  remedy: mend that first"});
+                                      "  remedy: fix that first"});
   CHECK(code_of(facts) == 1);
   CHECK(code_of(facts, DeviceKind::kAuto) == 1);
 }
@@ -131,7 +128,7 @@ TEST_CASE("where no GPU can be used of those that are there, there is none") {
   const Lines said = objections_to(facts);
   REQUIRE(said.size() == 2);
   CHECK(said[0] == "cuda:0 fails cudaGetDeviceProperties failed: unknown error");
-  CHECK(said[1].starts_with("  remedy: nvidia-smi, and dmesg"));
+  CHECK(said[1].starts_with("  remedy: look for a broken GPU or driver"));
   CHECK(code_of(facts) == 78);
   CHECK(objections_to(facts, DeviceKind::kAuto).front().starts_with("cuda:0 note "));
   CHECK(code_of(facts, DeviceKind::kAuto) == 0);
@@ -155,8 +152,8 @@ TEST_CASE("memory that others hold is noted from a fifth on") {
   facts.cuda.gpus[0].free_bytes -= 1;
   CHECK(objections_to(facts).size() == 2);
   CHECK(objections_to(facts)[0] ==
-        "cuda:0 note NVIDIA H100 80GB HBM3 (9.0), 64.0 GiB free of 80.0 GiB, 0000:01:00.0: others "
-        "use it");
+        "cuda:0 note NVIDIA H100 80GB HBM3 (9.0), 64.0 GiB free of 80.0 GiB, 0000:01:00.0: other "
+        "processes use it");
   CHECK(code_of(facts) == 0);
 }
 
@@ -172,26 +169,24 @@ TEST_CASE("GPUs that do not reach each other are named, each way") {
   Facts facts = sound_machine(3);
   facts.cuda.reaches = {{true, true, false}, {true, true, true}, {false, false, true}};
   CHECK(objections_to(facts).at(0) ==
-        "peers note 0 reaches 1, not 2; 2 reaches none: between those NCCL goes through the host's "
-        "memory");
+        "peers note 0 reaches 1, not 2; 2 reaches none: between those NCCL uses the host's memory");
   CHECK(code_of(facts) == 0);
 }
 
 TEST_CASE("NCCL is needed between GPUs, and missed by one alone") {
   for (const int gpus : {1, 2}) {
     Facts facts = sound_machine(gpus);
-    facts.cuda.nccl = {.refusal = ErrorText{.what = "NCCL 2.17.1 is too old",
-                                            .hint = "2.26.0 is the oldest that is used"}};
+    facts.cuda.nccl = {
+        .refusal = ErrorText{.what = "NCCL 2.17.1 is too old", .hint = "use 2.26.0 or newer"}};
     if (gpus > 1) facts.loopback = {};
-    CHECK(doctor::why_no_loopback(facts.cuda) ==
-          (gpus > 1 ? "there is no NCCL that can be used" : ""));
+    CHECK(doctor::why_no_loopback(facts.cuda) == (gpus > 1 ? "no usable NCCL was found" : ""));
     const Lines said = objections_to(facts);
     REQUIRE(said.size() == (gpus > 1 ? 4 : 2));
     CHECK(said[0] == (gpus > 1
                           ? "NCCL fails NCCL 2.17.1 is too old"
                           : "NCCL note NCCL 2.17.1 is too old; on one GPU ranks are threads and "
                             "need none"));
-    CHECK(said[1] == "  remedy: 2.26.0 is the oldest that is used");
+    CHECK(said[1] == "  remedy: use 2.26.0 or newer");
     CHECK(code_of(facts) == (gpus > 1 ? 1 : 0));
   }
 }
@@ -203,28 +198,28 @@ TEST_CASE("what other versions of NCCL would add is told") {
     CHECK(objections_to(facts).empty());
     return said_of_gpus(facts).at(3);
   };
-  CHECK(
-      said_of(22809) ==
-      "NCCL ok 2.28.9, 2.26 is the least; 2.30.3 would add several ranks on one GPU; 2.31.2 would "
-      "add registered windows (Options::tuning.nccl_registration)");
+  CHECK(said_of(22809) ==
+        "NCCL ok 2.28.9, 2.26 or newer is needed; 2.30.3 would add several ranks on one GPU; "
+        "2.31.2 would add registered windows (Options::tuning.nccl_registration)");
   CHECK(said_of(23102) ==
-        "NCCL ok 2.31.2, 2.26 is the least; it has several ranks on one GPU; it has registered "
-        "windows (Options::tuning.nccl_registration)");
+        "NCCL ok 2.31.2, 2.26 or newer is needed; it has several ranks on one GPU; it has "
+        "registered windows (Options::tuning.nccl_registration)");
 }
 
 TEST_CASE("a loopback that fails, or hangs, makes runs fail, with its own hint or ours") {
   Facts facts = sound_machine(4);
   facts.loopback.end = {.how = TaskEnd::How::kFailed,
-                        .failure = {.what = "NCCL is not through after 20.0 s",
+                        .failure = {.what = "NCCL did not finish within 20.0 s",
                                     .where = "NCCL communicator 'gather'",
-                                    .cause = "a rank has not come",
-                                    .hint = "NCCL_DEBUG=INFO shows more"}};
+                                    .cause = "a rank did not call it",
+                                    .hint = "set NCCL_DEBUG=INFO"}};
   const std::string said =
-      "loopback fails 4 ranks, a GPU each, by NCCL: NCCL is not through after 20.0 s (NCCL "
-      "communicator 'gather'); a rank has not come";
-  CHECK(objections_to(facts) == Lines{said, "  remedy: NCCL_DEBUG=INFO shows more"});
+      "loopback fails 4 ranks, a GPU each, by NCCL: NCCL did not finish within 20.0 s (NCCL "
+      "communicator 'gather'); a rank did not call it";
+  CHECK(objections_to(facts) == Lines{said, "  remedy: set NCCL_DEBUG=INFO"});
   CHECK(code_of(facts) == 1);
-  const std::string ours = "  remedy: nvidia-smi, and dmesg with its lines of Xid, ";
+  const std::string ours =
+      "  remedy: look for a broken GPU or driver in nvidia-smi and dmesg (Xid); ";
   facts.loopback.end.how = TaskEnd::How::kStuck;
   CHECK(objections_to(facts).at(0) == said);
   CHECK(objections_to(facts).at(1).starts_with(ours));

@@ -39,7 +39,7 @@ TEST_CASE("a container's part of cores and memory is said, and what it lacks") {
   facts.host.container = {
       .memory_bytes = 64 * 1024 * kMiB, .free_bytes = 63 * 1024 * kMiB, .cores = 2.5};
   const Lines lines = lines_of(judge_host(facts, DeviceKind::kCuda));
-  CHECK(lines[1] == "cores note 8 of 16, of which the container gets the time of 2.5");
+  CHECK(lines[1] == "cores note 8 of 16, of which the container may use 2.5");
   CHECK(lines[2] ==
         "  remedy: set OMP_NUM_THREADS so that all ranks together have no more threads than that");
   CHECK(lines[3] ==
@@ -79,7 +79,7 @@ TEST_CASE("another LibTorch than the one that was built with makes runs fail") {
   CHECK(objections_to(facts) ==
         Lines{"versions fails fsdp 0.1.0, built with CUDA 13.2.86; LibTorch 2.150.0 is loaded, "
               "built with 2.15",
-              "  remedy: look at LD_LIBRARY_PATH, or build with the LibTorch that is loaded"});
+              "  remedy: check LD_LIBRARY_PATH, or build with the LibTorch that is loaded"});
   CHECK(code_of(facts) == 1);
 }
 

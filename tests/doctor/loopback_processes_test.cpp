@@ -25,8 +25,8 @@ TEST_CASE("of ranks that fail the first error is told, its hint apart, or how th
   CHECK(failure("echo loading; echo 'fsdp: error[70] rank 1/2 host a: lost; hint: reset it';"
                 "echo 'fsdp: error[75] rank 0/2 host a: rank 1 gave up'; exit 70") ==
         "lost; hint: reset it");
-  CHECK(failure("echo 'fsdp: rank 1 is stuck: ncclGroupEnd has not come back (start)'; exit 75") ==
-        "ncclGroupEnd has not come back (start)");
+  CHECK(failure("echo 'fsdp: rank 1 is stuck: ncclGroupEnd did not return (start)'; exit 75") ==
+        "ncclGroupEnd did not return (start)");
   CHECK(failure("echo nothing; exit 3") == "ranks ended with code 3");
   CHECK(failure("kill -9 $$") == "ranks ended by signal 9");
   CHECK(failure_of("fsdp: error[70] rank 1/2 host a: lost; hint: reset it\n", 0).hint ==

@@ -156,7 +156,7 @@ TEST_CASE("values that do not arrive from another GPU are noticed") {
   });
   const Facts facts = machine.examine();
   check_fails(facts, "loopback", "all_gather on cuda:");
-  CHECK(contains(objections_to(facts).at(1), "NCCL_P2P_DISABLE=1 tells whether"));
+  CHECK(contains(objections_to(facts).at(1), "NCCL_P2P_DISABLE=1 to see whether"));
 }
 
 TEST_CASE("a call that NCCL refuses makes runs fail, with what NCCL says") {
@@ -176,7 +176,7 @@ TEST_CASE("a call that NCCL refuses makes runs fail, with what NCCL says") {
     machine.on_ranks([&] { machine.nccl().script({.name = name}); });
     const Facts facts = machine.examine();
     check_fails(facts, "loopback", "system error");
-    CHECK(contains(objections_to(facts).at(1), "NCCL_DEBUG=WARN makes NCCL say more"));
+    CHECK(contains(objections_to(facts).at(1), "set NCCL_DEBUG=WARN for NCCL's own messages"));
     CHECK(code_of(facts) == 1);
     CHECK(machine.gpu().take_reports() == kNone);
   }
@@ -188,7 +188,7 @@ TEST_CASE("collectives that never end are left when the ranks' time is over") {
   machine.on_ranks([&] { machine.nccl().hang_collectives(); });
   const Facts facts = machine.examine();
   CHECK(facts.loopback.end.how == TaskEnd::How::kFailed);
-  check_fails(facts, "loopback", "NCCL is not through after 0.2 s");
+  check_fails(facts, "loopback", "NCCL did not finish within 0.2 s");
   CHECK(machine.gpu().take_reports() == kNone);
 }
 
@@ -209,7 +209,7 @@ TEST_CASE("a call of NCCL that hangs is told by its name, and the program goes o
     const Facts facts = machine.examine();
     CHECK(facts.loopback.end.how == TaskEnd::How::kStuck);
     CHECK(is_stuck(facts));
-    check_fails(facts, "loopback", "has not come back");
+    check_fails(facts, "loopback", "did not return");
     CHECK(contains(objections_to(facts).at(0), name));
     CHECK(code_of(facts) == 1);
     machine.let_go(facts);
@@ -223,7 +223,7 @@ TEST_CASE("a loopback that is too slow as a whole is left") {
   machine.on_ranks([&] { go_on.get_future().wait(); });
   const Facts facts = machine.examine({.loopback = milliseconds(100)});
   CHECK(is_stuck(facts));
-  check_fails(facts, "loopback", "the loopback has not come back after 0.1 s");
+  check_fails(facts, "loopback", "the loopback did not return within 0.1 s");
   go_on.set_value();
   machine.let_go(facts);
 }

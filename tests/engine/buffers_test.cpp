@@ -126,8 +126,9 @@ TEST_CASE("average_buffers inside a forward is refused") {
     });
     Engine engine(model, mesh);
     current = &engine;
-    CHECK_THROWS_WITH_AS(model(values({2, 4}, 1)),
-                         doctest::Contains("average_buffers inside a forward or backward"),
-                         StateError);
+    CHECK_THROWS_WITH_AS(
+        model(values({2, 4}, 1)),
+        doctest::Contains("average_buffers is not allowed inside a forward or backward"),
+        StateError);
   });
 }

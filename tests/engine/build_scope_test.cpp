@@ -58,7 +58,7 @@ TEST_CASE("under a BuildScope no more than the shards and one unit exist at any 
     Engine engine(model, building);
     CHECK(engine.stats().memory.in_use.total() ==
           4 * state_of(engine).model.units[1]->shard->layout().slice_numel() * 4);
-    CHECK_THROWS_WITH_AS(Engine(model, building), doctest::Contains("given to an engine before"),
+    CHECK_THROWS_WITH_AS(Engine(model, building), doctest::Contains("passed to an engine before"),
                          StateError);
   });
 }
@@ -99,9 +99,9 @@ TEST_CASE("a collective of thread ranks inside an open BuildScope is refused at 
         {
           BuildScope building(mesh, {.seed = 11});
           refused([&] { static_cast<void>(mesh.sum(1.0, "rows")); },
-                  "all_reduce 'rows' inside an open BuildScope");
+                  "all_reduce 'rows' cannot run inside an open BuildScope");
           refused([&] { static_cast<void>(mesh.exchange("names", "a")); },
-                  "'names' inside an open");
+                  "'names' cannot run inside an open");
           refused([&] { loss_of(other, batch_of(0, mesh.rank())); }, "inside an open BuildScope");
           Unit<Chain> model;
           const Engine built(model, building);

@@ -84,7 +84,7 @@ TEST_CASE("units that stay for backward are not gathered there, and bits and pla
                          doctest::Contains("keep_last_units is -1"), InvalidArgument);
     CHECK_THROWS_WITH_AS(
         Engine(model, mesh, {.reshard_after_forward = false, .keep_last_units = 1}),
-        doctest::Contains("keep_last_units is 1, and all units stay gathered"), InvalidArgument);
+        doctest::Contains("keep_last_units is 1, but all units stay gathered"), InvalidArgument);
   });
 }
 

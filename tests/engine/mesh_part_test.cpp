@@ -69,11 +69,10 @@ TEST_CASE("a mesh that has engines is not split, and may be when they are gone")
     const auto model = build_seeded(1, [] { return Unit<Chain>(); });
     {
       const Engine engine(model, mesh);
-      CHECK_THROWS_WITH_AS(
-          mesh.part(0),
-          "a mesh is split that has engines (Mesh::part); their collectives may be "
-          "under way; hint: make the parts first, then engines",
-          StateError);
+      CHECK_THROWS_WITH_AS(mesh.part(0),
+                           "cannot split a mesh that has engines (Mesh::part); their collectives "
+                           "may be in progress; hint: make the parts before the engines",
+                           StateError);
     }
     CHECK(mesh.part(0).sum(1) == 2);
   });

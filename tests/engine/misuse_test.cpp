@@ -190,11 +190,11 @@ TEST_CASE("step, zero_grad and clipping inside a forward or backward are refused
       return g.norm(g.units[1](h));
     });
     const auto zero_grad = [&] { trainee.engine.zero_grad(); };
-    in_forward = [&] { check_refused(zero_grad, "zero_grad inside a forward"); };
+    in_forward = [&] { check_refused(zero_grad, "zero_grad is not allowed inside a forward"); };
     in_backward = [&] {
-      check_refused(zero_grad, "zero_grad inside a backward");
+      check_refused(zero_grad, "zero_grad is not allowed inside a backward");
       check_refused([&] { trainee.engine.clip_grad_norm(1.0); },
-                    "clip_grad_norm inside a backward");
+                    "clip_grad_norm is not allowed inside a backward");
     };
     trainee.loss().backward();
     zero_grad();
@@ -209,9 +209,10 @@ TEST_CASE(
       const Gathered whole(trainee.engine, WriteBack::kOwnSlice);
       const at::NoGradGuard no_grad;
       trainee.graph().norm->weight.fill_(3);
-      check_refused([&] { trainee.loss(); }, "a forward while parameters are gathered");
+      check_refused([&] { trainee.loss(); },
+                    "a forward is not allowed while parameters are gathered");
       check_refused([&] { const Gathered again(trainee.engine, "u1"); },
-                    "another fsdp::Gathered while parameters are gathered");
+                    "another fsdp::Gathered is not allowed while parameters are gathered");
     }
     CHECK(bit_equal(full_parameters(trainee.engine).at("norm.weight"), torch::full({6}, 3.0F)));
   });
@@ -277,7 +278,8 @@ TEST_CASE("autograd::grad with respect to a sharded parameter is refused by its 
     Trainee trainee(mesh, in_a_row);
     check_refused(
         [&] { torch::autograd::grad({trainee.loss()}, {trainee.graph().units[2]->weight}); },
-        "autograd::grad with respect to the sharded parameter 'u2.weight' (unit 'u2')");
+        "autograd::grad with respect to the sharded parameter 'u2.weight' is not supported (unit "
+        "'u2')");
     const at::Tensor input = torch::ones({3, 6}, torch::requires_grad());
     auto& root = dynamic_cast<UnitImpl<GraphImpl>&>(*trainee.model);
     CHECK(torch::autograd::grad({root.call(input).sum()}, {input}).front().sizes() ==
@@ -330,7 +332,7 @@ TEST_CASE("two backwards on two threads at once are refused") {
       }).join();
     };
     trainee.loss().backward();
-    CHECK(what.find("two backwards at once, on two threads") != std::string::npos);
+    CHECK(what.find("two threads run backward through sharded units at once") != std::string::npos);
   });
 }
 

@@ -311,7 +311,7 @@ TEST_CASE("gathered parameters can be read whole in every type, and throw before
       CHECK_THROWS_WITH(model->named_parameters()["u0.bias"].sum(),
                         doctest::Contains("is sharded"));
       CHECK_THROWS_WITH_AS(Gathered(engine, "u9"),
-                           doctest::Contains("there is no unit 'u9'; hint: units are '', 'u0'"),
+                           doctest::Contains("there is no unit 'u9'; hint: use one of '', 'u0'"),
                            InvalidArgument);
     });
   }

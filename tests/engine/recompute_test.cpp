@@ -226,13 +226,16 @@ TEST_CASE("a function that draws otherwise, autograd::grad and create_graph are 
     return ++calls == 1 ? h * 2 : h * torch::rand_like(h);
   };
   CHECK_THROWS_WITH_AS(recompute(fickle, x).sum().backward(),
-                       doctest::Contains("drew other random numbers than in forward"), StateError);
-  const auto twice = [](const at::Tensor& h) { return h * 2; };
-  CHECK_THROWS_WITH_AS(torch::autograd::grad({recompute(twice, x).sum()}, {x}),
-                       doctest::Contains("autograd::grad through a recomputed function"),
+                       doctest::Contains("drew different random numbers than in forward"),
                        StateError);
-  CHECK_THROWS_WITH_AS(recompute(twice, x).sum().backward({}, true, true),
-                       doctest::Contains("create_graph through a recomputed function"), StateError);
+  const auto twice = [](const at::Tensor& h) { return h * 2; };
+  CHECK_THROWS_WITH_AS(
+      torch::autograd::grad({recompute(twice, x).sum()}, {x}),
+      doctest::Contains("autograd::grad is not supported through a recomputed function"),
+      StateError);
+  CHECK_THROWS_WITH_AS(
+      recompute(twice, x).sum().backward({}, true, true),
+      doctest::Contains("create_graph is not supported through a recomputed function"), StateError);
 }
 
 TEST_CASE("recomputed units have the plain model's bits, in every strategy") {

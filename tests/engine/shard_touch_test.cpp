@@ -96,10 +96,10 @@ TEST_CASE("numbers of a shard are refused on every rank, those without elements 
             at::Tensor out = at::empty({});
             at::sum_out(out, shard, at::IntArrayRef{});
           }};
-      for (const auto& make : made) check_refused(make, "makes a number of a shard");
+      for (const auto& make : made) check_refused(make, "computes a number from a shard");
       if (shard.numel() > 0) {
-        check_refused([&] { shard.abs().max(); }, "'aten::max' makes a number of a shard");
-        check_refused([&] { shard[0].item<float>(); }, "'aten::item' makes a number");
+        check_refused([&] { shard.abs().max(); }, "'aten::max' computes a number from a shard");
+        check_refused([&] { shard[0].item<float>(); }, "'aten::item' computes a number");
       }
     };
     for (const at::Tensor& shard : trainee.parameters) {
@@ -160,7 +160,7 @@ TEST_CASE("LBFGS ends at its first step; LibTorch's element-wise optimizers go o
             return loss;
           });
         },
-        "an optimizer that does it (LBFGS) cannot train shards");
+        "do not use optimizers that do this (LBFGS)");
     for (size_t i = 0; i < before.size(); ++i) {
       CHECK(torch::equal(trainee.parameters[i].detach(), before[i]));
     }
@@ -184,16 +184,16 @@ TEST_CASE("LibTorch's optimizers are refused while gradients wait under GradSync
           const GradSync keep(trainee.engine, false);
           trainee.loss().backward();
         }
-        check_refused([&] { optimizer->step(); }, "step while gradients wait to be reduced");
+        check_refused([&] { optimizer->step(); }, "cannot step while gradients wait to be reduced");
         check_refused([&] { torch::nn::utils::clip_grad_value_(trainee.parameters, 1.0); },
-                      "step while gradients wait to be reduced");
+                      "cannot step while gradients wait to be reduced");
         trainee.loss(1).backward();  // and reduces both
         optimizer->step();
         {
           const GradSync keep(trainee.engine, false);
           trainee.loss(2).backward();  // beside gradients that are reduced
         }
-        check_refused([&] { optimizer->step(); }, "step while gradients wait to be reduced");
+        check_refused([&] { optimizer->step(); }, "cannot step while gradients wait to be reduced");
         optimizer->zero_grad();
         CHECK(trainee.engine.measure_gradients().norm() == 0);
       }
@@ -222,7 +222,7 @@ TEST_CASE("LibTorch's zero_grad hands back what waits under GradSync, as the eng
     }
     trainee.parameters[0].mutable_grad().reset();
     check_refused([&] { trainee.loss().backward(); },
-                  "gradients of some parameters were taken away by hand");
+                  "gradients of some parameters were cleared by hand");
     trainee.engine.zero_grad();
     trainee.loss().backward();
     CHECK(trainee.engine.measure_gradients().norm() == once);
@@ -238,7 +238,7 @@ TEST_CASE("tensors of parameters() that are taken while gradients wait are guard
       graph_loss(*model, 0, mesh.rank()).backward();
     }
     torch::optim::AdamW optimizer(engine.parameters(), 0.1);
-    check_refused([&] { optimizer.step(); }, "step while gradients wait to be reduced");
+    check_refused([&] { optimizer.step(); }, "cannot step while gradients wait to be reduced");
     CHECK_THROWS_WITH(engine.parameters()[0].grad().const_data_ptr(),
                       doctest::Contains("wait to be reduced"));
   });
@@ -283,7 +283,8 @@ TEST_CASE("LibTorch's step and zero_grad inside a backward, a forward or Gathere
     in_forward = in_backward = [] {};
     {
       const Gathered whole(engine, WriteBack::kOwnSlice);
-      check_refused([&] { optimizer.step(); }, "on main shards while parameters are gathered");
+      check_refused([&] { optimizer.step(); },
+                    "on main shards is not allowed while parameters are gathered");
     }
     optimizer.step();
   });

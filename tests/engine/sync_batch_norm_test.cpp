@@ -118,7 +118,7 @@ TEST_CASE("one value per channel in all ranks' batches is refused on all of them
       },
       torch_ranks_options());
   for (const std::string& error : errors) {
-    CHECK(error.find("batch statistics of 1 values per channel") != std::string::npos);
+    CHECK(error.find("SyncBatchNorm got 1 values per channel") != std::string::npos);
   }
   SyncBatchNorm norm(4, Mesh::single());
   CHECK_THROWS_WITH_AS(norm(torch::ones({3, 5})), doctest::Contains("with 5 channels"),

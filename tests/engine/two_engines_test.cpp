@@ -73,10 +73,9 @@ TEST_CASE("engines of one mesh have streams of one kind, while they live") {
       const Engine engine(first, mesh);
       CHECK_THROWS_WITH_AS(
           Engine(second, mesh, threaded),
-          "engines of one mesh ask for inline and for threaded streams "
-          "(Options::tuning.cpu_streams); "
-          "their collectives travel on the mesh's two streams; hint: give all engines of a mesh "
-          "the same cpu_streams, or let the other engine go first",
+          "engines of one mesh set inline and threaded streams (Options::tuning.cpu_streams); "
+          "their collectives run on the mesh's two streams; hint: give all engines of a mesh the "
+          "same cpu_streams, or destroy the other engine first",
           InvalidArgument);
     }
     const Engine engine(second, mesh, threaded);

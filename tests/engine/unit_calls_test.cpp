@@ -261,8 +261,8 @@ TEST_CASE("a loss that a unit keeps in a member, and does not return, is refused
     Engine engine(model, mesh);
     const at::Tensor loss = model(values({2, 6}, 1)) + model->keeper->penalty;
     CHECK_THROWS_WITH(loss.backward(),
-                      doctest::Contains("where a backward says this: return every tensor that the "
-                                        "loss is made of from the unit's forward, also an "
-                                        "auxiliary loss that it keeps in a member"));
+                      doctest::Contains("if a backward reports this, return every tensor that the "
+                                        "loss is computed from, also an auxiliary loss that it "
+                                        "keeps in a member, from the unit's forward"));
   });
 }

@@ -27,6 +27,7 @@ TEST_CASE("hello_policy refuses to be recomputed by units, and says what to do")
   const ProcessResult result = run_ranks_of(HELLO_POLICY, 2, {"--recompute", "1"});
   INFO(result.out << result.err);
   CHECK(result.code == 78);
-  CHECK(result.err.find("is to be recomputed, and is one by policy") != std::string::npos);
+  CHECK(result.err.find("was chosen by Options::units and cannot be recomputed") !=
+        std::string::npos);
   CHECK(result.err.find("fsdp::recompute") != std::string::npos);
 }

@@ -59,15 +59,15 @@ TEST_CASE("a plan ends with 0 where it fits or nothing is asked, with 78 where i
   CHECK(fits.err.empty());
   const ProcessResult not_so =
       plan({"--model", "bert-tiny", "--ranks", "2", "--memory-limit", "40MiB"});
-  check_line(not_so, 78, "of a rank's device, which has 40.0 MiB for it (bert-tiny)");
-  CHECK(says(not_so.err, "hint: --ranks 16\n"));
+  check_line(not_so, 78, "of a rank's device, but 40.0 MiB are available (bert-tiny)");
+  CHECK(says(not_so.err, "hint: use --ranks 16\n"));
   CHECK(!says(not_so.out, "changes, in order of cost"));  // no change saves memory
 }
 
 TEST_CASE("what is wrong with a command line is one line") {
   check_line(plan({"--model", "bert-tiny", "--rank", "2"}), 64, "did you mean --ranks?");
   check_line(plan({"--model", "bert-tiny", "--ranks", "6", "--shard", "4"}), 78,
-             "6 ranks cannot be cut into groups of 4");
+             "6 ranks cannot be divided into groups of 4");
 }
 
 TEST_CASE("--help lists flags and presets") {

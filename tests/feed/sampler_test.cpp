@@ -169,15 +169,16 @@ TEST_CASE("the order depends on seed and epoch, and all places are about equally
 }
 
 TEST_CASE("options that make no sense are refused") {
-  CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 0}), "there is no sample to train on",
+  CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 0}),
+                       "sample_count is less than 1: there is no sample to train on",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 5, .world_size = 2, .rank = 2}),
                        "rank 2 is not in a world of 2", InvalidArgument);
   CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 5, .batch_size_per_rank = 0}),
                        "batch size 0 and accumulation steps 1 must be at least 1", InvalidArgument);
   CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 15, .world_size = 2, .drop_last = true}),
-                       "15 samples do not fill one batch of 8 on 2 ranks; hint: a smaller "
-                       "batch_size_per_rank, or drop_last = false",
+                       "15 samples do not fill one batch of 8 on 2 ranks; hint: use a smaller "
+                       "batch_size_per_rank or drop_last = false",
                        InvalidArgument);
   CHECK_THROWS_AS(BatchSampler({.sample_count = 5}).batch(0, 1), InvalidArgument);
   constexpr int64_t kLarge = int64_t{1} << 40;

@@ -90,7 +90,7 @@ TEST_CASE("NCCL's calls that go wrong in a training name rank, operation, unit a
       CAPTURE(told);
       CHECK(names_a_collective(told));
       CHECK(has_text(told, fails ? "ncclGroupEnd failed on rank 1: system error"
-                                 : "NCCL is not through after 0.3 s"));
+                                 : "NCCL did not finish within 0.3 s"));
       for (const std::string unit : {"'u0'", "'u1'", "'gradient norm'"}) {
         if (has_text(told, unit)) units.insert(unit);
       }

@@ -163,7 +163,7 @@ TEST_CASE("What cannot be created is code 73 with the reason") {
         folder.path(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
     const IoError error = io_error([&] { write_file(folder / "f", "x"); });
     CHECK(error.code() == ExitCode::kCannotCreate);
-    CHECK(error.text().hint == "choose a folder that can be written");
+    CHECK(error.text().hint == "choose a writable folder");
   }
 }
 

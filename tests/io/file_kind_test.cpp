@@ -79,12 +79,11 @@ TEST_CASE("a reader refuses another kind of file by its name, with the way out")
     }
     return "accepted"s;
   };
-  CHECK(refusal("\x1f\x8b\x08") ==
-        "the file is a gzip archive, and JSON is wanted; unpack it: gunzip");
+  CHECK(refusal("\x1f\x8b\x08") == "the file is a gzip archive, expected JSON; unpack it: gunzip");
   CHECK(refusal("\xff\xfe") ==
-        "the file is text in UTF-16, and JSON is wanted; convert it: iconv -f UTF-16 -t UTF-8");
+        "the file is text in UTF-16, expected JSON; convert it: iconv -f UTF-16 -t UTF-8");
   CHECK(refusal("a,b\n1,2\n") ==
-        "the file is a CSV table, and JSON is wanted; convert it to JSON, one object a row");
+        "the file is a CSV table, expected JSON; convert it to JSON, one object a row");
   for (const std::string& bytes : {"{}"s, "text"s, ""s, "\x01\x02"s}) {
     CHECK(refusal(bytes) == "accepted");
   }

@@ -45,9 +45,9 @@ TEST_CASE("What strict JSON does not hold is refused with its line and byte") {
       {"\xef\xbb\xbf{}",
        "the JSON text starts with a byte order mark (f.json, line 1, byte 0); "
        "hint: save it as plain UTF-8"},
-      {"{}\0"sv, "a NUL character in the JSON text (f.json, line 1, byte 2)"},
-      {"{\"a\0\": 1}"sv, "a NUL character in the JSON text (f.json, line 1, byte 3)"},
-      {"\xff\xfe{}", "the file is text in UTF-16, and JSON is wanted (f.json); hint: convert it"},
+      {"{}\0"sv, "the JSON text has a NUL character (f.json, line 1, byte 2)"},
+      {"{\"a\0\": 1}"sv, "the JSON text has a NUL character (f.json, line 1, byte 3)"},
+      {"\xff\xfe{}", "the file is text in UTF-16, expected JSON (f.json); hint: convert it"},
       {"\xff{}",
        "broken JSON: syntax error while parsing value - invalid literal near "
        "'\\xff' (f.json, line 1, byte 0)"},
@@ -96,14 +96,15 @@ TEST_CASE("Nesting and strings are bounded") {
     return std::string(depth, '[') + std::string(depth, ']');
   };
   CHECK(text_refusal(nested(64)) == "accepted");
-  CHECK(text_refusal(nested(65)) == "JSON nested deeper than 64 levels (f.json, line 1, byte 64)");
+  CHECK(text_refusal(nested(65)) ==
+        "the JSON is nested deeper than 64 levels (f.json, line 1, byte 64)");
   CHECK(text_refusal(std::string(10'000'000, '[')).find("deeper than 64") != std::string::npos);
   CHECK(text_refusal("[\"" + std::string(9, 'x') + "\"]", {.depth = 2, .string_bytes = 10}) ==
         "accepted");
   CHECK(text_refusal("[\"" + std::string(10, 'x') + "\"]", {.depth = 2, .string_bytes = 10}) ==
-        "a string of more than 10 bytes (f.json, line 1, byte 1)");
+        "a string has more than 10 bytes (f.json, line 1, byte 1)");
   const std::string limited =
-      "a number or white space of more than 10 bytes (f.json, line 1, byte ";
+      "a number or white space has more than 10 bytes (f.json, line 1, byte ";
   for (const std::string& run : {std::string(11, ' '), std::string(11, '7')}) {
     const JsonLimits limits{.depth = 2, .string_bytes = 10};
     CHECK(text_refusal("[" + run + "]", limits) == limited + "1)");
@@ -123,14 +124,14 @@ TEST_CASE("Keys and values are counted") {
   JsonLimits limits{.keys = 4};
   CHECK(text_refusal(keys(3), limits) == "accepted");
   CHECK(text_refusal(keys(4), limits) ==
-        "more than 4 keys in open objects (f.json, line 1, byte 30)");
+        "open objects have more than 4 keys (f.json, line 1, byte 30)");
   CHECK(text_refusal("[" + keys(3) + "," + keys(3) + "]", limits) == "accepted");
   CHECK(text_refusal("{\"a\":" + keys(3) + "}", limits).starts_with("more than 4 keys"));
   std::string values = "[0";
   for (int i = 2; i < kMaxDocumentValues; ++i) values += ",0";
   CHECK(text_refusal(values + "]") == "accepted");
-  CHECK(
-      text_refusal(values + ",0]").starts_with("more than 32768 values (f.json, line 1, byte 65"));
+  CHECK(text_refusal(values + ",0]")
+            .starts_with("the JSON has more than 32768 values (f.json, line 1, byte 65"));
 }
 
 TEST_CASE("Where asked a document may have other limits, and integers beyond 64 bits are real") {

@@ -67,7 +67,7 @@ TEST_CASE("What is odd but harmless is noted") {
   const SafetensorsFolder both(folder.path());
   CHECK(names_of(both) == std::vector<std::string>{"x"});
   REQUIRE(both.notes().size() == 1);
-  CHECK(both.notes()[0] == "model.safetensors is used, " + kIndex + " beside it is not");
+  CHECK(both.notes()[0] == "model.safetensors is read; " + kIndex + " beside it is ignored");
 }
 
 TEST_CASE("A folder without weights is an I/O error that says what was looked for") {
@@ -78,7 +78,7 @@ TEST_CASE("A folder without weights is an I/O error that says what was looked fo
 
   folder.write("pytorch_model.bin", "x");
   CHECK(folder_refusal(folder.path()).text().hint ==
-        "only safetensors are read here; load_weights reads pytorch_model.bin, too");
+        "use load_weights for pytorch_model.bin: only safetensors are read here");
 
   const IoError missing = folder_refusal(folder / "missing");
   CHECK(missing.code() == ExitCode::kIoError);

@@ -207,7 +207,7 @@ TEST_CASE("What cannot be a set is refused and leaves nothing") {
         doctest::Contains(text), InvalidArgument);
     CHECK(folder.names().empty());
   };
-  refused(small_tensors({"a"}), 0, "shards of at most 0 bytes");
+  refused(small_tensors({"a"}), 0, "max_shard_bytes is 0, expected 1 or more");
   refused(small_tensors({"a", "b", "a"}), 8, "tensor 'a' is given twice");
   refused({{"a", StoredDType::kF32, {-1}}}, 8, "tensor 'a'");
   SafetensorsFolderWriter writer(folder.path(), small_tensors({"a", "b"}), {.max_shard_bytes = 8});

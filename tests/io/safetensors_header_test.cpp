@@ -49,9 +49,8 @@ TEST_CASE("A file of the wrong size is refused with the byte where it ends") {
       {"one byte", "\x01", "a file of 1 bytes"},
       {"seven bytes", std::string(7, '\0'), "(m.safetensors, byte 7)"},
       {"only the size", little_endian(2),
-       "the file ends within its header: 8 bytes, but the "
-       "header claims 2 (m.safetensors, byte 8); hint: the "
-       "file may be truncated"},
+       "the file ends within its header: 8 bytes, but the header claims 2 (m.safetensors, byte 8); "
+       "hint: fetch the file again: it may be truncated"},
       {"header cut by one", file_of(kGood).substr(0, 8 + kGood.size() - 1),
        "ends within its header"},
       {"header of zero bytes", little_endian(0), "does not start with '{' (m.safetensors, byte 8)"},
@@ -91,7 +90,7 @@ TEST_CASE("A header that is not one strict JSON object and spaces is refused wit
       {"second object after spaces", file_of("{}  {}"), "expected end of input"},
       {"NUL in a name", file_of("{\"a\0\":1}"s), "a NUL character"},
       {"NUL between tokens", file_of("{\0}"s),
-       "a NUL character in the JSON text (m.safetensors, byte 9)"},
+       "the JSON text has a NUL character (m.safetensors, byte 9)"},
       {"unclosed", file_of("{"), "does not end with '}'"},
       {"unclosed inner object", file_of("{\"a\":{}"),
        "tensor 'a': dtype is missing (m.safetensors, byte 14)"},
@@ -114,7 +113,7 @@ TEST_CASE("A header that is not one strict JSON object and spaces is refused wit
        }()),
        "unknown key 'a'"},
       {"a name of 5 MB", file_of("{\"" + std::string(5'000'000, 'n') + "\":1}"),
-       "a string of more than 2097152 bytes"},
+       "a string has more than 2097152 bytes"},
   };
   for (const auto& [name, file, expected] : cases) {
     const std::string said = header_refusal(file);
@@ -199,12 +198,12 @@ TEST_CASE("A tensor that is not exactly dtype, shape and data_offsets is refused
       {"offsets reversed", file_of(f32("[2]", "[8,0]"), 8),
        "data_offsets end at 0 before they begin at 8"},
       {"size one short", file_of(f32("[2]", "[0,7]"), 7),
-       "tensor 't': F32 of shape [2] takes 8 bytes, but data_offsets give it 7"},
-      {"size one long", file_of(f32("[2]", "[0,9]"), 9), "give it 9"},
+       "tensor 't': F32 of shape [2] needs 8 bytes, but data_offsets has 7"},
+      {"size one long", file_of(f32("[2]", "[0,9]"), 9), "data_offsets has 9"},
       {"half-precision size for F32", file_of(f32("[2]", "[0,4]"), 4),
-       "takes 8 bytes, but data_offsets give it 4"},
-      {"0-d with no byte", file_of(f32("[]", "[0,0]")), "F32 of shape [] takes 4 bytes"},
-      {"zero-size with bytes", file_of(f32("[0]", "[0,4]"), 4), "takes 0 bytes"},
+       "needs 8 bytes, but data_offsets has 4"},
+      {"0-d with no byte", file_of(f32("[]", "[0,0]")), "F32 of shape [] needs 4 bytes"},
+      {"zero-size with bytes", file_of(f32("[0]", "[0,4]"), 4), "needs 0 bytes"},
   };
   for (const auto& [name, file, expected] : cases) {
     const std::string said = header_refusal(file);

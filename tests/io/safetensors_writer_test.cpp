@@ -164,8 +164,8 @@ TEST_CASE("Specifications that no file can hold are refused before a file is mad
   }
   CHECK(said(huge) == "the tensors' sizes overflow" + where);
   CHECK(said({{"\xff", StoredDType::kF32, {1}}}) ==
-        "a tensor name or metadata that is not UTF-8" + where);
-  CHECK(said({}, {{"k", "\xc3"}}) == "a tensor name or metadata that is not UTF-8" + where);
+        "a tensor name or metadata is not UTF-8" + where);
+  CHECK(said({}, {{"k", "\xc3"}}) == "a tensor name or metadata is not UTF-8" + where);
   CHECK(folder.names().empty());
 }
 
@@ -178,15 +178,14 @@ TEST_CASE("Bytes that do not belong, or are missing at commit, are refused by na
         "tensor 'c' is not part of this file" + where);
   writer.append("a", bytes_of("xyz"));
   CHECK(refusal<InvalidArgument>([&] { writer.append("a", bytes_of("xy")); }) ==
-        "tensor 'a' takes 4 bytes; 3 were written before and 2 come now" + where);
+        "tensor 'a' has 4 bytes; 3 are written already, cannot append 2 more" + where);
   CHECK(refusal<StateError>([&] { writer.commit(); }) ==
         "2 tensors are incomplete: 'a' (3 of 4 bytes written), 'b' (0 of 4 bytes written)" + where +
             "; hint: append every byte of each tensor before commit()");
   writer.append("a", bytes_of("!"));
   writer.append("b", bytes_of("1234"));
   writer.commit();
-  CHECK(refusal<StateError>([&] { writer.commit(); }) ==
-        "commit of a file that was committed already" + where);
+  CHECK(refusal<StateError>([&] { writer.commit(); }) == "cannot commit a file twice" + where);
 }
 
 }  // namespace

@@ -64,8 +64,10 @@ TEST_CASE("every flag of a record is honoured or refused by name") {
   CHECK(part_refusal({"a/r", "2", 1 << 11}) == "accepted");  // the name is UTF-8
   CHECK(part_refusal({"a/r", "2", 1 << 0}) == "record 'a/r' is encrypted");
   CHECK(part_refusal({"a/r", "2", 1 << 6}) == "record 'a/r' is encrypted");
-  CHECK(part_refusal({"a/r", "2", 1 << 5}) == "record 'a/r' has flags 0x0020, which are not read");
-  CHECK(part_refusal({"a/r", "2", 1 << 14}) == "record 'a/r' has flags 0x4000, which are not read");
+  CHECK(part_refusal({"a/r", "2", 1 << 5}) ==
+        "record 'a/r' has flags 0x0020, which are not supported");
+  CHECK(part_refusal({"a/r", "2", 1 << 14}) ==
+        "record 'a/r' has flags 0x4000, which are not supported");
   CHECK(part_refusal({"a/r", "2", 0, /*method=*/8}) == "record 'a/r' is compressed");
 }
 
@@ -81,22 +83,22 @@ TEST_CASE("a record that cannot be read is no harm to the others") {
 TEST_CASE("a record that is damaged, there twice or two things at once is refused by name") {
   CHECK(part_refusal({.name = "a/r", .bytes = "123456789", .check_sum = 7}) ==
         "record 'a/r' is damaged: its check sum is cbf43926, the archive says 00000007");
-  CHECK(part_refusal({"a/first", "2"}) == "record 'a/first' is there twice");
-  CHECK(part_refusal({"a/FIRST", "2"}) == "record 'a/FIRST' is there twice");
+  CHECK(part_refusal({"a/first", "2"}) == "record 'a/first' appears twice");
+  CHECK(part_refusal({"a/FIRST", "2"}) == "record 'a/FIRST' appears twice");
   CHECK(part_refusal({.name = "a/r", .bytes = "2", .said_name = "a/s"}) ==
-        "record 'a/r' differs from what the directory says of it");
+        "record 'a/r' differs from its directory entry");
   CHECK(zip_refusal(zip_of({{"first", "1"}})) == "record 'first' is in no folder");
 }
 
 TEST_CASE("what is no whole archive is refused") {
   const std::string whole = zip_of({{"a/first", "1"}, {"a/second", "2"}});
-  const std::string begins = "the file begins as a zip archive and is none; ";
+  const std::string begins = "the file begins as a zip archive but is not a valid one; ";
   CHECK(zip_refusal(zip_of({})) == begins + "it has no records");
   CHECK(zip_refusal(whole + "x") == begins + "bytes follow its end");
-  CHECK(zip_refusal(zip_of({{"a/r", "1"}}, {.disk = 1})) == begins + "it is one of several parts");
-  CHECK(zip_refusal("PK\x03\x04") == begins + "it is cut");
+  CHECK(zip_refusal(zip_of({{"a/r", "1"}}, {.disk = 1})) == begins + "it is one part of several");
+  CHECK(zip_refusal("PK\x03\x04") == begins + "it is truncated");
   CHECK(zip_refusal(whole.substr(0, whole.size() - 1)) ==
-        begins + "its directory is missing, which is written last");
+        begins + "its directory, which is written last, is missing");
   for (size_t size = 0; size < whole.size(); ++size) {
     CAPTURE(size);
     CHECK(zip_refusal(whole.substr(0, size)) != "accepted");

@@ -89,7 +89,9 @@ TEST_CASE("a size that is no multiple of 8 is refused") {
   uint64_t result;
   const DigestRun run{&value, 4, &result, nullptr};
   CHECK_THROWS_WITH_AS(digest(*stream, {&run, 1}),
-                       "digest: a run of 4 bytes; hint: sizes are multiples of 8", InvalidArgument);
+                       "digest: a run has 4 bytes, expected a multiple of 8; hint: pass sizes that "
+                       "are multiples of 8",
+                       InvalidArgument);
 }
 
 }  // namespace

@@ -154,11 +154,13 @@ TEST_CASE("a run without sources, and an average of integers, are refused") {
   int32_t value = 0;
   const void* const source = &value;
   const ReduceRun none{{}, &value, 1, DType::kInt32};
-  CHECK_THROWS_WITH_AS(kernels::reduce(*stream, {&none, 1}, ReduceOp::kSum),
-                       "reduce: a run of 0 sources; hint: 1 to 1024, one a rank", InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      kernels::reduce(*stream, {&none, 1}, ReduceOp::kSum),
+      "reduce: a run has 0 sources, expected 1 to 1024; hint: pass one source per rank",
+      InvalidArgument);
   const ReduceRun integers{{&source, 1}, &value, 1, DType::kInt32};
   CHECK_THROWS_WITH_AS(kernels::reduce(*stream, {&integers, 1}, ReduceOp::kAvg),
-                       "reduce: the average of int32; hint: a floating dtype, or sum",
+                       "reduce cannot average int32; hint: use a floating dtype or sum",
                        InvalidArgument);
 }
 

@@ -130,12 +130,12 @@ TEST_CASE("a source of too many dimensions is refused with the number") {
   StridedSource source;
   source.dims = 9;
   CHECK_THROWS_WITH_AS(cast_pack_strided(*stream, source, nullptr, DType::kFloat32),
-                       "cast_pack_strided got a source of 9 dimensions; hint: at most 8; make the "
-                       "tensor contiguous first",
+                       "cast_pack_strided got a source of 9 dimensions, expected at most 8; hint: "
+                       "make the tensor contiguous first",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(accumulate_strided(*stream, source, nullptr, DType::kFloat32),
-                       "accumulate_strided got a source of 9 dimensions; hint: at most 8; make the "
-                       "tensor contiguous first",
+                       "accumulate_strided got a source of 9 dimensions, expected at most 8; hint: "
+                       "make the tensor contiguous first",
                        InvalidArgument);
 }
 

@@ -174,11 +174,10 @@ TEST_CASE("a run that no launch can hold is refused, with its blocks") {
   const CudaDevice device(0, cuda::kernel_table());
   const auto stream = device.make_stream({.name = "far"});
   const FillRun run{nullptr, int64_t{1} << 43, DType::kUInt8};
-  CHECK_THROWS_WITH_AS(
-      cuda::fill_zero(*stream, {&run, 1}),
-      "fill_zero: a segment of 2147483648 blocks of 4096 elements; hint: cut it: a launch has at "
-      "most 2^31 - 1 blocks",
-      InvalidArgument);
+  CHECK_THROWS_WITH_AS(cuda::fill_zero(*stream, {&run, 1}),
+                       "fill_zero: a segment has 2147483648 blocks of 4096 elements, expected at "
+                       "most 2^31 - 1; hint: split the segment",
+                       InvalidArgument);
 }
 
 }  // namespace

@@ -25,16 +25,16 @@ TEST_CASE("engines that live share one cap, and what they have left counts for t
 TEST_CASE("a negative limit, or another one while engines live, is refused") {
   MemoryBudget budget;
   CHECK_THROWS_WITH_AS(budget.cap(-1),
-                       "memory_limit is -1 (Options::memory_limit); hint: bytes that a rank may "
-                       "hold of its device; 0: no limit",
+                       "memory_limit is -1 (Options::memory_limit); hint: set the bytes that a "
+                       "rank may hold on its device, or 0 for no limit",
                        InvalidArgument);
   const auto cap = budget.cap(0);
-  CHECK_THROWS_WITH_AS(budget.cap(1000),
-                       "engines of one mesh ask for memory limits of 0 and 1000 bytes "
-                       "(Options::memory_limit); what a rank holds of its device is one budget; "
-                       "hint: give all engines of a mesh the same memory_limit, or let the other "
-                       "engine go first",
-                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      budget.cap(1000),
+      "engines of one mesh ask for memory limits of 0 and 1000 bytes (Options::memory_limit); all "
+      "engines of a rank share one budget of device memory; hint: give all engines of a mesh the "
+      "same memory_limit, or destroy the other engine first",
+      InvalidArgument);
 }
 
 }  // namespace

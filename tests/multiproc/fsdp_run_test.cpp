@@ -145,9 +145,9 @@ TEST_CASE("a wrong command line ends with code 64 and one line") {
                                            "--node-rank=0"};
   CHECK(lines_with(run_process(torchruns).err,
                    "there are no flags --nnodes, --max_restarts, --node-rank; hint: --nnodes, "
-                   "--node-rank: it starts ranks of this host alone: torchrun or srun starts those "
-                   "of several; --max_restarts: it does not restart: a script can, on code 75; "
-                   "fsdp-run -n N") == 1);
+                   "--node-rank: use torchrun or srun for several hosts: fsdp-run starts ranks of "
+                   "this host only; --max_restarts: restart from a script on code 75: fsdp-run "
+                   "does not restart; fsdp-run -n N") == 1);
 }
 
 TEST_CASE("a log folder takes each rank's output, and the guilty rank's line is shown") {
@@ -223,7 +223,7 @@ TEST_CASE("a rank of another number of ranks than the job has is refused") {
       run_process({FSDP_RUN, "-n", "2", "sh", "-c",
                    std::string("WORLD_SIZE=3 exec ") + RANK_PROGRAM + " steps 1"});
   CHECK(result.code == 78);
-  CHECK(result.err.find("3 ranks on several hosts, 2 of them on this one") != std::string::npos);
+  CHECK(result.err.find("3 ranks, 2 on this host") != std::string::npos);
 }
 
 }  // namespace

@@ -182,8 +182,9 @@ TEST_CASE("the CPUs of several hosts and a missing MASTER_PORT are refused") {
   const TemporaryDirectory directory;
   auto environment = torchrun_rank(0, 4, directory.path());
   environment["LOCAL_WORLD_SIZE"] = "2";
-  expect_refused(run_by_hand({environment}, {"steps", "5"}),
-                 "4 ranks on several hosts, 2 of them on this one, compute on the CPU");
+  expect_refused(
+      run_by_hand({environment}, {"steps", "5"}),
+      "ranks on several hosts need a GPU each; 4 ranks, 2 on this host, compute on the CPU");
   environment = torchrun_rank(0, 2, directory.path());
   environment["MASTER_PORT"] = "";
   expect_refused(run_by_hand({environment}, {"steps", "5"}), "MASTER_PORT is not set");
@@ -218,8 +219,8 @@ TEST_CASE("something else in rank 0's place is refused") {
   reply.magic[0] = 'x';
   REQUIRE(send_message(client, bytes_of(reply), {}));
   expect_refused({rank.wait()},
-                 "what listens at the ranks' meeting point is not rank 0 of this job (start of "
-                 "the job); hint: see what holds " +
+                 "the process at the ranks' rendezvous socket is not rank 0 of this job (start of "
+                 "the job); hint: see which process holds " +
                      path);
 }
 

@@ -39,16 +39,18 @@ const std::vector<Wrong> kWrong{
     {{{"WORLD_SIZE", "99999999999999999999"}},
      "WORLD_SIZE='99999999999999999999' is not a whole number (environment); hint: set WORLD_SIZE "
      "to a number from 0 on, or start the ranks with fsdp-run"},
-    {{{"WORLD_SIZE", "0"}}, "WORLD_SIZE=0 (environment); hint: a job has at least one rank"},
+    {{{"WORLD_SIZE", "0"}},
+     "WORLD_SIZE=0, expected 1 or more (environment); hint: set WORLD_SIZE to the number of "
+     "processes"},
     {{{"WORLD_SIZE", "2147483647"}},
      "WORLD_SIZE=2147483647 is more than the 65536 ranks that a job may have (environment); hint: "
      "set WORLD_SIZE to the number of processes that are started"},
-    {{{"RANK", "2"}}, "RANK=2, but WORLD_SIZE=2 (environment); hint: RANK must be 0 to 1"},
+    {{{"RANK", "2"}}, "RANK=2, but WORLD_SIZE=2 (environment); hint: set RANK to 0 to 1"},
     {{{"LOCAL_RANK", "2"}},
-     "LOCAL_RANK=2, but LOCAL_WORLD_SIZE=2 (environment); hint: LOCAL_RANK must be 0 to 1"},
+     "LOCAL_RANK=2, but LOCAL_WORLD_SIZE=2 (environment); hint: set LOCAL_RANK to 0 to 1"},
     {{{"LOCAL_WORLD_SIZE", "3"}},
-     "LOCAL_WORLD_SIZE=3, but WORLD_SIZE=2 (environment); hint: LOCAL_WORLD_SIZE is the number of "
-     "ranks on this host"},
+     "LOCAL_WORLD_SIZE=3, but WORLD_SIZE=2 (environment); hint: set LOCAL_WORLD_SIZE to the number "
+     "of ranks on this host"},
     {{{"MASTER_PORT", ""}},
      "MASTER_PORT is not set, but WORLD_SIZE=2 is (environment); hint: set MASTER_PORT to one "
      "number for all ranks of the job (no port is opened), or start the ranks with fsdp-run"},
@@ -58,16 +60,16 @@ const std::vector<Wrong> kWrong{
     {{{"MASTER_PORT", "65536"}},
      "MASTER_PORT=65536 is not a port (environment); hint: use 1 to 65535"},
     {{{"FSDP_JOB_FDS", "3,x"}},
-     "FSDP_JOB_FDS='3,x' is not a list of descriptors (environment); hint: it is set by fsdp-run: "
-     "do not set it by hand"},
+     "FSDP_JOB_FDS='3,x' is not a list of descriptors (environment); hint: do not set it by hand: "
+     "fsdp-run sets it"},
     {{{"FSDP_JOB_FDS", "900,901,902"}},
-     "descriptor 900 of the job is not open (FSDP_JOB_FDS); Bad file descriptor; hint: only a "
-     "program that fsdp-run starts itself can join the job"},
+     "descriptor 900 of the job is not open (FSDP_JOB_FDS); Bad file descriptor; hint: let "
+     "fsdp-run start the program directly: other processes cannot join the job"},
     // Several hosts: an error in the address, the port, or the process that listens there.
     {{{"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "no-such-host.invalid"}},
-     "2 ranks on several hosts, 1 of them on this one, compute on the CPU (environment); between "
-     "hosts collectives travel from GPU to GPU alone; hint: compute on GPUs (--device cuda), or "
-     "start all ranks on one host"},
+     "ranks on several hosts need a GPU each; 2 ranks, 1 on this host, compute on the CPU "
+     "(environment); between hosts, collectives run only between GPUs; hint: compute on GPUs "
+     "(--device cuda), or start all ranks on one host"},
 };
 
 TEST_CASE(
@@ -118,7 +120,7 @@ TEST_CASE("a process that is started within a rank cannot take its place, and th
   CAPTURE(result.err);
   CHECK(result.code == 78);
   CHECK(lines_with(result.err, ": two processes have RANK=1: pid ") >= 2);
-  CHECK(result.err.find("do not start fsdp programs from within a rank") != std::string::npos);
+  CHECK(result.err.find("do not start fsdp programs from a rank") != std::string::npos);
 }
 
 }  // namespace

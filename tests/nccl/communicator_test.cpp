@@ -159,13 +159,13 @@ TEST_CASE("what NCCL is not asked for is refused: an average, and what lies in s
     const CollectivePart part{memory.at(0), memory.at(512), 16, DType::kFloat32};
     CHECK_THROWS_WITH(
         all->all_reduce({&part, 1}, ReduceOp::kAvg, {.label = "mean"}, *stream),
-        "an average by NCCL (all_reduce (avg) of 16 float32 'mean'); hint: scale what is sent and "
-        "sum: see Capabilities::averages");
+        "the NCCL communicator does not average (kAvg) (all_reduce (avg) of 16 float32 'mean'); "
+        "hint: scale the values and use kSum: see Capabilities::averages");
     const std::array<SendRun, 2> runs{SendRun{memory.at(0), 8}, SendRun{memory.at(64), 8}};
     const CollectivePart in_runs{nullptr, memory.at(512), 16, DType::kFloat32, runs};
     CHECK_THROWS_WITH(all->all_gather({&in_runs, 1}, {.label = "runs"}, *stream),
-                      "what is sent lies in 2 places (all_gather of 16 float32 'runs'); hint: NCCL "
-                      "sends what lies together: see Capabilities::takes_runs");
+                      "the send buffer has 2 runs, NCCL accepts 1 (all_gather of 16 float32 "
+                      "'runs'); hint: check Capabilities::takes_runs before sending runs");
   });
   CHECK(machine.nccl().calls("ncclAllGather") == 0);
   CHECK(machine.gpu().take_reports() == kNone);

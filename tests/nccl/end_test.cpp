@@ -71,7 +71,7 @@ TEST_CASE("communicators whose collectives hang behind each other are aborted by
       told = error.what();
     }
     CAPTURE(told);
-    CHECK(contains(told, "NCCL is not through after 0.6 s"));
+    CHECK(contains(told, "NCCL did not finish within 0.6 s"));
   });
 }
 

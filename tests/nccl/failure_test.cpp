@@ -52,7 +52,7 @@ TEST_CASE("a collective that does not end is left when its time is over, by all 
     machine.nccl().hang_collectives();
     const std::string told = gather_and_wait(rank, *communicator);
     CAPTURE(told);
-    CHECK(contains(told, "NCCL is not through after 0.2 s"));
+    CHECK(contains(told, "NCCL did not finish within 0.2 s"));
     CHECK(contains(told, "all_gather of 16 float32 'layers.3' #7"));
     CHECK(!gather_and_wait(rank, *communicator).empty());  // no later collective runs
   });
@@ -80,7 +80,7 @@ TEST_CASE("a collective that does not end behind a thousand that have ended is l
     const auto begin = std::chrono::steady_clock::now();
     const std::string told = gather_and_wait(rank, *communicator);
     CAPTURE(told);
-    CHECK(contains(told, "NCCL is not through after 2.0 s"));
+    CHECK(contains(told, "NCCL did not finish within 2.0 s"));
     // With one look for each of them it would take kEnded looks more.
     CHECK(std::chrono::steady_clock::now() - begin < kEnded / 2 * kLook);
   });
@@ -99,7 +99,8 @@ TEST_CASE("a communicator's first collectives have more time than later ones") {
       machine.nccl().hang_collectives();
       const std::string told = gather_and_wait(rank, *communicator);
       CAPTURE(told);
-      CHECK(contains(told, is_first ? "not through after 1.0 s" : "not through after 0.1 s"));
+      CHECK(
+          contains(told, is_first ? "did not finish within 1.0 s" : "did not finish within 0.1 s"));
     });
     CHECK(machine.gpu().take_reports().empty());
   }
@@ -187,7 +188,7 @@ TEST_CASE("a watchdog that hangs in a question of the device's is told of") {
       2, {.timeout = std::chrono::milliseconds(400), .on_stuck = [&](const Failure& failure) {
             // A thread that waits for the simulated runtime meanwhile is reported, too.
             const std::string text = CommError(failure.text, failure.code).what();
-            if (!contains(text, "cudaEventQuery has not come back")) return;
+            if (!contains(text, "cudaEventQuery did not return")) return;
             CHECK(contains(text, "watch over NCCL's collectives"));
             ++told_of;
             hangs = false;  // the library would end the process here

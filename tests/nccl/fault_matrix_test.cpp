@@ -116,7 +116,7 @@ void expect_failure(const Outcome& outcome, const std::string& name, NcclWrong w
     const std::string& what = outcome.failure->text.what;
     CAPTURE(what);
     // The other rank may be the first to notice that it waits.
-    CHECK((what.starts_with("NCCL is not through after 0.3 s") ||
+    CHECK((what.starts_with("NCCL did not finish within 0.3 s") ||
            (!on_all && what.starts_with("rank 1 did not arrive within 0.3 s"))));
     return;
   }
@@ -210,7 +210,7 @@ TEST_CASE("an abort that fails or hangs does not keep the ranks") {
     NcclMachine machine(
         kWorld, {.timeout = kTimeout, .on_stuck = [&](const Failure& failure) {
                    CHECK(contains(failure.text.what, "ncclGroupEnd failed on rank 0"));
-                   CHECK(contains(failure.text.cause, "ncclCommAbort has not come back on rank 0"));
+                   CHECK(contains(failure.text.cause, "ncclCommAbort did not return on rank 0"));
                    ++stuck;
                    to_free->nccl().let_go();
                  }});

@@ -100,12 +100,11 @@ TEST_CASE("an NCCL that spoils registered memory, or cannot register any, is ref
       const auto all = rank.make("all");
       CHECK_THROWS_WITH_AS(
           all->with_windows(false),
-          fmt::format(
-              "NCCL 2.31.{} is too old to register memory (Options::tuning.nccl_registration); "
-              "before 2.31.2 collectives on registered memory corrupted data, and two "
-              "ranks could wait for each other for ever; hint: leave nccl_registration at "
-              "kOff, or use a LibTorch that brings a newer NCCL",
-              library == nullptr ? 1 : 2)
+          fmt::format("NCCL 2.31.{} is too old to register memory "
+                      "(Options::tuning.nccl_registration); before 2.31.2, collectives on "
+                      "registered memory corrupted data, and two ranks could deadlock; hint: leave "
+                      "nccl_registration at kOff, or use a LibTorch with a newer NCCL",
+                      library == nullptr ? 1 : 2)
               .c_str(),
           InvalidArgument);
     });
@@ -156,7 +155,7 @@ TEST_CASE("a registration that fails, hangs or does not end, ends the job on all
       // On a busy machine the other rank may be the first to notice that it waits.
       const bool may_wait = wrong == NcclWrong::kStaysInProgress;
       CHECK((contains(told, "registration of a window") || contains(told, "rank 1 gave up") ||
-             (may_wait && contains(told, "NCCL is not through after 0.3 s"))));
+             (may_wait && contains(told, "NCCL did not finish within 0.3 s"))));
     });
     CHECK(machine.gpu().take_reports().empty());
     CHECK(machine.left_at_end().empty());

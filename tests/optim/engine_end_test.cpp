@@ -54,11 +54,11 @@ TEST_CASE("a step inside a forward, a backward or Gathered is refused") {
     const auto refused = [&](const char* where) {
       CHECK_THROWS_WITH_AS(optimizer.step(), doctest::Contains(where), StateError);
     };
-    in_backward = [&] { refused("an optimizer's step inside a backward"); };
+    in_backward = [&] { refused("an optimizer's step is not allowed inside a backward"); };
     graph_loss(*model, 0, mesh.rank()).backward();
     {
       const Gathered whole(engine);
-      refused("an optimizer's step while parameters are gathered");
+      refused("an optimizer's step is not allowed while parameters are gathered");
     }
     optimizer.step();
     CHECK(optimizer.steps() == 1);

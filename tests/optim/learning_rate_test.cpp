@@ -15,7 +15,7 @@ TEST_CASE("a learning rate that is negative or not finite is refused, and the ol
   const double infinity = std::numeric_limits<double>::infinity();
   for (const double wrong : {-1.0, -1e-30, std::nan(""), infinity, -infinity}) {
     CHECK_THROWS_WITH_AS(optimizer.set_lr(wrong),
-                         doctest::Contains("hint: a learning rate is finite and at least 0"),
+                         doctest::Contains("hint: use a finite learning rate of 0 or more"),
                          InvalidArgument);
     CHECK(optimizer.lr() == 0.5);
   }

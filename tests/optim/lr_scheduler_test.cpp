@@ -275,33 +275,35 @@ TEST_CASE("options that are no schedule are refused by name") {
   Subject subject;
   AdamW& optimizer = subject.adamw;
   const double nan = std::nan("");
-  check_refused([&] { StepLR(optimizer, {}); }, "StepLR: step_size is 0; hint: a number of epochs");
+  check_refused([&] { StepLR(optimizer, {}); },
+                "StepLR: step_size is 0; hint: use 1 epoch or more");
   check_refused([&] { StepLR(optimizer, {.step_size = 1, .gamma = -1}); }, "gamma is -1");
   check_refused([&] { MultiStepLR(optimizer, {.milestones = {1}, .gamma = nan}); },
                 "MultiStepLR: gamma is nan");
   check_refused([&] { ExponentialLR(optimizer, {}); }, "ExponentialLR: gamma is 0");
   check_refused([&] { LinearLR(optimizer, {.start_factor = 0}); },
-                "start_factor is 0; hint: above");
+                "start_factor is 0; hint: use a factor above");
   check_refused([&] { LinearLR(optimizer, {.start_factor = 1.1}); }, "start_factor is 1.1");
-  check_refused([&] { LinearLR(optimizer, {.end_factor = 2}); }, "end_factor is 2; hint: from 0");
+  check_refused([&] { LinearLR(optimizer, {.end_factor = 2}); },
+                "end_factor is 2; hint: use a factor from 0");
   check_refused([&] { LinearLR(optimizer, {.total_iters = 0}); }, "total_iters is 0");
   check_refused([&] { CosineAnnealingLR(optimizer, {}); }, "CosineAnnealingLR: T_max is 0");
   check_refused([&] { CosineAnnealingLR(optimizer, {.T_max = 2, .eta_min = -1}); },
                 "eta_min is -1");
   check_refused([&] { OneCycleLR(optimizer, {.total_steps = 3}); }, "OneCycleLR: max_lr is 0");
   check_refused([&] { OneCycleLR(optimizer, {.max_lr = 1, .epochs = 3}); },
-                "total_steps is 0; hint: a number of optimizer steps, at least 1; or epochs and");
+                "total_steps is 0; hint: set it to 1 optimizer step or more, or set epochs and");
   check_refused([&] { OneCycleLR(optimizer, {.max_lr = 1, .total_steps = 10, .pct_start = 1.5}); },
                 "pct_start is 1.5");
   check_refused([&] { OneCycleLR(optimizer, {.max_lr = 1, .total_steps = 10, .pct_start = 0.1}); },
-                "pct_start is 0.1; hint: not one step's part of total_steps");
+                "pct_start is 0.1; hint: choose a rise of more than one step");
   check_refused([&] { OneCycleLR(optimizer, {.max_lr = 1, .total_steps = 9, .div_factor = 0}); },
                 "div_factor is 0");
   check_refused(
       [&] { OneCycleLR(optimizer, {.max_lr = 1, .total_steps = 9, .final_div_factor = nan}); },
       "final_div_factor is nan");
   check_refused([&] { ReduceLROnPlateau(optimizer, {.factor = 1}); },
-                "ReduceLROnPlateau: factor is 1; hint: from 0 to less than 1");
+                "ReduceLROnPlateau: factor is 1; hint: use 0 to less than 1");
   check_refused([&] { ReduceLROnPlateau(optimizer, {.min_lr = -1}); }, "min_lr is -1");
   CHECK(optimizer.lr() == 0.1);
   CHECK(optimizer.momentum() == 0.9);
@@ -311,21 +313,22 @@ TEST_CASE("SequentialLR refuses what is no sequence, and schedulers of another o
   Subject subject;
   StepLR one(subject.adamw, {.step_size = 1}), other(subject.adamw, {.step_size = 2});
   StepLR foreign(subject.sgd, {.step_size = 1});
-  check_refused([&] { SequentialLR(subject.adamw, {}); }, "0 schedulers with 0 milestones");
+  check_refused([&] { SequentialLR(subject.adamw, {}); }, "0 schedulers do not fit 0 milestones");
   check_refused(
       [&] {
         SequentialLR(subject.adamw, {.schedulers = {&one, &other}});
       },
-      "SequentialLR: 2 schedulers with 0 milestones; hint: one milestone, rising, before");
+      "SequentialLR: 2 schedulers do not fit 0 milestones; hint: pass one milestone, in rising "
+      "order,");
   check_refused(
       [&] {
         SequentialLR(subject.adamw, {.schedulers = {&one, &other, &one}, .milestones = {5, 3}});
       },
-      "3 schedulers with 2 milestones");
+      "3 schedulers do not fit 2 milestones");
   for (LRScheduler* wrong :
        {static_cast<LRScheduler*>(&foreign), static_cast<LRScheduler*>(nullptr)}) {
     check_refused([&] { SequentialLR(subject.adamw, {.schedulers = {wrong}}); },
-                  "SequentialLR: a scheduler of another optimizer");
+                  "SequentialLR: a scheduler belongs to another optimizer");
   }
 }
 
@@ -341,14 +344,15 @@ TEST_CASE("a step after the last one of OneCycleLR is an error that says so") {
   CHECK(subject.adamw.momentum() == 0.99);
   CHECK_THROWS_WITH_AS(
       scheduler.step(),
-      doctest::Contains("OneCycleLR: step 4 of 3; hint: total_steps is the number"), StateError);
+      doctest::Contains("OneCycleLR: step 4 of 3; hint: set total_steps to the number"),
+      StateError);
 }
 
 TEST_CASE("a rate that would be negative is refused as set_lr refuses it") {
   Subject subject;
   LambdaLR scheduler(subject.adamw, [](int64_t epoch) { return 1.0 - epoch; });
   scheduler.step();
-  check_refused([&] { scheduler.step(); }, "hint: a learning rate is finite and at least 0");
+  check_refused([&] { scheduler.step(); }, "hint: use a finite learning rate of 0 or more");
 }
 
 TEST_CASE("the state of another kind of scheduler is refused, and nothing changes") {
@@ -359,9 +363,9 @@ TEST_CASE("the state of another kind of scheduler is refused, and nothing change
   sequence.step();
   const LRSchedulerState before = scheduler.state();
   check_refused([&] { scheduler.load(plateau.state()); },
-                "a scheduler's state has no 'base_lr'; hint: load what state() of the same kind");
+                "a scheduler's state lacks 'base_lr'; hint: load a state() of the same kind");
   check_refused([&] { scheduler.load(sequence.state()); },
-                "a scheduler's state has 'schedulers.0.base_lr'");
-  check_refused([&] { plateau.load(before); }, "a scheduler's state has no 'best'");
+                "a scheduler's state has the unknown value 'schedulers.0.base_lr'");
+  check_refused([&] { plateau.load(before); }, "a scheduler's state lacks 'best'");
   CHECK(scheduler.state() == before);
 }

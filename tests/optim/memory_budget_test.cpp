@@ -55,8 +55,8 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
       });
     };
     CHECK(refusal({.memory_limit = -1}) ==
-          "memory_limit is -1 (Options::memory_limit); hint: bytes that a rank may hold of its "
-          "device; 0: no limit");
+          "memory_limit is -1 (Options::memory_limit); hint: set the bytes that a rank may hold on "
+          "its device, or 0 for no limit");
     const std::string too_low = refusal({.memory_limit = 1000});
     CHECK_MESSAGE(too_low.starts_with("the memory limit of 1000 B is too low to build the model "
                                       "(Options::memory_limit); "),

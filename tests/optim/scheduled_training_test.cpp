@@ -178,7 +178,8 @@ TEST_CASE("a momentum that no step could use is refused, and the old one stays")
   Engine engine(model, Mesh::single());
   auto adamw = std::make_unique<AdamW>(engine, AdamWOptions{});
   for (const double wrong : {-0.1, 0.0, 1.0, std::nan("")}) {
-    CHECK_THROWS_WITH_AS(adamw->set_momentum(wrong), doctest::Contains("is between 0 and 1"),
+    CHECK_THROWS_WITH_AS(adamw->set_momentum(wrong),
+                         doctest::Contains("use a momentum (AdamW's beta1) between 0 and 1"),
                          InvalidArgument);
     CHECK(adamw->momentum() == 0.9);
   }
@@ -186,7 +187,7 @@ TEST_CASE("a momentum that no step could use is refused, and the old one stays")
   SGD without(engine, {});
   CHECK(without.momentum() == 0);
   const char* what =
-      "made without; hint: make it with SgdOptions::momentum above 0; OneCycleLR: or";
+      "without momentum; hint: construct it with SgdOptions::momentum above 0; for OneCycleLR, or";
   CHECK_THROWS_WITH_AS(without.set_momentum(0.9), doctest::Contains(what), InvalidArgument);
   CHECK_THROWS_WITH_AS(OneCycleLR(without, kCycle), doctest::Contains(what), InvalidArgument);
   OneCycleLROptions options = kCycle;

@@ -38,7 +38,7 @@ TEST_CASE("a second optimizer of all parameters is refused, naming the first") {
         doctest::Contains("parameter 'norm.bias' would have two optimizers: AdamW and SGD "
                           "(construction of the second); each of them would step it; hint: choose "
                           "the parameters of each (AdamWOptions::parameters, fsdp::under), or "
-                          "destroy the first one before the second is made"),
+                          "destroy the first one before making the second"),
         StateError);
     CHECK_THROWS_WITH_AS(AdamW(made.engine, {}),
                          doctest::Contains("two optimizers: AdamW and AdamW"), StateError);

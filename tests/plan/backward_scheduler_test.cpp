@@ -362,7 +362,7 @@ TEST_CASE("a backward through a destroyed engine's graph is refused") {
   const auto call = scene.call(scene.unit("a"), 10);
   scene.engine.units.clear();
   CHECK_THROWS_WITH_AS(scene.fire(*call, 19),
-                       "backward through a graph whose engine was destroyed; hint: keep the engine "
-                       "alive until backward is done",
+                       "cannot run backward: the engine of the graph was destroyed; hint: keep the "
+                       "engine alive until backward is done",
                        StateError);
 }

@@ -62,17 +62,17 @@ TEST_CASE("a step without a loss, and an optimizer that there is not, are refuse
 }
 
 TEST_CASE("ranks that do not fit the mesh are refused as by a run") {
-  CHECK(says(error_of([] { plan({.ranks = 0}, tiny, chain_loss); }), "a plan for 0 ranks"));
+  CHECK(says(error_of([] { plan({.ranks = 0}, tiny, chain_loss); }), "cannot plan 0 ranks"));
   CHECK(says(error_of([] { plan({.ranks = 6, .mesh = {.shard = 4}}, tiny, chain_loss); }),
-             "6 ranks cannot be cut into groups of 4"));
+             "6 ranks cannot be divided into groups of 4"));
   CHECK(says(error_of([] { plan({.ranks = 6, .ranks_per_host = 4}, tiny, chain_loss); }),
-             "6 ranks are not 4 on each host"));
+             "6 ranks cannot be divided into hosts of 4 ranks"));
 }
 
 TEST_CASE("what needs values is refused by its operator and its unit") {
   const std::string text =
       error_of([] { plan_of([](const at::Tensor& x) { return x.index({at::nonzero(x)}); }); });
-  CHECK(says(text, "aten::nonzero asks for values"));
+  CHECK(says(text, "aten::nonzero reads values"));
   CHECK(says(text, "in the forward of unit '(root)'"));
   CHECK(says(text, "hint:"));
   CHECK(
@@ -89,7 +89,7 @@ TEST_CASE(
       return x * table;
     });
   });
-  CHECK(says(in_forward, "make what the host reads or writes itself with torch::kCPU"));
+  CHECK(says(in_forward, "make tensors that the host reads or writes with torch::kCPU"));
   const std::string in_constructor = error_of([] {
     plan_of([](const at::Tensor& x) { return x; },
             [] { *torch::zeros({8}).data_ptr<float>() = 1; });

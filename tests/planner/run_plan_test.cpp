@@ -66,8 +66,8 @@ TEST_CASE("a run's plan is that of its engine, on rank 0 alone") {
 TEST_CASE("a step beyond the memory limit is refused on all ranks, unless it is forced") {
   const Options limited{.memory_limit = 4096};
   const std::vector<std::string> ends = ends_of(2, limited, /*force=*/false, 16);
-  CHECK(ends[0].starts_with("78 a step takes "));
-  CHECK(has_part(ends[0], "of a rank's device, and its memory limit is 4.0 KiB"));
+  CHECK(ends[0].starts_with("78 a step needs "));
+  CHECK(has_part(ends[0], "of a rank's device, but its memory limit is 4.0 KiB"));
   CHECK(has_part(ends[0], "; it would end in: "));
   CHECK(has_part(ends[0], "hint: in order of cost: --prefetch 0, --recompute, --offload, "));
   CHECK(ends[1] == "elsewhere 78");
@@ -124,10 +124,10 @@ TEST_CASE("a plan says where a run that is forced passes its limit") {
 TEST_CASE("ranks that need more than their host has free are refused") {
   constexpr int64_t kTooWide = 1 << 18;  // 256 GiB a layer
   const std::vector<std::string> ends = ends_of(2, {}, /*force=*/false, kTooWide);
-  CHECK(ends[0].starts_with("78 a step takes "));
-  CHECK(has_part(ends[0], "of this host's memory for each of 2 ranks, and "));
+  CHECK(ends[0].starts_with("78 a step needs "));
+  CHECK(has_part(ends[0], "of this host's memory for each of 2 ranks, but "));
   CHECK(!has_part(ends[0], "--offload"));  // no offload: the device is host memory already
   // Offloaded state occupies the same host memory.
-  CHECK(ends_of(2, {.cpu_offload = true}, false, kTooWide)[0].starts_with("78 a step takes "));
+  CHECK(ends_of(2, {.cpu_offload = true}, false, kTooWide)[0].starts_with("78 a step needs "));
   CHECK(std::stoll(ends_of(2, {}, /*force=*/true, kTooWide)[0]) > (int64_t{1} << 39));
 }

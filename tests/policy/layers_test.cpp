@@ -317,7 +317,9 @@ TEST_CASE("units of several layers that cannot be are refused by name") {
     CHECK_THROWS_WITH_AS(
         each_child_of("blocks", layers),
         doctest::Contains(
-            fmt::format("each_child_of(\"blocks\", {0}): a unit of {0} layers", layers).c_str()),
+            fmt::format("each_child_of(\"blocks\", {0}): a unit has {0} layers, expected 1 or more",
+                        layers)
+                .c_str()),
         InvalidArgument);
   }
   const auto linears = [] { return rows_of_linears().ptr(); };
@@ -327,7 +329,7 @@ TEST_CASE("units of several layers that cannot be are refused by name") {
              "one of 1");
   check_says(error_of_engine(linears(), {.units = pairs | each_child_of("", 2)}), "no error");
   check_says(error_of_engine(linears(), {.units = pairs, .recompute = 1}),
-             "unit '0-1' is to be recomputed, and is one by policy");
+             "unit '0-1' was chosen by Options::units and cannot be recomputed");
   check_says(error_of_engine(linears(), {.units = each_child_of("layer", 2)}),
              "each_child_of(\"layer\", 2) chooses no module");
   torch::nn::ModuleList of_units;
@@ -361,7 +363,7 @@ TEST_CASE("units of several layers have names, options and whole values like oth
       CHECK(bit_equal(layer(layers, 3).weight.detach().cpu(), layer(plain, 3).weight.detach()));
     }
     CHECK_THROWS_WITH_AS(Gathered(engine, "2"),
-                         doctest::Contains("units are '', '0-1', '2-3', '4'"), InvalidArgument);
+                         doctest::Contains("use one of '', '0-1', '2-3', '4'"), InvalidArgument);
     int kept = 0;
     engine.observe_events([&](std::string_view event, std::string_view unit) {
       if (event == "unshard" && unit == "2-3") ++kept;

@@ -158,7 +158,7 @@ TEST_CASE("a hook that reads a unit that backward has not come to is refused") {
       trainee.layer(0).weight.sum();
     });
     check_refused([&] { loss.backward(); },
-                  "'aten::sum' reads parameters of unit '0' in a backward that has not come to it");
+                  "'aten::sum' reads parameters of unit '0' before backward reaches the unit");
   });
 }
 
@@ -238,8 +238,9 @@ TEST_CASE("autocast, create_graph and autograd::grad of parameters are refused")
     check_refused(
         [&] { trainee.loss().backward({}, /*retain_graph=*/true, /*create_graph=*/true); },
         "create_graph");
-    check_refused([&] { torch::autograd::grad({trainee.loss()}, {trainee.layer(0).weight}); },
-                  "autograd::grad with respect to the sharded parameter '0.weight'");
+    check_refused(
+        [&] { torch::autograd::grad({trainee.loss()}, {trainee.layer(0).weight}); },
+        "autograd::grad with respect to the sharded parameter '0.weight' is not supported");
   });
 }
 
@@ -276,28 +277,28 @@ TEST_CASE("policies that choose nothing, or what cannot be, are refused by name"
     refused({.units = by_type<torch::nn::LSTM>()}, "by_type chooses no module");
     refused({.units = each_child_of("layer") | by_name([](auto) { return false; })},
             "each_child_of(\"layer\") | by_name chooses no module");
-    refused({.recompute = 1}, "unit '0' is to be recomputed, and is one by policy");
+    refused({.recompute = 1}, "unit '0' was chosen by Options::units and cannot be recomputed");
     refused({.unit_options =
                  [](std::string_view fqn) {
                    UnitOptions own;
                    if (fqn == "1") own.mixed_precision = {.param_dtype = torch::kBFloat16};
                    return own;
                  }},
-            "unit '1' computes in bfloat16, in a unit that computes in unset");
+            "unit '1' computes in bfloat16, but the unit around it computes in unset");
     refused(
         {.mixed_precision = {.cast_forward_inputs = false},
          .unit_options =
              [](auto) {
                return UnitOptions{.mixed_precision = MixedPrecision{.cast_forward_inputs = true}};
              }},
-        "unit '0' is to cast its inputs, and is one by policy");
+        "unit '0' was chosen by Options::units and cannot cast its inputs");
     refused({.unit_options =
                  [](std::string_view fqn) {
                    UnitOptions own;
                    if (fqn == "1") own.mixed_precision = {.output_dtype = torch::kFloat32};
                    return own;
                  }},
-            "unit '1' is to cast its outputs, and is one by policy");
+            "unit '1' was chosen by Options::units and cannot cast its outputs");
     torch::nn::Sequential plain(torch::nn::Linear(4, 4));
     CHECK_THROWS_WITH_AS(Engine(plain, mesh), doctest::Contains("Options::units"), InvalidArgument);
     const Options options{.units = by_type<torch::nn::Linear>()};
@@ -307,7 +308,7 @@ TEST_CASE("policies that choose nothing, or what cannot be, are refused by name"
                            doctest::Contains("a unit belongs to an engine already"), StateError);
     }
     CHECK_THROWS_WITH_AS(Engine(plain, mesh, options),
-                         doctest::Contains("the engine of this model is gone"), StateError);
+                         doctest::Contains("the engine of this model was destroyed"), StateError);
     CHECK_THROWS_WITH_AS(plain->forward(torch::ones({1, 4})),
                          doctest::Contains("the engine was destroyed"), c10::Error);
   });
@@ -358,7 +359,7 @@ TEST_CASE("zero_grad of the model is that of the engine; of a part of a unit it 
     trainee.loss().backward();
     trainee.layer(1).weight.mutable_grad() = at::Tensor();
     check_refused([&] { trainee.loss(); },
-                  "gradients of some parameters were taken away by hand (unit '1')");
+                  "gradients of some parameters were cleared by hand (unit '1')");
   });
 }
 
@@ -369,7 +370,7 @@ TEST_CASE("a LibTorch step with gradients that zero_grad of the model has taken 
     trainee.loss().backward();
     trainee.layers->zero_grad();
     check_refused([&] { optimizer.step(); },
-                  "a step with gradients that the model's zero_grad has taken away (unit '0')");
+                  "cannot step: the model's zero_grad cleared the gradients (unit '0')");
     optimizer.zero_grad();
     trainee.loss().backward();
     optimizer.step();

@@ -111,15 +111,15 @@ TEST_CASE("fsdp-doctor refuses flags that it does not know, and helps") {
   const ProcessResult wrong_device = run_doctor({"--device", "gpu"});
   CHECK(wrong_device.code == 64);
   CHECK(wrong_device.out.empty());
-  CHECK(
-      wrong_device.err.find(": --device cannot be 'gpu' (command line); hint: cuda, auto or cpu") !=
-      std::string::npos);
+  CHECK(wrong_device.err.find(
+            ": --device cannot be 'gpu' (command line); hint: use cuda, auto or cpu") !=
+        std::string::npos);
   for (const auto& arguments : {std::vector<std::string>{"--json"}, {"more"}, {"--device"}}) {
     const ProcessResult refused = run_doctor(arguments);
     CHECK(refused.code == 64);
     CHECK(refused.out.empty());
     CHECK(refused.err.starts_with("fsdp: error[64] rank 0/1 host "));
-    CHECK(refused.err.find("hint: fsdp-doctor --help") != std::string::npos);
+    CHECK(refused.err.find("hint: see fsdp-doctor --help") != std::string::npos);
   }
   const ProcessResult help = run_doctor({"--help"});
   CHECK(help.code == 0);

@@ -199,7 +199,7 @@ TEST_CASE("fsdp-inspect says what it cannot read with 74, and wrong usage with 6
   check_refused({"/dev/null"}, 74, "it is not a regular file");
   write_zeros(folder / "model.safetensors", small_tensors({"x"}));
   check_refused({folder.path()}, 74, "config.json); No such file or directory");
-  check_refused({}, 64, "PATH is required (command line); hint: fsdp-inspect --help");
+  check_refused({}, 64, "PATH is required (command line); hint: see fsdp-inspect --help");
   check_refused({"a", "b"}, 64, "not expected: b");
   check_refused({"--frobnicate", "a"}, 64, "--frobnicate");
   check_refused({""}, 64, "PATH is empty");
@@ -269,13 +269,13 @@ TEST_CASE("A hostile index or configuration costs no more than its text and 16 M
   };
   const Case cases[] = {
       {"many tensors", R"({"weight_map":{)" + numbered("\"f\"", kSize) + "}}", "",
-       "more than 65536 tensors"},
+       "the index has more than 65536 tensors"},
       {"many foreign keys", R"({"x":{)" + numbered("0", kSize) + "}}", "", "more than 131072 keys"},
       {"a long name", R"({"weight_map":{")" + std::string(kSize, 'n') + R"(":"f"}})", "",
-       "a string of more than 2097152 bytes"},
+       "a string has more than 2097152 bytes"},
       {"deep", R"({"x":)" + std::string(kSize, '['), "", "deeper than 64"},
       {"a configuration of objects", "", "{" + numbered("{}", 1'000'000) + "}",
-       "more than 32768 values"},
+       "the JSON has more than 32768 values"},
       {"a large configuration", "", "{" + numbered("{}", kSize) + "}", "at most 1048576"},
   };
   for (const auto& [name, hostile_index, config, expected] : cases) {

@@ -112,16 +112,15 @@ TEST_CASE("trace and ablation are flags of a program that serves them, and of no
   CHECK(refusal({"--ablate", "communication"}) ==
         "there is no flag --ablate; hint: --help lists the flags");
   CHECK(refusal({"--ablate", "compute"}, {.diagnostics = true}) ==
-        "--ablate cannot be 'compute'; hint: communication");
-  CHECK(refusal({"--trace="}, {.diagnostics = true}) ==
-        "--trace cannot be ''; hint: the name of a file");
+        "--ablate cannot be 'compute'; hint: use communication");
+  CHECK(refusal({"--trace="}, {.diagnostics = true}) == "--trace cannot be ''; hint: name a file");
 }
 
 TEST_CASE("what a step takes is said in a line, or in tables where a program that plans is asked") {
   CHECK(parse({}, {.plans = true}).log_level == LogLevel::kInfo);
   CHECK(parse({"--log_level=debug"}, {.plans = true}).log_level == LogLevel::kDebug);
   CHECK(refusal({"--log-level", "warning"}, {.plans = true}) ==
-        "--log-level cannot be 'warning'; hint: info or debug");
+        "--log-level cannot be 'warning'; hint: use info or debug");
   CHECK(refusal({"--log-level", "debug"}) ==
         "there is no flag --log-level; hint: --help lists the flags");
 }
@@ -192,8 +191,8 @@ TEST_CASE("a flag that does not exist is refused with the nearest that does") {
   refused("--learning-rate", "there is no flag --learning-rate; hint: --help lists the flags");
   refused("-x", "there is no flag -x; hint: --help lists the flags");
   refused("--", "there is no flag --; hint: --help lists the flags");
-  refused("", "'' stands where a flag is expected; hint: --help lists the flags");
-  refused("cpu", "'cpu' stands where a flag is expected; hint: --help lists the flags");
+  refused("", "expected a flag, got ''; hint: --help lists the flags");
+  refused("cpu", "expected a flag, got 'cpu'; hint: --help lists the flags");
 }
 
 TEST_CASE("a program refuses with its own flags beside the engine's") {
@@ -216,27 +215,27 @@ TEST_CASE("a value that is not allowed is refused with those that are") {
     CHECK(refusal({flag, value}) ==
           std::string(flag) + " cannot be '" + value + "'; hint: " + allowed);
   };
-  refused("--device", "gpu", "auto, cpu or cuda");
-  refused("--device", "", "auto, cpu or cuda");
+  refused("--device", "gpu", "use auto, cpu or cuda");
+  refused("--device", "", "use auto, cpu or cuda");
   constexpr const char* kStrategies =
-      "full-shard, zero2, zero1, replicate, hybrid-shard, hfsdp or hpz";
+      "use full-shard, zero2, zero1, replicate, hybrid-shard, hfsdp or hpz";
   refused("--strategy", "stage-3", kStrategies);
   refused("--strategy", "hybrid", "did you mean hybrid-shard? " + std::string(kStrategies));
   refused("--strategy", "fullshard", "did you mean full-shard? " + std::string(kStrategies));
-  refused("--param-dtype", "float64", "float32, bfloat16 or float16");
-  refused("--reduce-dtype", "float16", "float32 or bfloat16");
-  refused("--reshard-after-forward", "maybe", "true or false");
-  refused("--map-shards", "2", "true or false");
-  refused("--nccl-registration", "true", "off, windows or zero-cta");
+  refused("--param-dtype", "float64", "use float32, bfloat16 or float16");
+  refused("--reduce-dtype", "float16", "use float32 or bfloat16");
+  refused("--reshard-after-forward", "maybe", "use true or false");
+  refused("--map-shards", "2", "use true or false");
+  refused("--nccl-registration", "true", "use off, windows or zero-cta");
   for (const char* value : {"-1", "1001", "1.5", "two", "1x", "", " 1", "99999999999"}) {
-    refused("--prefetch", value, "a whole number from 0 to 1000");
+    refused("--prefetch", value, "use a whole number from 0 to 1000");
   }
   for (const char* value : {"", "-1GiB", "16G", "lots", "1e9", "16GiBs", "9e18TiB"}) {
     refused("--memory-limit", value,
-            "a size like 16GiB (1024 MiB each), 500MB (1000 kB each) or 1073741824");
+            "use a size like 16GiB (1024 MiB each), 500MB (1000 kB each) or 1073741824");
   }
   for (const char* value : {"nan", "-nan", "inf", "1e999", "0", "1e7", "1x", ""}) {
-    refused("--timeout", value, "a number from 0.1 to 1000000");
+    refused("--timeout", value, "use a number from 0.1 to 1000000");
   }
 }
 
@@ -253,7 +252,7 @@ TEST_CASE("a flag without a value is refused with what it means") {
   CHECK(refusal({"--prefetch"}) ==
         "--prefetch has no value; hint: --prefetch N: units gathered ahead");
   CHECK(refusal({"--device"}) ==
-        "--device has no value; hint: --device NAME: what ranks compute on: auto (GPUs, else the "
+        "--device has no value; hint: --device NAME: device of the ranks: auto (GPUs, else the "
         "CPU), cpu, cuda");
 }
 
@@ -266,7 +265,7 @@ TEST_CASE("what others call a flag is told its name here") {
     }
   };
   const auto here = [](const std::string& name) {
-    return "here it is " + name + "; --help lists the flags";
+    return "use " + name + "; --help lists the flags";
   };
   const std::vector<std::string> own{"--batch", "--block-size", "--lr", "--num-train-epochs"};
   CHECK(hint("--per_device_train_batch_size", own) == here("--batch"));
@@ -284,13 +283,13 @@ TEST_CASE("all flags that do not exist are refused in one error, each with its h
   CHECK(refusal(
             {"--devise", "cpu", "--prefetch", "2", "--eval_steps=100", "--foo", "-1", "--bf16"}) ==
         "there are no flags --devise, --eval_steps, --foo, --bf16; hint: --devise: did you mean "
-        "--device? --eval_steps: nothing is evaluated while it trains: evaluate what the run has "
-        "written; --bf16: here it is --param-dtype bfloat16; --help lists the flags");
+        "--device? --eval_steps: evaluate what the run has written: nothing is evaluated during "
+        "training; --bf16: use --param-dtype bfloat16; --help lists the flags");
   CHECK(refusal({"--devise", "cpu", "--devise", "cuda"}) ==
         "there is no flag --devise; hint: did you mean --device? --help lists the flags");
   CHECK(refusal({"--resume"}) ==
-        "there is no flag --resume; hint: there are no checkpoints yet: a run cannot be saved "
-        "midway, nor resumed; --help lists the flags");
+        "there is no flag --resume; hint: leave it out: there are no checkpoints yet; --help lists "
+        "the flags");
   CHECK(parse({"--typo", "--help"}).help);
   try {
     RunOptions{}.refuse({"--do_train", "--data_seed", "3"}, {"--seed"},
@@ -298,7 +297,7 @@ TEST_CASE("all flags that do not exist are refused in one error, each with its h
   } catch (const InvalidArgument& error) {
     CHECK(std::string(error.what()) ==
           "there are no flags --do_train, --data_seed; hint: --do_train: it always trains; "
-          "--data_seed: here it is --seed, for all of it; --help lists the flags");
+          "--data_seed: use --seed, for all of it; --help lists the flags");
   }
 }
 
@@ -307,37 +306,36 @@ TEST_CASE("help is asked for with --help or -h, and lists flags with their value
   CHECK(parse({"-h"}).help);
   const RunOptions run = parse({"--prefetch", "2", "--timeout", "0.5"});
   CHECK(run.help_text() ==
-        "  --device NAME                 what ranks compute on: auto (GPUs, else the\n"
-        "                                CPU), cpu, cuda [auto]\n"
+        "  --device NAME                 device of the ranks: auto (GPUs, else the CPU),\n"
+        "                                cpu, cuda [auto]\n"
         "  --strategy NAME               full-shard (ZeRO-3), zero2, zero1, replicate\n"
         "                                (DDP), or in groups of --shard ranks:\n"
         "                                hybrid-shard, hfsdp, hpz [full-shard]\n"
-        "  --shard N                     ranks of a group; 0: what --replicate leaves [0]\n"
-        "  --replicate N                 groups of ranks; 0: what --shard leaves [0]\n"
-        "  --param-dtype DTYPE           of forward and backward: float32, bfloat16,\n"
+        "  --shard N                     ranks per group; 0: derived from --replicate [0]\n"
+        "  --replicate N                 groups of ranks; 0: derived from --shard [0]\n"
+        "  --param-dtype DTYPE           type of forward and backward: float32, bfloat16,\n"
         "                                float16\n"
-        "  --reduce-dtype DTYPE          of gradients between ranks: float32, bfloat16\n"
-        "                                [float32]\n"
+        "  --reduce-dtype DTYPE          type of gradients between ranks: float32,\n"
+        "                                bfloat16 [float32]\n"
         "  --reshard-after-forward BOOL  true: gather again in backward; false: keep\n"
         "                                [true]\n"
-        "  --keep-last-units N           of forward that stay gathered for backward [0]\n"
+        "  --keep-last-units N           last units that stay gathered for backward [0]\n"
         "  --prefetch N                  units gathered ahead [2]\n"
         "  --recompute N                 1: backward recomputes each unit's activations;\n"
         "                                N: every N-th's [0]\n"
         "  --offload BOOL                true: main shards, gradients, optimizer state on\n"
         "                                the host [false]\n"
-        "  --memory-limit BYTES          what a rank may hold of its device, LibTorch's\n"
-        "                                tensors included; 0: no limit [0]\n"
-        "  --map-shards BOOL             true: read peers' float32 shards where they lie;\n"
+        "  --memory-limit BYTES          most that a rank may hold on its device, with\n"
+        "                                LibTorch's tensors; 0: no limit [0]\n"
+        "  --map-shards BOOL             true: read peers' float32 shards in place;\n"
         "                                false: gather them [true]\n"
-        "  --nccl-registration KIND      slots that NCCL knows beforehand: off, windows,\n"
+        "  --nccl-registration KIND      slots registered with NCCL: off, windows,\n"
         "                                zero-cta (copy engines gather) [off]\n"
-        "  --timeout SECONDS             seconds after which a rank that does not answer\n"
-        "                                is given up [0.5]\n");
+        "  --timeout SECONDS             seconds to wait for a rank before the job fails\n"
+        "                                [0.5]\n");
   CHECK(run.help_text({.diagnostics = true}) ==
         run.help_text() +
-            "  --trace FILE                  write what every rank did when, for\n"
-            "                                ui.perfetto.dev\n"
+            "  --trace FILE                  write a trace of all ranks, for ui.perfetto.dev\n"
             "  --ablate WHAT                 communication: time the same run without it; it\n"
             "                                learns nothing\n");
 }

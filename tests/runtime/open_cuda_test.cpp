@@ -54,11 +54,12 @@ TEST_CASE("a machine without a driver says so, and loads nothing") {
   if (this_machine_has_a_driver()) return;
   const std::string torch = kMachines / "torch" / "libc10.so";
   const std::string said = said_on({.has_driver = false, .arguments = {"0", torch}});
-  check_says(said, "0 GPUs; why none: no NVIDIA driver (libcuda.so.1 was not found); hint: GPUs");
+  check_says(said,
+             "0 GPUs; why none: no NVIDIA driver (libcuda.so.1 was not found); hint: install");
   check_says(said, "libtorch_cuda.so is not loaded");
   check_says(said,
              "DeviceError: there is no cuda:0; no NVIDIA driver (libcuda.so.1 was not found); "
-             "hint: GPUs need NVIDIA's driver");
+             "hint: install NVIDIA's driver");
   CHECK(cuda_devices().count == 0);
   CHECK(cuda_devices().why_none == "no NVIDIA driver (libcuda.so.1 was not found)");
   CHECK((cuda_library() == nullptr));
@@ -83,7 +84,7 @@ TEST_CASE("a LibTorch for the CPU alone has no GPU, whatever the machine has") {
   const fs::path torch = kMachines / "torch_cpu";
   const std::string said = said_on(with_library("two_gpus", {"0", torch / "libc10.so"}));
   check_says(said, "0 GPUs; why none: LibTorch in " + torch.string() +
-                       " is one for the CPU alone (no libtorch_cuda.so); hint: build with a");
+                       " is a CPU build (no libtorch_cuda.so); hint: build with a");
   check_says(said, "DeviceError: there is no cuda:0; LibTorch in");
 }
 
@@ -94,7 +95,7 @@ TEST_CASE("a LibTorch whose CUDA library does not load names what it lacks, and 
   const std::string said = said_on(with_library("two_gpus", {"0", folder.path() + "/libc10.so"}));
   check_says(said, "0 GPUs; why none: LibTorch's CUDA library cannot be loaded: " + folder.path() +
                        "/libtorch_cuda.so");
-  check_says(said, "hint: tools/setup --gpu installs what LibTorch needs on a GPU");
+  check_says(said, "hint: run tools/setup --gpu, which installs what LibTorch needs on a GPU");
 }
 
 TEST_CASE("a program without LibTorch needs none of it") {

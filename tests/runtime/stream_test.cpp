@@ -239,8 +239,8 @@ TEST_CASE("a stream of another device is refused where a CPU works") {
   const OtherDevice device;
   OtherDeviceStream other(device);
   CHECK_THROWS_WITH_AS(cpu_stream(other),
-                       "a CPU kernel or communicator was given another device's stream; hint: "
-                       "engine, mesh and module must be on one kind of device",
+                       "a CPU kernel or communicator was given another device's stream; hint: put "
+                       "engine, mesh and module on one kind of device",
                        StateError);
   const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "cpu");
   CHECK(&cpu_stream(*stream) == stream.get());

@@ -184,7 +184,7 @@ TEST_CASE("pages that the system does not show are an error") {
             GuardedPages({.file = -1, .offset = 0, .bytes = kPage}, nullptr);
           } catch (const DeviceError& error) {
             const std::string text = error.what();
-            expect(text.find("a read-only view of 4.0 KiB was refused (memory shared by ranks); "
+            expect(text.find("cannot make a read-only view of 4.0 KiB (memory shared by ranks); "
                              "Bad file descriptor") == 0);
             _exit(17);
           }

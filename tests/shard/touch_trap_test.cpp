@@ -170,7 +170,7 @@ TEST_CASE("what is computed of a cut shard carries the key, a number of it is re
                                           [&] {
                                             (shard * 0).view({1, 3}).sum(1);
                                           }}) {
-    CHECK_THROWS_WITH_AS(number(), doctest::Contains("makes a number of a shard"), StateError);
+    CHECK_THROWS_WITH_AS(number(), doctest::Contains("computes a number from a shard"), StateError);
   }
   forget_owner(run);
   CHECK(owner_of(shard) == nullptr);

@@ -35,8 +35,8 @@ TEST_CASE("batches come in order, on the device, with what they hold beside tens
     CHECK(bit_equal(rows.labels.cpu(), torch::full({2}, 10 + i)));
   }
   CHECK_THROWS_WITH_AS(batches.next(),
-                       "a batch after the last one was asked for (batch transfer); hint: take as "
-                       "many as were announced",
+                       "next() was called after the last batch (batch transfer); hint: call next() "
+                       "only as often as there are batches",
                        StateError);
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("a tensor of a third device and one that requires a gradient are refus
     const std::string name = device.str();
     BatchTransfer<at::Tensor> meta(device, 1, [](int64_t) { return torch::ones({2}, at::kMeta); });
     CHECK_THROWS_WITH_AS(meta.next(),
-                         ("a tensor of a batch is on meta, and the batch goes to " + name +
+                         ("a tensor of a batch is on meta, expected the CPU or " + name +
                           "; hint: make batches on the CPU")
                              .c_str(),
                          InvalidArgument);

@@ -118,11 +118,10 @@ TEST_CASE("what lies on a third device is refused by its name") {
   const ShardContext context(mesh, {});
   nn::Linear module(2, 2);
   module->register_buffer("scale", torch::ones({2}, at::kMeta));
-  CHECK_THROWS_WITH_AS(
-      move_rest(*module, context),
-      "buffer 'scale' is on meta, and the mesh computes on cuda:0; hint: build the model on "
-      "the CPU: the engine moves it, unit by unit",
-      InvalidArgument);
+  CHECK_THROWS_WITH_AS(move_rest(*module, context),
+                       "buffer 'scale' is on meta, but the mesh computes on cuda:0; hint: build "
+                       "the model on the CPU: the engine moves it, unit by unit",
+                       InvalidArgument);
 }
 
 TEST_CASE("an engine on CUDA is refused where LibTorch has done without it") {

@@ -98,16 +98,15 @@ TEST_CASE(
   };
   for (const std::string& error : errors_of_ranks(2, build, on_fake_cuda())) {
     CHECK(error ==
-          "a memory limit where ranks share cuda:0 (Options::memory_limit); LibTorch's allocator "
-          "counts by device, not by rank; hint: leave memory_limit at 0, or start one rank for the "
-          "device");
+          "memory_limit is set, but ranks share cuda:0 (Options::memory_limit); LibTorch's "
+          "allocator counts by device, not by rank; hint: leave memory_limit at 0, or start one "
+          "rank per device");
   }
   c10::Allocator* const usual = c10::GetAllocator(at::kCUDA);
   c10::SetAllocator(at::kCUDA, nullptr);
   const std::vector<std::string> errors = errors_of_ranks(1, build, on_fake_cuda());
   c10::SetAllocator(at::kCUDA, usual);
-  CHECK(
-      errors[0] ==
-      "nobody tells what LibTorch holds of cuda:0 (Options::memory_limit); its allocator for GPUs "
-      "is not there, or another's; hint: leave memory_limit at 0 on this device");
+  CHECK(errors[0] ==
+        "cannot read how much memory LibTorch holds on cuda:0 (Options::memory_limit); LibTorch's "
+        "CUDA allocator is missing or was replaced; hint: leave memory_limit at 0 on this device");
 }

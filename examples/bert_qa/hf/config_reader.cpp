@@ -18,7 +18,7 @@ constexpr int64_t kMaxConfigBytes = 1 << 20;
 
 ConfigReader::ConfigReader(std::string_view text, std::string file) : file_(std::move(file)) {
   if (std::ssize(text) > kMaxConfigBytes) {
-    corrupt(fmt::format("a configuration of {} bytes; at most {} are allowed", text.size(),
+    corrupt(fmt::format("the configuration has {} bytes, at most {} are allowed", text.size(),
                         kMaxConfigBytes));
   }
   root_ = fsdp::parse_json({.text = text, .file = file_});

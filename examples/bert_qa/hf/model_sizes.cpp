@@ -31,7 +31,7 @@ std::map<std::string, Shape> shapes_of(const bert::Config& config) {
   throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
                       {.what = std::move(what),
                        .where = where.string(),
-                       .hint = "config.json and the weights do not belong together"});
+                       .hint = "use config.json and weights of one model"});
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ void check_sizes(const bert::Config& config, const fsdp::StoredWeights& weights)
     expected.erase(at);
   }
   if (!expected.empty()) {
-    refuse(fmt::format("tensor {} of shape {}, which the configuration implies, is not there",
+    refuse(fmt::format("tensor {} of shape {}, which the configuration implies, is missing",
                        fsdp::quoted_name(expected.begin()->first), expected.begin()->second),
            weights.path());
   }

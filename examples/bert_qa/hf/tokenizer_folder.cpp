@@ -71,9 +71,8 @@ class TokenizerJson {
     const json* value = find(key);
     return value != nullptr && !value->empty();
   }
-  [[noreturn]] void unsupported(
-      std::string what,
-      std::string hint = "BERT's WordPiece tokenizer is what this model reads") const {
+  [[noreturn]] void unsupported(std::string what,
+                                std::string hint = "use BERT's WordPiece tokenizer") const {
     throw fsdp::InvalidArgument({.what = std::move(what), .where = file_, .hint = std::move(hint)});
   }
 
@@ -136,7 +135,7 @@ void require_same(const TokenizerJson& config, const char* key, std::optional<bo
   if (!here || here == said) return;
   config.unsupported(fmt::format("{} is {}, but in {} normalizer.{} is {}", key, *here, kFileName,
                                  name, said ? fmt::format("{}", *said) : "null"),
-                     "make both say how the model was trained");
+                     "set both as the model was trained");
 }
 
 WordPieceTokenizer read_tokenizer_file(const std::filesystem::path& path,
@@ -174,11 +173,11 @@ WordPieceTokenizer read_tokenizer(const std::filesystem::path& folder,
   }
   if (!config.present()) {
     notes.push_back(
-        fmt::format("{} has no {}: an uncased tokenizer", folder.string(), kConfigName));
+        fmt::format("{} has no {}: using an uncased tokenizer", folder.string(), kConfigName));
   }
   if (!config.present() && !special.present()) {
     notes.push_back(
-        fmt::format("{} has no {}: the standard tokens", folder.string(), kSpecialName));
+        fmt::format("{} has no {}: using the standard tokens", folder.string(), kSpecialName));
   }
   return WordPieceTokenizer(WordPieceVocab::read(vocab, read_special_tokens(config, special)),
                             read_options(config));

@@ -57,9 +57,8 @@ class Part {
 
   // Throws for a valid value that this tokenizer does not support.
   [[noreturn]] void unsupported(std::string what) const {
-    throw fsdp::InvalidArgument({.what = std::move(what),
-                                 .where = file_,
-                                 .hint = "BERT's WordPiece tokenizer is what this model reads"});
+    throw fsdp::InvalidArgument(
+        {.what = std::move(what), .where = file_, .hint = "use BERT's WordPiece tokenizer"});
   }
   [[noreturn]] void corrupt(std::string what) const {
     throw fsdp::IoError(fsdp::ExitCode::kCorruptData, {.what = std::move(what), .where = file_});
@@ -131,8 +130,8 @@ std::vector<std::string> read_tokens(const Part& model) {
     }
     std::string& place = tokens[id.get<size_t>()];
     if (!place.empty()) {
-      model.corrupt(fmt::format("tokens {} and {} have one id, {}", fsdp::quoted_name(place), name,
-                                id.get<int64_t>()));
+      model.corrupt(fmt::format("tokens {} and {} have the same id {}", fsdp::quoted_name(place),
+                                name, id.get<int64_t>()));
     }
     place = token;
   }
@@ -173,8 +172,8 @@ void check_added_tokens(const Part& root, const std::string& file, const WordPie
     const auto special = std::ranges::find(missing, vocab.find(content).value_or(-1));
     if (special == missing.end() || token.count("id") != *special) {
       token.unsupported(
-          fmt::format("the added token {} with id {} is none of the model's {} special "
-                      "tokens, each once",
+          fmt::format("the added token {} with id {} is not one of the model's {} special tokens, "
+                      "or is repeated",
                       fsdp::quoted_name(content), token.count("id"), vocab.special_ids().size()));
     }
     for (const char* key : {"single_word", "lstrip", "rstrip", "normalized"}) {
@@ -194,7 +193,7 @@ void check_pairs(const Part& root, const std::string& file, const WordPieceVocab
   const std::string cls = vocab.token(vocab.cls_id()), sep = vocab.token(vocab.sep_id());
   const auto wrong = [&] {
     processor.unsupported(
-        fmt::format("post_processor does not make {} A {} B {} of a pair", cls, sep, sep));
+        fmt::format("post_processor does not turn a pair into {} A {} B {}", cls, sep, sep));
   };
   if (processor.text("type") == "BertProcessing") {
     if (processor.at("cls") != json::array({cls, vocab.cls_id()}) ||

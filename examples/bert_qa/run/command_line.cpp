@@ -28,23 +28,26 @@ const std::map<Command, std::pair<std::string, std::string>> kCommands = {
 
 // Flags of run_qa.py that bert_qa lacks, with hints that go beyond those of any program.
 const std::map<std::string, std::string> kOfTheirScripts = {
-    {"--do-train", "the command says it: bert_qa finetune"},
-    {"--do-eval", "the command says it: bert_qa evaluate, or --validation-file of finetune"},
-    {"--do-predict", "the command says it: bert_qa predict"},
-    {"--dataset-name", "--train-file and --validation-file with SQuAD files"},
-    {"--dataset-config-name", "--train-file and --validation-file with SQuAD files"},
-    {"--config-name", "the folder of --model has it"},
-    {"--max-predict-samples", "here it is --max-eval-samples"},
-    {"--pad-to-max-length", "a batch is padded to its longest window"},
-    {"--overwrite-cache", "nothing is cached"},
-    {"--preprocessing-num-workers", "each rank makes its own windows"},
-    {"--optim", "AdamW is the optimizer"},
-    {"--report-to", "train_log.jsonl and metrics.json of --output-dir have it all"},
-    {"--save-steps", "the model is written at the end; there are no checkpoints yet"},
-    {"--save-strategy", "the model is written at the end; there are no checkpoints yet"},
-    {"--eval-steps", "--validation-file is answered at the end, not while it trains"},
-    {"--eval-strategy", "--validation-file is answered at the end, not while it trains"},
-    {"--evaluation-strategy", "--validation-file is answered at the end, not while it trains"},
+    {"--do-train", "use the command bert_qa finetune"},
+    {"--do-eval", "use the command bert_qa evaluate, or --validation-file of finetune"},
+    {"--do-predict", "use the command bert_qa predict"},
+    {"--dataset-name", "use --train-file and --validation-file with SQuAD files"},
+    {"--dataset-config-name", "use --train-file and --validation-file with SQuAD files"},
+    {"--config-name", "leave it out: the folder of --model has it"},
+    {"--max-predict-samples", "use --max-eval-samples"},
+    {"--pad-to-max-length", "leave it out: a batch is padded to its longest window"},
+    {"--overwrite-cache", "leave it out: nothing is cached"},
+    {"--preprocessing-num-workers", "leave it out: each rank makes its own windows"},
+    {"--optim", "leave it out: the optimizer is AdamW"},
+    {"--report-to", "see train_log.jsonl and metrics.json in --output-dir"},
+    {"--save-steps", "leave it out: the model is written at the end; there are no checkpoints yet"},
+    {"--save-strategy",
+     "leave it out: the model is written at the end; there are no checkpoints yet"},
+    {"--eval-steps", "leave it out: --validation-file is answered at the end, not during training"},
+    {"--eval-strategy",
+     "leave it out: --validation-file is answered at the end, not during training"},
+    {"--evaluation-strategy",
+     "leave it out: --validation-file is answered at the end, not during training"},
 };
 
 [[noreturn]] void refuse(std::string what, std::string hint) {
@@ -91,8 +94,8 @@ void add_model_flags(CLI::App& app, Command command, Settings& settings) {
     preset = group->add_option("--preset", model.preset, "random weights: " + bert::preset_names());
   }
   group->add_option("--vocab-file", model.vocab_file,
-                    init ? "vocab.txt; its case is as the tokenizer_config.json beside it says"
-                         : "vocab.txt, instead of the folder's; its case is as the folder says");
+                    init ? "vocab.txt; the tokenizer_config.json beside it sets its case"
+                         : "vocab.txt, instead of the folder's; the folder sets its case");
   if (!init) {
     auto* folder = group->add_option("--model,--model-name-or-path", model.folder,
                                      "Hugging Face folder of a bert or megatron-bert");
@@ -120,13 +123,13 @@ void add_data_flags(CLI::App& app, Command command, Settings& settings) {
     group->add_flag("--dataloader-drop-last", data.drop_last, "leave out an epoch's short batch");
   }
   group->add_flag("--skip-bad-rows", data.skip_bad_rows,
-                  "leave out rows whose answer is not at its offset, whose id is there twice, or "
-                  "whose question leaves no room for the context, and say which");
+                  "leave out and name rows with a misplaced answer, a repeated id, or a question "
+                  "that leaves no room for the context");
   group->add_option("--validation-file,--test-file", data.validation_file,
                     "questions to answer, in the same form");
   group->add_option("--max-eval-samples", data.max_eval_samples, "questions, from the start")
       ->default_str("all");
-  group->add_option("--max-seq-length", data.max_seq_length, "tokens a window")
+  group->add_option("--max-seq-length", data.max_seq_length, "tokens per window")
       ->check(CLI::Range(8, 1 << 20));
   group->add_option("--doc-stride", data.doc_stride, "tokens that neighbouring windows share")
       ->check(CLI::Range(0, 1 << 20));
@@ -138,20 +141,20 @@ void add_training_flags(CLI::App& app, Settings& settings) {
   auto* group = app.add_option_group("training");
   group
       ->add_option("--per-device-train-batch-size", train.train_batch_size,
-                   "windows a rank and micro-batch")
+                   "windows per rank and micro-batch")
       ->check(positive);
   group
       ->add_option("--gradient-accumulation-steps", train.accumulation_steps,
-                   "micro-batches a step")
+                   "micro-batches per step")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   group->add_option("--num-train-epochs", train.num_epochs, "passes over the training data")
       ->check(number_in(0.0, 1e6));
   group->add_option("--max-steps", train.max_steps, "instead of epochs")->default_str("");
   group
       ->add_option("--stop-after-step", train.stop_after_step,
-                   "end there, on the schedule of the whole run")
+                   "stop there, on the schedule of the whole run")
       ->default_str("");
-  group->add_option("--learning-rate", train.learning_rate, "at its highest")
+  group->add_option("--learning-rate", train.learning_rate, "peak learning rate")
       ->check(number_in(0.0, 1e9));
   using Shape = fsdp::LrSchedule::Shape;
   add_choice<Shape>(
@@ -170,7 +173,7 @@ void add_training_flags(CLI::App& app, Settings& settings) {
   group->add_option("--adam-epsilon", train.adam_epsilon)->check(number_in(1e-30, 1.0));
   group->add_option("--max-grad-norm", train.max_grad_norm, "0: no clipping")
       ->check(number_in(0.0, 1e9));
-  group->add_option("--logging-steps", train.logging_steps, "between printed lines")
+  group->add_option("--logging-steps", train.logging_steps, "steps between printed lines")
       ->check(positive);
 }
 
@@ -178,7 +181,7 @@ void add_answer_flags(CLI::App& app, Settings& settings) {
   AnswerSettings& answers = settings.answers;
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 20);
   auto* group = app.add_option_group("answers");
-  group->add_option("--per-device-eval-batch-size", answers.eval_batch_size, "windows a rank")
+  group->add_option("--per-device-eval-batch-size", answers.eval_batch_size, "windows per rank")
       ->check(positive);
   group->add_flag("--version-2-with-negative", answers.version_2,
                   "some questions have no answer (SQuAD v2)");
@@ -210,27 +213,26 @@ void add_flags_of(CLI::App& group, std::vector<fsdp::RunFlag> flags) {
 void add_engine_flags(CLI::App& app, Settings& settings) {
   auto* group = app.add_option_group("engine");
   add_flags_of(*group, settings.run.engine_flags());
-  group->add_option("--num-threads", settings.num_threads, "a rank; 0: cores / ranks")
+  group->add_option("--num-threads", settings.num_threads, "threads per rank; 0: cores / ranks")
       ->check(CLI::Range(0, 4096));
 }
 
 void add_output_flags(CLI::App& app, Command command, Settings& settings) {
-  app.add_option("--output-dir", settings.output_dir, "made if it is missing");
+  app.add_option("--output-dir", settings.output_dir, "created if it is missing");
   app.add_flag("--overwrite-output-dir", settings.overwrite_output_dir,
-               "replace the results of an earlier run that are there");
+               "replace the results of an earlier run");
   if (command != Command::kInit && command != Command::kFinetune) return;
   const auto set = [&settings](const std::string& text) {
     const std::optional<int64_t> bytes = fsdp::parse_bytes(text);
     const std::string question = fsdp::question_of_unit(text);
     if (!bytes || *bytes == 0 || !question.empty()) {
       refuse(fmt::format("--max-shard-size cannot be '{}'", text),
-             question.empty() ? "a size like 5GB, 500MiB or 1000000" : question);
+             question.empty() ? "use a size like 5GB, 500MiB or 1000000" : question);
     }
     settings.max_shard_bytes = *bytes;
   };
   app.add_option_function<std::string>(
-         "--max-shard-size", set,
-         "of a file of the model; one that needs more is written in shards")
+         "--max-shard-size", set, "most bytes of a model file; a larger model is written in shards")
       ->type_name("BYTES")
       ->default_str("5GB");
 }
@@ -252,10 +254,10 @@ void apply_google_recipe(const CLI::App& command, TrainSettings& train) {
 
 void check_init(const Settings& settings) {
   if (settings.model.preset.empty()) {
-    refuse("no size is given", "--preset NAME: " + bert::preset_names());
+    refuse("no size is given", "add --preset NAME: " + bert::preset_names());
   }
-  if (settings.model.vocab_file.empty()) refuse("no vocabulary is given", "--vocab-file FILE");
-  if (settings.output_dir.empty()) refuse("no output folder is given", "--output-dir DIR");
+  if (settings.model.vocab_file.empty()) refuse("no vocabulary is given", "add --vocab-file FILE");
+  if (settings.output_dir.empty()) refuse("no output folder is given", "add --output-dir DIR");
 }
 
 void check(const Settings& settings) {
@@ -263,25 +265,26 @@ void check(const Settings& settings) {
   const bool files = settings.data.source == DataSource::kFiles;
   const bool finetune = settings.command == Command::kFinetune;
   if (settings.model.folder.empty() && settings.model.preset.empty()) {
-    refuse("no model is given", "--model DIR, or --preset NAME for random weights");
+    refuse("no model is given", "add --model DIR, or --preset NAME for random weights");
   }
   if (!settings.model.preset.empty() && files && settings.model.vocab_file.empty()) {
-    refuse("--preset has no vocabulary", "--vocab-file FILE");
+    refuse("--preset has no vocabulary", "add --vocab-file FILE");
   }
   if (files && finetune && settings.data.train_file.empty()) {
-    refuse("no training data is given", "--train-file FILE, or --data synthetic");
+    refuse("no training data is given", "add --train-file FILE or --data synthetic");
   }
   if (files && !finetune && settings.data.validation_file.empty()) {
-    refuse("no questions are given", "--validation-file FILE");
+    refuse("no questions are given", "add --validation-file FILE");
   }
   if (files && settings.data.doc_stride >= settings.data.max_seq_length) {
-    refuse("--doc-stride is not smaller than --max-seq-length", "the defaults are 128 and 384");
+    refuse("--doc-stride must be smaller than --max-seq-length",
+           "lower --doc-stride (defaults: 128 and 384)");
   }
   if (!files && !(settings.data.train_file.empty() && settings.data.validation_file.empty())) {
     refuse("synthetic data reads no file", "leave --train-file and --validation-file out");
   }
   if (settings.command != Command::kEvaluate && settings.output_dir.empty()) {
-    refuse("no output folder is given", "--output-dir DIR");
+    refuse("no output folder is given", "add --output-dir DIR");
   }
 }
 
@@ -307,7 +310,7 @@ void append_flags(const CLI::App& app, std::vector<std::string>& names) {
   for (const auto& [command, words] : kCommands) names.push_back(words.first);
   const std::string nearest = fsdp::nearest_of(word, names);
   refuse(fmt::format("there is no command {}", word),
-         nearest.empty() ? "init, finetune, predict or evaluate; bert_qa --help lists them"
+         nearest.empty() ? "use init, finetune, predict or evaluate; bert_qa --help lists them"
                          : fmt::format("did you mean {}? bert_qa --help lists them", nearest));
 }
 
@@ -323,7 +326,7 @@ CLI::App* add_command(CLI::App& app, Command command, Settings& settings) {
   add_engine_flags(*sub, settings);
   if (command == Command::kFinetune) add_diagnostic_flags(*sub, settings);
   add_output_flags(*sub, command, settings);
-  sub->add_option("--seed", settings.seed, "of weights, order and dropout")
+  sub->add_option("--seed", settings.seed, "seed of weights, order and dropout")
       ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()));
   return sub;
 }
@@ -368,7 +371,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     refuse_extra(app, line.settings.run);
   } catch (const CLI::ParseError& error) {
     if (app.get_subcommands().empty() && argc > 1) refuse_command(argv[1]);
-    refuse(error.what(), "bert_qa COMMAND --help lists the flags");
+    refuse(error.what(), "see bert_qa COMMAND --help");
   }
   for (const auto& [command, sub] : commands) {
     if (sub->parsed()) line.settings.command = command;

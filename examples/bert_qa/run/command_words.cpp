@@ -17,7 +17,7 @@ void refuse_empty_words(const std::vector<std::string>& arguments) {
       {.what = empty == arguments.begin()
                    ? "the first word is empty"
                    : fmt::format("the word after {} is empty", *std::prev(empty)),
-       .hint = "leave it out; a shell's variable in quotes that is not set gives one"},
+       .hint = "leave it out; an unset shell variable in quotes is an empty word"},
       fsdp::ExitCode::kUsage);
 }
 
@@ -38,8 +38,7 @@ std::vector<std::string> command_words(int argc, const char* const* argv) {
 void refuse_flags_as_values(CLI::App& app) {
   const CLI::Validator is_no_flag(
       [](std::string& value) {
-        return value.starts_with("--") ? fmt::format("{} stands where its value is expected", value)
-                                       : "";
+        return value.starts_with("--") ? fmt::format("expected a value, got {}", value) : "";
       },
       "");
   for (CLI::Option* option : app.get_options([](const CLI::Option*) { return true; })) {

@@ -167,7 +167,7 @@ void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
          .where = "no model was written",
          .cause =
              fmt::format("their gradients were not finite, first in {}", summary.first_nonfinite),
-         .hint = "--param-dtype float32, a smaller --learning-rate, or other data or weights"});
+         .hint = "use --param-dtype float32, a smaller --learning-rate, or other data or weights"});
   });
 }
 
@@ -359,7 +359,7 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   if (settings.ablated()) {
     metrics["ablated"] = "communication";
     write_metrics(mesh, metrics, settings.output_dir);
-    say(console, "communication was off: these are times of a run that learns nothing\n");
+    say(console, "communication was off: these are times of a run that learned nothing\n");
     return write_trace(settings, console, trace);
   }
   refuse_untrained(summary, mesh);

@@ -49,10 +49,10 @@ bool still_named(int fd, const std::filesystem::path& path) {
 [[noreturn]] void cannot_make(const std::filesystem::path& path, int error) {
   const bool full = error == ENOSPC || error == EDQUOT;
   throw fsdp::IoError(full ? fsdp::ExitCode::kIoError : fsdp::ExitCode::kCannotCreate,
-                      {.what = "the folder's lock cannot be made",
+                      {.what = "the folder's lock cannot be created",
                        .where = path.string(),
                        .cause = system_text(error),
-                       .hint = full ? "free some space" : "choose a folder that can be written"});
+                       .hint = full ? "free some space" : "choose a writable folder"});
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& n
                            .hint = "wait until it has ended, or choose another folder"});
     }
     if (error != 0) {
-      note_ = fmt::format("{} cannot be locked ({}): see that no other run writes there",
+      note_ = fmt::format("{} cannot be locked ({}): make sure that no other run writes there",
                           folder.string(), system_text(error));
       ::unlink(path_.c_str());
       ::close(std::exchange(fd_, -1));

@@ -27,7 +27,7 @@ void check_vocabulary(const ModelSource& source, Inputs& inputs) {
         {.what = fmt::format("the vocabulary has {} tokens, the model {}{}", tokens,
                              tokens > rows ? "only " : "", rows),
          .where = source.vocab_file.empty() ? source.folder.string() : source.vocab_file.string(),
-         .hint = "take the vocab.txt that came with the model"});
+         .hint = "use the model's vocab.txt"});
   }
   if (tokens < rows) {
     inputs.notes.push_back(fmt::format(
@@ -42,7 +42,7 @@ void check_fit(const Settings& settings, Inputs& inputs) {
     throw fsdp::InvalidArgument(
         {.what = fmt::format("--max-seq-length {} is more than the model's {} positions",
                              settings.data.max_seq_length, positions),
-         .hint = fmt::format("--max-seq-length {}", positions)},
+         .hint = fmt::format("use --max-seq-length {}", positions)},
         fsdp::ExitCode::kUsage);
   }
   if (inputs.tokenizer) check_vocabulary(settings.model, inputs);
@@ -52,7 +52,7 @@ bert::Config read_config(const std::filesystem::path& file) {
   bert::Config config = read_model_config(file);
   if (config.type_vocab_size < kSegments) {
     throw fsdp::InvalidArgument(
-        {.what = "type_vocab_size is 1, but question and context are told apart by two",
+        {.what = "type_vocab_size is 1, expected 2: one for the question, one for the context",
          .where = file.string(),
          .hint = "use a BERT with two token types"});
   }
@@ -88,7 +88,7 @@ std::filesystem::path tokenizer_folder(const ModelSource& source, std::vector<st
   if (!of_model) return of_vocab || source.folder.empty() ? beside : source.folder;
   std::error_code ignored;
   if (of_vocab && !std::filesystem::equivalent(beside, source.folder, ignored)) {
-    notes.push_back(fmt::format("text becomes tokens as {} says, not {}",
+    notes.push_back(fmt::format("the tokenizer follows {}, not {}",
                                 (source.folder / "tokenizer_config.json").string(),
                                 (beside / "tokenizer_config.json").string()));
   }

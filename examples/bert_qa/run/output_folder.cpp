@@ -60,7 +60,7 @@ const fs::path& checked(const Settings& settings) {
     throw fsdp::InvalidArgument(
         {.what = "--output-dir is the folder of --model, whose files it would replace",
          .where = folder.string(),
-         .hint = "--output-dir DIR with another folder"},
+         .hint = "use another --output-dir"},
         fsdp::ExitCode::kUsage);
   }
   return folder;
@@ -93,8 +93,8 @@ void check_results(const Settings& settings, const std::vector<std::string>& nam
     std::error_code ignored;
     const fs::path path = settings.output_dir / name;
     if (fs::is_directory(path, ignored)) {
-      cannot_create("a folder stands where a result has to go", path, {},
-                    "move it, or --output-dir DIR with another folder");
+      cannot_create("a folder has the name of a result file", path, {},
+                    "move it, or use another --output-dir");
     }
     if (name != kLog && fs::exists(path, ignored)) there.push_back(name);
   }
@@ -105,7 +105,7 @@ void check_results(const Settings& settings, const std::vector<std::string>& nam
   if (there.empty() || settings.overwrite_output_dir) return;
   cannot_create("the output folder holds an earlier run's results", settings.output_dir,
                 fmt::format("{} would be replaced", fmt::join(there, ", ")),
-                "--overwrite-output-dir to replace them, or another --output-dir");
+                "add --overwrite-output-dir to replace them, or use another --output-dir");
 }
 
 // Creates a new folder beside `folder`.
@@ -164,8 +164,8 @@ NewFolders::NewFolders(const fs::path& folder) {
   fs::create_directories(folder, code);
   if (code) {
     remove_empty(made_);
-    cannot_create("the output folder cannot be made", folder, code.message(),
-                  "--output-dir DIR with a folder that you may write");
+    cannot_create("the output folder cannot be created", folder, code.message(),
+                  "use a writable --output-dir");
   }
 }
 
@@ -201,7 +201,7 @@ SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings
   const fsdp::Outcome sibling = fsdp::run_on_all_ranks(mesh, kWritingModel, [&] {
     if (mesh.rank() != 0) return;
     saved.folder = make_sibling(folder);
-    console.print(fsdp::printable(fmt::format("note: {}: the model goes to {}\n",
+    console.print(fsdp::printable(fmt::format("note: {}: the model is written to {}\n",
                                               reason_of(first.mine), saved.folder.string()),
                                   "\n"));
   });
@@ -216,7 +216,7 @@ void end_if_elsewhere(const fsdp::Mesh& mesh, const SavedModel& saved, const fs:
     if (mesh.rank() != 0) return;
     cannot_create("the output folder could not be written at the end", asked_for,
                   reason_of(saved.refusal.mine),
-                  fmt::format("model and results are complete in {}", saved.folder.string()));
+                  fmt::format("use the complete model and results in {}", saved.folder.string()));
   });
 }
 

@@ -34,7 +34,7 @@ Questions read_file(const std::filesystem::path& file, const Settings& settings,
   if (limit >= 0 && limit < std::ssize(dataset.questions)) dataset.questions.resize(limit);
   if (dataset.questions.empty()) {
     throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
-                        {.what = "there is no question in it", .where = file.string()});
+                        {.what = "the file has no question", .where = file.string()});
   }
   if (!asks && !settings.answers.version_2 && dataset.unanswerable_count() > 0) {
     const auto first = std::ranges::find_if(
@@ -43,7 +43,7 @@ Questions read_file(const std::filesystem::path& file, const Settings& settings,
         {.what =
              fmt::format("{} questions of {} have no answer, first {}",
                          dataset.unanswerable_count(), file.string(), fsdp::quoted_name(first->id)),
-         .hint = "--version-2-with-negative, if their contexts do not answer them"},
+         .hint = "add --version-2-with-negative if their contexts do not answer them"},
         fsdp::ExitCode::kUsage);
   }
   QaFeatures features(dataset, tokenizer, windows);

@@ -79,7 +79,7 @@ std::string UnknownKeys::list() const {
 }
 
 std::string misspelled(std::string_view key, std::string_view meant) {
-  return fmt::format("the key {} is not known, '{}' is meant", fsdp::quoted_name(key), meant);
+  return fmt::format("the key {} is unknown, expected '{}'", fsdp::quoted_name(key), meant);
 }
 
 }  // namespace bert_qa

@@ -141,10 +141,9 @@ void check_logits(const QaDataset& dataset, const QaFeatures& features,
   const auto questions = static_cast<int64_t>(dataset.questions.size());
   if (windows != features.window_count() || questions != features.question_count()) {
     throw fsdp::InvalidArgument(
-        {.what =
-             fmt::format("logits of {} windows and {} questions for features "
-                         "of {} windows and {} questions",
-                         windows, questions, features.window_count(), features.question_count())});
+        {.what = fmt::format(
+             "got logits of {} windows and {} questions, expected {} windows and {} questions",
+             windows, questions, features.window_count(), features.question_count())});
   }
   for (int64_t i = 0; i < windows; ++i) {
     const size_t length = features.window_length(i);
@@ -153,7 +152,7 @@ void check_logits(const QaDataset& dataset, const QaFeatures& features,
         std::any_of(logits[i].end.begin(), logits[i].end.end(), is_nan)) {
       throw fsdp::InvalidArgument(
           {.what = fmt::format("window {} has a logit that is not a number", i),
-           .hint = "the model's weights or inputs are not finite"});
+           .hint = "check that the model's weights and inputs are finite"});
     }
     if (logits[i].start.size() >= length && logits[i].end.size() >= length) continue;
     throw fsdp::InvalidArgument(

@@ -60,7 +60,7 @@ QaFeatures::QaFeatures(const QaDataset& dataset, const WordPieceTokenizer& token
       pad_id_(tokenizer.vocab().pad_id()) {
   if (options.doc_stride < 0) {
     throw fsdp::InvalidArgument(
-        {.what = fmt::format("doc_stride is {}, below 0", options.doc_stride)});
+        {.what = fmt::format("doc_stride is {}, expected 0 or more", options.doc_stride)});
   }
   TokenList tokens;
   for (const std::string& context : dataset.contexts) {

@@ -111,7 +111,7 @@ struct Sum {
 void check_count(const QaDataset& dataset, size_t count, const char* what) {
   if (count == dataset.questions.size()) return;
   throw fsdp::InvalidArgument(
-      {.what = fmt::format("{} {} for {} questions", count, what, dataset.questions.size())});
+      {.what = fmt::format("got {} {} for {} questions", count, what, dataset.questions.size())});
 }
 
 // Returns the gold answers that the v2.0 script compares with: those with words, or "" if there are

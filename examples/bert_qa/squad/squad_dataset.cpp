@@ -54,13 +54,12 @@ void read_lines(std::string_view text, const std::string& name, SquadEvents& eve
 // Returns why an answer is not at its offset, or nothing if it is.
 std::optional<std::string> misplaced(const QaAnswer& answer, const std::string& context) {
   if (answer.start < 0) {
-    return fmt::format("answer_start is a count of code points from 0, got a negative number, {}",
-                       answer.start);
+    return fmt::format("answer_start is {}, expected a count of code points from 0", answer.start);
   }
   const std::string_view found =
       code_point_slice(context, answer.start, answer.start + count_code_points(answer.text));
   if (found == answer.text) return std::nullopt;
-  return fmt::format("the answer {} is not at code point {} of its context, where {} stands",
+  return fmt::format("expected the answer {} at code point {} of its context, got {}",
                      fsdp::quoted_name(answer.text), answer.start,
                      found.empty() ? "nothing" : fsdp::quoted_name(found));
 }
@@ -98,9 +97,9 @@ QaDataset parse_squad(std::string_view text, const std::string& name, const Squa
   }
   if (events.rows.empty()) {
     throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
-                        {.what = "no question in the file",
+                        {.what = "the file has no question",
                          .where = name,
-                         .hint = "SQuAD v1.1 or v2.0, or one flat JSON row a line"});
+                         .hint = "use SQuAD v1.1 or v2.0, or one flat JSON row a line"});
   }
   QaDataset dataset{.contexts = std::move(events.contexts)};
   std::unordered_set<std::string> ids;

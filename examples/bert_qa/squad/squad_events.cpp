@@ -59,11 +59,11 @@ void SquadEvents::refuse(const char* got) const {
       wanted = "answer_start is a count of code points from 0";
       break;
     case Key::kOther:
-      wanted = "this has no place in the schema";
+      wanted = "this is not in the schema";
       break;
   }
   fail(fmt::format("not a SQuAD file: {}, got {}", wanted, got),
-       "SQuAD v1.1 or v2.0, or one flat JSON row a line");
+       "use SQuAD v1.1 or v2.0, or one flat JSON row a line");
 }
 
 void SquadEvents::scalar(const char* got) {
@@ -236,7 +236,7 @@ void SquadEvents::close_answer() {
     const std::string why = !text_ && !start_ ? meant_in_answer({"text", "answer_start"})
                             : !text_          ? meant_in_answer({"text"})
                                               : meant_in_answer({"answer_start"});
-    fail(fmt::format("an answer{}{} without text or answer_start{}", name.empty() ? "" : " of ",
+    fail(fmt::format("an answer{}{} has no text or answer_start{}", name.empty() ? "" : " of ",
                      name, why));
   }
   records_.back().answers.push_back({std::move(*text_), *start_});
@@ -248,11 +248,11 @@ void SquadEvents::close_answer_table() {
   if ((!has_texts_ || !has_starts_) && !text_ && !start_) {
     const std::string name = records_.back().name();
     const char* missing = has_texts_ ? "answer_start" : "text";
-    fail(fmt::format("answers{}{} without {}{}", name.empty() ? "" : " of ", name, missing,
+    fail(fmt::format("answers{}{} have no {}{}", name.empty() ? "" : " of ", name, missing,
                      meant_in_answer({missing})));
   }
   if (texts_.size() != starts_.size() || text_ || start_) {
-    fail(fmt::format("answers with {} texts and {} answer_start, as many of each belong together",
+    fail(fmt::format("answers have {} texts and {} answer_start, expected as many of each",
                      texts_.size(), starts_.size()));
   }
   for (size_t i = 0; i < texts_.size(); ++i) {
@@ -280,7 +280,7 @@ void SquadEvents::check_keys(const Record& record) const {
 }
 
 SquadEvents::Row SquadEvents::row_of(Record& record) const {
-  if (!record.id) fail("a question without an id");
+  if (!record.id) fail("a question has no id");
   Row row{.question = {.id = std::move(*record.id),
                        .question = std::move(*record.question),
                        .context = kNoContext,
@@ -294,8 +294,8 @@ SquadEvents::Row SquadEvents::row_of(Record& record) const {
     return row;
   }
   const std::string keys = record.unknown_arrays.list() + record.unknown.list();
-  row.without_answers = fmt::format("the key 'answers' is missing{}{}",
-                                    keys.empty() ? "" : "; keys that are not known:", keys);
+  row.without_answers =
+      fmt::format("the key 'answers' is missing{}{}", keys.empty() ? "" : "; unknown keys:", keys);
   return row;
 }
 
@@ -306,7 +306,7 @@ void SquadEvents::close_record() {
   if (record.question) {
     rows.push_back(row_of(record));
   } else if (!record.answers.empty()) {
-    fail("answers without a question");
+    fail("answers have no question");
   }
   if (record.context) {
     const int64_t context = context_index(std::move(*record.context));

@@ -32,11 +32,11 @@ SyntheticQa::SyntheticQa(const SyntheticOptions& options) : options_(options) {
   const auto refuse = [](std::string what, std::string hint) {
     throw fsdp::InvalidArgument({.what = std::move(what), .hint = std::move(hint)});
   };
-  if (options.window_count < 1) refuse("synthetic data without a window", "");
+  if (options.window_count < 1) refuse("synthetic data has no window", "");
   if (options.min_length < kMinLength || options.max_length < options.min_length) {
-    refuse(
-        fmt::format("synthetic windows of {} to {} tokens", options.min_length, options.max_length),
-        fmt::format("at least {} tokens", kMinLength));
+    refuse(fmt::format("synthetic windows have {} to {} tokens", options.min_length,
+                       options.max_length),
+           fmt::format("use at least {} tokens", kMinLength));
   }
   const int64_t highest = std::max({options.pad_id, options.cls_id, options.sep_id});
   const int64_t lowest = std::min({options.pad_id, options.cls_id, options.sep_id});
@@ -44,7 +44,7 @@ SyntheticQa::SyntheticQa(const SyntheticOptions& options) : options_(options) {
       options.first_word_id + kMinWords > options.vocab_size) {
     refuse(fmt::format("special ids up to {}, words from {} and a vocabulary of {} do not fit",
                        highest, options.first_word_id, options.vocab_size),
-           fmt::format("special ids below first_word_id, and {} words", kMinWords));
+           fmt::format("use special ids below first_word_id, and at least {} words", kMinWords));
   }
 }
 

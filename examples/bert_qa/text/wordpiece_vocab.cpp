@@ -32,16 +32,20 @@ std::vector<std::string> split_lines(std::string_view text, const std::string& n
     if (line.ends_with('\r')) line.remove_suffix(1);
     const auto number = static_cast<int64_t>(lines.size()) + 1;
     if (line.empty()) {
-      refuse(name, number, "the vocabulary has an empty line", "every line is one token");
+      refuse(name, number, "the vocabulary has an empty line", "write one token on every line");
     }
     if (line.find('\r') != std::string_view::npos) {
-      refuse(name, number, "a carriage return within a line of the vocabulary",
-             "lines end in LF or CR LF");
+      refuse(name, number, "a line of the vocabulary has a carriage return inside",
+             "end lines in LF or CR LF");
     }
     if (line.find('\0') != std::string_view::npos || !is_valid_utf8(line)) {
-      refuse(name, number, "the vocabulary is not UTF-8 text", "give the model's vocab.txt");
+      refuse(name, number, "the vocabulary is not UTF-8 text", "pass the model's vocab.txt");
     }
-    if (number > WordPieceVocab::kMaxTokens) refuse(name, number, "the vocabulary is too long", "");
+    if (number > WordPieceVocab::kMaxTokens) {
+      refuse(name, number,
+             fmt::format("the vocabulary has more than {} tokens", WordPieceVocab::kMaxTokens),
+             "pass the model's vocab.txt");
+    }
     lines.emplace_back(line);
   }
   return lines;
@@ -71,7 +75,7 @@ WordPieceVocab WordPieceVocab::of_tokens(std::vector<std::string> tokens, const 
   WordPieceVocab vocab;
   vocab.tokens_ = std::move(tokens);
   if (vocab.tokens_.empty()) {
-    refuse(name, 0, "the vocabulary is empty", "expected one token a line");
+    refuse(name, 0, "the vocabulary is empty", "write one token on every line");
   }
   auto& sorted = vocab.sorted_;
   sorted.resize(vocab.tokens_.size());
@@ -84,7 +88,7 @@ WordPieceVocab WordPieceVocab::of_tokens(std::vector<std::string> tokens, const 
     refuse(name, sorted[i] + 1,
            fmt::format("token {} is already on line {}",
                        fsdp::quoted_name(vocab.tokens_[sorted[i]]), sorted[i - 1] + 1),
-           "the line number is the id, so a token has one line");
+           "remove one of the lines: the line number is the id");
   }
   const std::array<const std::string*, 5> names = {&special.pad, &special.unk, &special.cls,
                                                    &special.sep, &special.mask};
@@ -93,7 +97,7 @@ WordPieceVocab WordPieceVocab::of_tokens(std::vector<std::string> tokens, const 
     if (!id) {
       refuse(name, 0,
              fmt::format("the vocabulary has no special token {}", fsdp::quoted_name(*names[i])),
-             "a BERT vocabulary has [PAD], [UNK], [CLS], [SEP] and [MASK]");
+             "use a BERT vocabulary, with [PAD], [UNK], [CLS], [SEP] and [MASK]");
     }
     vocab.special_ids_[i] = *id;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "comm/collective_checks.h"
 #include "runtime/device.h"
 
 namespace fsdp {
@@ -21,11 +22,7 @@ std::vector<SplitWish> exchange_wishes(Communicator& parent, const SplitWish& mi
 
 RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
                          const ExchangeWishes& exchange, int color, int key) {
-  if (color < 0) {
-    throw InvalidArgument({.what = fmt::format("a split with color {}", color),
-                           .where = "Communicator::split",
-                           .hint = "colors are numbers from 0 on; equal ones form a group"});
-  }
+  require_color(color, "Communicator::split");
   RankStatus& status = member.control().status(member.rank());
   const std::vector<SplitWish> wishes = exchange({color, key, status.split_channels.load()});
   // Ranks may have used different numbers of channels in earlier splits. One channel, above the
@@ -34,7 +31,7 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   RankGroup group{.channel = kNamedChannels + static_cast<int>(taken)};
   if (group.channel >= kChannels) {
     // All ranks compute this from all wishes, so all throw.
-    throw DeviceError({.what = fmt::format("a rank has {} communicators by split at most",
+    throw DeviceError({.what = fmt::format("a rank can split off at most {} communicators",
                                            kChannels - kNamedChannels),
                        .where = "Communicator::split",
                        .hint = "split once and keep the communicators"});

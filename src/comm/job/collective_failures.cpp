@@ -15,13 +15,14 @@ std::string seconds_text(std::chrono::milliseconds time) {
 namespace {
 
 Failure disagreement(const std::string& difference, std::string where) {
-  return {.rank = -1,
-          .code = ExitCode::kPeerFailed,
-          .text = {.what = "ranks disagree about a collective: " + difference,
-                   .where = std::move(where),
-                   .hint = "every rank must issue the same collectives in the same order, and step "
-                           "with the same settings; look for a condition that depends on the "
-                           "rank or its data"}};
+  return {
+      .rank = -1,
+      .code = ExitCode::kPeerFailed,
+      .text = {.what = "ranks disagree about a collective: " + difference,
+               .where = std::move(where),
+               .hint =
+                   "issue the same collectives in the same order on every rank, and step with the "
+                   "same settings; look for a condition that depends on the rank or its data"}};
 }
 
 }  // namespace
@@ -35,7 +36,7 @@ Failure ranks_differ_somewhere(int rank, int other_rank) {
   // The lower rank is first: both ranks write the same text, whichever of them fails the job.
   return disagreement(fmt::format("ranks {} and {} did not issue the same",
                                   std::min(rank, other_rank), std::max(rank, other_rank)),
-                      "more than the last collectives ago");
+                      "before the last recorded collectives");
 }
 
 Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,

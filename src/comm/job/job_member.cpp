@@ -64,8 +64,8 @@ Failure failure_of_end(const ControlSegment& control, int peer, PeerEnd end) {
   switch (end) {
     case PeerEnd::kFinished:
       failure.text.what = fmt::format("rank {} left while other ranks still need it", peer);
-      failure.text.cause = "its program finished with the mesh earlier than theirs";
-      failure.text.hint = "every rank must issue the same collectives until the end";
+      failure.text.cause = "its program destroyed its mesh before they did";
+      failure.text.hint = "issue the same collectives on every rank until the end";
       break;
     case PeerEnd::kReported:
       failure.text.what = describe_end(peer, status.wait_status.load());

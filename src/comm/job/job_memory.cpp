@@ -50,7 +50,7 @@ Descriptor create_file(const std::string& name, int64_t bytes) {
   // Seals protect peers: a process that shrank the file would end them by SIGBUS.
   if (ftruncate(file.get(), bytes) != 0 ||
       fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    refused(fmt::format("a shared file of {} was refused", format_bytes(bytes)), errno);
+    refused(fmt::format("cannot make a shared file of {}", format_bytes(bytes)), errno);
   }
   return file;
 }
@@ -58,10 +58,11 @@ Descriptor create_file(const std::string& name, int64_t bytes) {
 int64_t bytes_of(const Descriptor& file) {
   struct stat status {};
   if (fstat(file.get(), &status) != 0) {
-    throw InvalidArgument({.what = fmt::format("descriptor {} of the job is not open", file.get()),
-                           .where = "FSDP_JOB_FDS",
-                           .cause = std::strerror(errno),
-                           .hint = "only a program that fsdp-run starts itself can join the job"});
+    throw InvalidArgument(
+        {.what = fmt::format("descriptor {} of the job is not open", file.get()),
+         .where = "FSDP_JOB_FDS",
+         .cause = std::strerror(errno),
+         .hint = "let fsdp-run start the program directly: other processes cannot join the job"});
   }
   return status.st_size;
 }
@@ -87,7 +88,7 @@ Mapping::Mapping(const Descriptor& file, int64_t bytes, const char* what) : byte
   void* data =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
   if (data == MAP_FAILED) {
-    refused(fmt::format("mapping {} ({}) was refused", what, format_bytes(bytes)), errno);
+    refused(fmt::format("cannot map {} ({})", what, format_bytes(bytes)), errno);
   }
   data_ = static_cast<std::byte*>(data);
 }
@@ -108,12 +109,13 @@ JobMemory::JobMemory(const JobDescriptors& files, int world_size)
   const auto foreign = [&](std::string what) {
     throw InvalidArgument({.what = std::move(what),
                            .where = "the job's control segment",
-                           .hint = "use the fsdp-run that was built with this program, and leave "
-                                   "WORLD_SIZE as it sets it"});
+                           .hint = "use the fsdp-run that was built with this program, and do not "
+                                   "change its WORLD_SIZE"});
   };
-  if (control_.bytes() < int64_t{sizeof(SegmentHeader)}) foreign("this is no job of fsdp");
+  if (control_.bytes() < int64_t{sizeof(SegmentHeader)})
+    foreign("FSDP_JOB_FDS does not name a job of fsdp-run");
   const SegmentHeader& header = ControlSegment(control_.data(), world_size).header();
-  if (header.layout != layout_mark()) foreign("the job was made by another version of fsdp");
+  if (header.layout != layout_mark()) foreign("another version of fsdp-run started the job");
   const auto heaps = static_cast<int>(files.heaps.size());
   if (header.world_size != world_size || heaps != world_size) {
     foreign(fmt::format("WORLD_SIZE={}, but the job was started with {} ranks", world_size,
@@ -123,7 +125,7 @@ JobMemory::JobMemory(const JobDescriptors& files, int world_size)
     heaps_.emplace_back(heap, bytes_of(heap), "a rank's heap");
     // map_ranks maps views of the heap later, when the caller has closed its descriptors.
     heap_files_.emplace_back(fcntl(heap.get(), F_DUPFD_CLOEXEC, 0));
-    if (!heap_files_.back()) refused("a descriptor of a rank's heap was refused", errno);
+    if (!heap_files_.back()) refused("cannot duplicate the descriptor of a rank's heap", errno);
   }
 }
 

@@ -24,7 +24,7 @@ PeerProcesses::PeerProcesses(const ControlSegment& control, const std::vector<in
           {.what = fmt::format("rank {}'s process {} cannot be watched", rank, pid),
            .where = "pidfd_open",
            .cause = std::strerror(errno),
-           .hint = "ranks need Linux 5.3 or newer and one pid namespace"});
+           .hint = "run the ranks on Linux 5.3 or newer, in one pid namespace"});
     }
     processes_[static_cast<size_t>(rank)] = std::move(process);
   }

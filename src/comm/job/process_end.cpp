@@ -46,10 +46,9 @@ std::string describe_end(int rank, int wait_status) {
 std::string hint_for_end(int rank, int wait_status, bool out_of_memory, bool is_shown) {
   if (out_of_memory) {
     return fmt::format(
-        "the host, or the cgroup of the job, is out of memory, and the kernel killed rank {} for "
-        "it "
-        "(dmesg); a restart alone is likely to end the same way: fewer ranks on this host, a "
-        "smaller batch, --recompute",
+        "use fewer ranks on this host, a smaller batch or --recompute: the host or the job's "
+        "cgroup is out of memory, and the kernel killed rank {} (dmesg); a restart alone is likely "
+        "to end the same way",
         rank);
   }
   const std::string hint =

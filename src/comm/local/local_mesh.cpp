@@ -61,8 +61,8 @@ std::unique_ptr<Communicator> on_host(std::shared_ptr<const JobMember> member, R
 std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
                                   const Device* device) {
   if (world_size < 1) {
-    throw InvalidArgument(
-        {.what = fmt::format("a mesh of {} ranks", world_size), .hint = "one rank is the least"});
+    throw InvalidArgument({.what = fmt::format("world_size is {}, expected 1 or more", world_size),
+                           .hint = "pass the number of ranks"});
   }
   const MakeCommunicator make_on_device =
       device == nullptr ? MakeCommunicator(on_host) : on_device(*device);

@@ -47,14 +47,15 @@ void require_possible(const Collective& collective, int size) {
   const auto where = [&] { return describe(make_record(collective)); };
   for (const CollectivePart& part : collective.parts) {
     if (part.runs.size() <= 1) continue;
-    throw InvalidArgument({.what = fmt::format("what is sent lies in {} places", part.runs.size()),
-                           .where = where(),
-                           .hint = "NCCL sends what lies together: see Capabilities::takes_runs"});
+    throw InvalidArgument(
+        {.what = fmt::format("the send buffer has {} runs, NCCL accepts 1", part.runs.size()),
+         .where = where(),
+         .hint = "check Capabilities::takes_runs before sending runs"});
   }
   if (collective.reduce_op != ReduceOp::kAvg) return;
-  throw InvalidArgument({.what = "an average by NCCL",
+  throw InvalidArgument({.what = "the NCCL communicator does not average (kAvg)",
                          .where = where(),
-                         .hint = "scale what is sent and sum: see Capabilities::averages"});
+                         .hint = "scale the values and use kSum: see Capabilities::averages"});
 }
 
 // Makes NCCL's call for one part. Averages and maxima do not get here.
@@ -201,9 +202,7 @@ void NcclCommunicator::maximum(const Collective& collective, Stream& stream) {
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
-  if (color < 0) {
-    throw InvalidArgument({.what = fmt::format("color {}", color), .hint = "0 is the least"});
-  }
+  require_color(color, "Communicator::split");
   // The ranks exchange their arguments over this communicator: the control plane is over all
   // ranks of the job, and these may be some of them.
   struct Wish {

@@ -24,15 +24,15 @@ Failure failure_of(int rank, std::string what, std::string where, std::string ca
 Failure call_failed(int rank, std::string_view call, std::string_view error, std::string detail,
                     std::string where) {
   return failure_of(rank, fmt::format("{} failed on rank {}: {}", call, rank, error),
-                    std::move(where), std::move(detail), "NCCL_DEBUG=WARN makes NCCL say more");
+                    std::move(where), std::move(detail),
+                    "set NCCL_DEBUG=WARN for NCCL's own messages");
 }
 
 Failure call_did_not_return(int rank, std::string_view call, std::chrono::milliseconds within,
                             std::string where) {
   return failure_of(
-      rank,
-      fmt::format("{} has not come back on rank {} after {}", call, rank, seconds_text(within)),
-      std::move(where), "the driver, or what connects the GPUs, is stuck", kLookAtRankHint);
+      rank, fmt::format("{} did not return on rank {} within {}", call, rank, seconds_text(within)),
+      std::move(where), "the driver or the link between the GPUs is stuck", kLookAtRankHint);
 }
 
 Failure with_stuck_call(Failure first, const Failure& stuck) {
@@ -53,12 +53,12 @@ Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
 
 Failure is_not_through(bool of_all, std::chrono::milliseconds within, std::string where) {
   // No rank is at fault as far as is known.
-  return failure_of(-1, fmt::format("NCCL is not through after {}", seconds_text(within)),
+  return failure_of(-1, fmt::format("NCCL did not finish within {}", seconds_text(within)),
                     std::move(where),
-                    of_all ? "all ranks have come to it: what connects their GPUs is stuck"
-                           : "a rank has not come, or what connects the ranks is stuck",
-                    "NCCL_DEBUG=INFO shows what NCCL connects by; raise MeshOptions::timeout if it "
-                    "may be that slow");
+                    of_all ? "all ranks called it: the link between their GPUs is stuck"
+                           : "a rank did not call it, or the link between the ranks is stuck",
+                    "set NCCL_DEBUG=INFO to see NCCL's connections; raise MeshOptions::timeout if "
+                    "it may be that slow");
 }
 
 }  // namespace fsdp

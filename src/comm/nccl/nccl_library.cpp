@@ -35,7 +35,7 @@ Place place_named(const char* file) {
   void* const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   if (handle != nullptr) return {handle, file};
   refuse(fmt::format("{} cannot be loaded", file), loader_says(),
-         "FSDP_NCCL names a libnccl.so.2 of this machine");
+         "set FSDP_NCCL to a libnccl.so.2 of this machine");
 }
 
 // Finds the NCCL that the process has loaded: in a file of its own, or in LibTorch's CUDA
@@ -49,13 +49,13 @@ Place place_of_nccl() {
   if (loaded == nullptr && !is_inside) {
     if (named != nullptr) return place_named(named);
     refuse(fmt::format("{} is not loaded", kFile), {},
-           "LibTorch's CUDA library brings it; tools/setup --gpu installs what that needs; for a "
-           "LibTorch that hides an NCCL of its own, FSDP_NCCL=FILE names one");
+           "use a LibTorch whose CUDA library loads it; tools/setup --gpu installs what that "
+           "needs; if LibTorch hides its own NCCL, set FSDP_NCCL=FILE");
   }
   Place place = is_inside ? Place{RTLD_DEFAULT, "LibTorch's CUDA library"} : Place{loaded, kFile};
   if (named == nullptr) return place;
-  refuse(fmt::format("FSDP_NCCL names {}, and the process has NCCL in {}", named, place.name), {},
-         "unset FSDP_NCCL: it is for a LibTorch that brings no NCCL which others can use");
+  refuse(fmt::format("FSDP_NCCL names {}, but the process has NCCL in {}", named, place.name), {},
+         "unset FSDP_NCCL: it is only for a LibTorch whose NCCL others cannot use");
 }
 
 template <class Function>
@@ -68,7 +68,7 @@ void find(const Place& place, const char* name, Function*& function) {
   find_if_there(place, name, function);
   if (function == nullptr) {
     refuse(fmt::format("{} has no {}", place.name, name), loader_says(),
-           fmt::format("NCCL {} is the oldest that is used", version_text(kOldest)));
+           fmt::format("use NCCL {} or newer", version_text(kOldest)));
   }
 }
 
@@ -86,7 +86,7 @@ Library find_library() {
   found.get_version(&version);
   if (version < kOldest) {
     refuse(fmt::format("NCCL {} is too old", version_text(version)), {},
-           fmt::format("{} is the oldest that is used", version_text(kOldest)));
+           fmt::format("use {} or newer", version_text(kOldest)));
   }
   find(file, "ncclGetUniqueId", found.get_unique_id);
   find(file, "ncclCommInitRankConfig", found.comm_init_rank_config);
@@ -125,10 +125,10 @@ void require_windows(const Library& library) {
   throw InvalidArgument(
       {.what = fmt::format("NCCL {} is too old to register memory", version_text(version)),
        .where = "Options::tuning.nccl_registration",
-       .cause = fmt::format("before {} collectives on registered memory corrupted data, and two "
-                            "ranks could wait for each other for ever",
+       .cause = fmt::format("before {}, collectives on registered memory corrupted data, and two "
+                            "ranks could deadlock",
                             version_text(kWindowsFrom)),
-       .hint = "leave nccl_registration at kOff, or use a LibTorch that brings a newer NCCL"});
+       .hint = "leave nccl_registration at kOff, or use a LibTorch with a newer NCCL"});
 }
 
 const Library& library() {

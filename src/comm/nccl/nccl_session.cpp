@@ -212,8 +212,7 @@ void NcclSession::end(Calls& calls, const MemberPtr& member, const CallPlace& pl
   if (const auto failure = parts_.plane.first_failure()) {
     give_up(*failure);
   } else if (std::ranges::any_of(members_, is_under_way)) {  // an abort alone may wait for those
-    give_up(failure_of_abort(parts_.plane.rank(),
-                             fmt::format("the {} was not in good order", place.text())));
+    give_up(failure_of_abort(parts_.plane.rank(), fmt::format("the {} failed", place.text())));
   } else {
     calls.next("ncclCommAbort");
     parts_.library.comm_abort(member->comm);

@@ -23,7 +23,7 @@ Buffer NcclWindows::allocate_unregistered(int64_t bytes) const {
                                            format_bytes(bytes), session_->device().name(),
                                            session_->library().get_error_string(result)),
                        .where = "Options::tuning.nccl_registration",
-                       .hint = "NCCL says why with NCCL_DEBUG=WARN"});
+                       .hint = "set NCCL_DEBUG=WARN to see NCCL's reason"});
   }
   // The release function keeps the session, whose mutex the call needs, alive.
   return {data, bytes, [session = session_](void* gone) {
@@ -52,10 +52,10 @@ Buffer NcclWindows::allocate(int64_t bytes) const {
       });
   // NCCL succeeds without a window if GPUs cannot reach each other's memory.
   if (*window == nullptr) {
-    throw DeviceError({.what = "NCCL registers no memory on these GPUs",
+    throw DeviceError({.what = "NCCL cannot register memory on these GPUs",
                        .where = "Options::tuning.nccl_registration",
                        .cause = "they cannot reach each other's memory",
-                       .hint = "leave nccl_registration at kOff; NCCL_DEBUG=INFO says more"});
+                       .hint = "leave nccl_registration at kOff; set NCCL_DEBUG=INFO for details"});
   }
   // The release function owns `memory`, so the memory is freed after the window, when the function
   // is destroyed. It keeps session and member alive until then.

@@ -18,7 +18,7 @@ namespace fsdp {
 namespace {
 
 [[noreturn]] void refuse(const std::string& path, std::string cause) {
-  throw InvalidArgument({.what = "the ranks' meeting directory cannot be used",
+  throw InvalidArgument({.what = "the ranks' rendezvous directory cannot be used",
                          .where = path,
                          .cause = std::move(cause),
                          .hint = "remove it, or start the ranks with fsdp-run, which needs none"});
@@ -68,7 +68,7 @@ bool check_private_directory(const std::string& path) {
     if (errno == ENOENT) return false;
     refuse(path, std::strerror(errno));
   }
-  if (!S_ISDIR(status.st_mode)) refuse(path, "it is no directory");
+  if (!S_ISDIR(status.st_mode)) refuse(path, "it is not a directory");
   if (status.st_uid != geteuid()) refuse(path, fmt::format("it belongs to user {}", status.st_uid));
   if ((status.st_mode & 0777) != 0700) {
     refuse(path, fmt::format("its mode is {:o}, not 700", status.st_mode & 0777));

@@ -44,15 +44,15 @@ std::vector<Descriptor> next_reply(const Descriptor& server, const std::string& 
   auto received = receive_message(server, bytes_of(reply), std::max(left, milliseconds(0)));
   // Before the deadline, nothing received means a closed connection.
   if (!received && Clock::now() < deadline) {
-    throw CommError({.what = "rank 0 ended while the ranks met",
+    throw CommError({.what = "rank 0 ended during the rendezvous",
                      .where = "start of the job",
                      .hint = "see what rank 0 printed"});
   }
   if (!received || reply.magic != kRendezvousMagic) {
-    refuse({fmt::format("what listens at the ranks' meeting point {}",
+    refuse({fmt::format("the process at the ranks' rendezvous socket {}",
                         received ? "is not rank 0 of this job" : "does not answer"),
-            fmt::format("see what holds {}/{}, or start the ranks with fsdp-run, which needs no "
-                        "meeting point",
+            fmt::format("see which process holds {}/{}, or start the ranks with fsdp-run, which "
+                        "needs no socket",
                         directory, kRendezvousSocket)});
   }
   // The texts are another process's and may lack their terminating zeros.
@@ -67,8 +67,8 @@ JobDescriptors join(const LaunchEnvironment& environment, const std::string& dir
   if (!server) {
     refuse({fmt::format("rank 0 of {} did not arrive within {:.1f} s", environment.world_size,
                         std::chrono::duration<double>(timeout).count()),
-            fmt::format("start rank 0, too, with the same MASTER_PORT; a job that is complete "
-                        "admits no second process for RANK={}",
+            fmt::format("start rank 0 with the same MASTER_PORT; if the job is complete, do not "
+                        "start a second process with RANK={}",
                         environment.rank)});
   }
   JoinRequest request{

@@ -112,8 +112,9 @@ std::optional<Refusal> RendezvousServer::admit(const JoinRequest& request) {
         "start all ranks with the same WORLD_SIZE"};
   }
   if (request.rank < 0 || request.rank >= world_size_) {
-    return Refusal{fmt::format("a process with RANK={} of {}", request.rank, world_size_),
-                   "ranks are 0 to WORLD_SIZE - 1"};
+    return Refusal{
+        fmt::format("a process has RANK={}, but WORLD_SIZE={}", request.rank, world_size_),
+        "set RANK to 0 to WORLD_SIZE - 1"};
   }
   if (pids_[request.rank] != 0) {
     return Refusal{fmt::format("two processes have RANK={}: pid {} and pid {}", request.rank,

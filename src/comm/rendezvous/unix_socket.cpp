@@ -38,7 +38,7 @@ Descriptor listen_at(const std::string& path) {
   if (!listener ||
       bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       listen(listener.get(), SOMAXCONN) != 0) {
-    throw InvalidArgument({.what = "rank 0 cannot open the ranks' meeting point",
+    throw InvalidArgument({.what = "rank 0 cannot open the ranks' rendezvous socket",
                            .where = path,
                            .cause = std::strerror(errno),
                            .hint = "check the directory, or start the ranks with fsdp-run"});

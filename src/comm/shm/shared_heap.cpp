@@ -40,7 +40,7 @@ Buffer SharedHeap::allocate(int64_t bytes) {
   }
   if (!offset) {
     throw DeviceError(
-        {.what = fmt::format("out of shared memory: {} were refused", format_bytes(bytes)),
+        {.what = fmt::format("out of shared memory: cannot allocate {}", format_bytes(bytes)),
          .hint = "use more ranks, smaller units or a smaller batch"});
   }
   // Large blocks need no zeroing: their pages are untouched, or were removed when last released.

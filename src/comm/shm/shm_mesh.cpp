@@ -47,7 +47,7 @@ void register_process(const ControlSegment& control, int rank) {
         .what =
             fmt::format("two processes have RANK={}: pid {} and pid {}", rank, nobody, getpid()),
         .where = "start of the job",
-        .hint = "make one mesh a process, and do not start fsdp programs from within a rank"};
+        .hint = "construct one mesh per process; do not start fsdp programs from a rank"};
     report_failure(control, {.rank = -1, .code = ExitCode::kConfiguration, .text = text});
     throw InvalidArgument(text);
   }

@@ -78,8 +78,9 @@ ResolvedName resolve(const std::string& host) {
 Reach reach_of(const std::string& host, int port, milliseconds at_most) {
   const Found found = find(host, std::to_string(port));
   if (!found.addresses) {
-    return {.text = fmt::format("{} does not resolve on this host: {}", host, found.why_none),
-            .hint = "set MASTER_ADDR on all ranks to a name or an address that every host knows"};
+    return {
+        .text = fmt::format("{} does not resolve on this host: {}", host, found.why_none),
+        .hint = "set MASTER_ADDR on all ranks to a name or address that resolves on every host"};
   }
   // All addresses of the host share the time.
   const auto deadline = std::chrono::steady_clock::now() + at_most;
@@ -95,18 +96,20 @@ Reach reach_of(const std::string& host, int port, milliseconds at_most) {
   const std::string at = addresses == host ? host : fmt::format("{} ({})", host, addresses);
   if (error == 0) {
     return {.resolves = true,
-            .text = fmt::format("what listens at {} on port {} is no store that answers", at, port),
-            .hint = "another program has the port: take another MASTER_PORT on all ranks"};
+            .text = fmt::format(
+                "the process that listens at {} on port {} does not answer as a store", at, port),
+            .hint = "set another MASTER_PORT on all ranks: another program uses the port"};
   }
   if (error == ECONNREFUSED) {
     return {.resolves = true,
             .text = fmt::format("nothing listens at {} on port {}", at, port),
-            .hint = "is rank 0, or its launcher, started there with this MASTER_PORT?"};
+            .hint = "start rank 0, or its launcher, there with this MASTER_PORT"};
   }
-  return {.resolves = true,
-          .text = fmt::format("port {} of {} cannot be reached: {}", port, at,
-                              std::generic_category().message(error)),
-          .hint = "is the host up, and its port open to this host (firewall, network)?"};
+  return {
+      .resolves = true,
+      .text = fmt::format("port {} of {} cannot be reached: {}", port, at,
+                          std::generic_category().message(error)),
+      .hint = "check that the host is up and its port is open to this host (firewall, network)"};
 }
 
 }  // namespace fsdp

@@ -81,7 +81,7 @@ void StoreRelay::wait_for_all() {
       throw_failure(failure_of(parts_.store->get({kFailureKey}).front()), {});
     }
     if (Clock::now() < deadline) continue;
-    throw CommError({.what = "not all ranks have come",
+    throw CommError({.what = "not all ranks arrived",
                      .where = "start of the job",
                      .hint = "see what the other ranks print"});
   }
@@ -153,15 +153,15 @@ Failure StoreRelay::failure_of_lost_store(std::string_view cause) const {
   if (parts_.server && control().status(*parts_.server).state.load() == RankState::kFinished) {
     return failure_of_end(control(), *parts_.server, PeerEnd::kFinished);
   }
-  return {.rank = parts_.server.value_or(-1),
-          .code = ExitCode::kPeerFailed,
-          .text = {.what = parts_.server
-                               ? fmt::format("rank {} is gone, and with it the store that the "
-                                             "ranks meet at",
-                                             *parts_.server)
-                               : "the launcher's store, that the ranks meet at, is gone",
-                   .cause = std::string(cause),
-                   .hint = "see what it printed, then restart the job"}};
+  return {
+      .rank = parts_.server.value_or(-1),
+      .code = ExitCode::kPeerFailed,
+      .text = {.what = parts_.server
+                           ? fmt::format("the connection to the ranks' store on rank {} is lost",
+                                         *parts_.server)
+                           : "the connection to the launcher's store is lost",
+               .cause = std::string(cause),
+               .hint = "see what it printed, then restart the job"}};
 }
 
 void StoreRelay::run_until_end() {
@@ -316,10 +316,10 @@ void StoreRelay::hear() {
                Clock::now() - peer.heard > parts_.timeout) {
       fail({.rank = rank,
             .code = ExitCode::kPeerFailed,
-            .text = {.what = fmt::format("rank {} has not been heard of for {:.1f} s", rank,
+            .text = {.what = fmt::format("rank {} did not report for {:.1f} s", rank,
                                          std::chrono::duration<double>(parts_.timeout).count()),
                      .where = fmt::format("host {}", parts_.places[static_cast<size_t>(rank)].host),
-                     .cause = "it is stopped, or its host or the network to it is gone",
+                     .cause = "it is stopped, or its host or the network is down",
                      .hint = "look at that host, then restart the job"}});
     }
   }

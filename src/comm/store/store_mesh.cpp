@@ -19,8 +19,8 @@ StoreAddress address_of(const LaunchEnvironment& environment) {
                              "on several hosts",
                              name, environment.local_world_size, environment.world_size),
          .where = "environment",
-         .hint = "set MASTER_ADDR and MASTER_PORT to where rank 0 can be reached: torchrun does, "
-                 "mpirun passes them on by -x"});
+         .hint = "set MASTER_ADDR and MASTER_PORT to rank 0's address (torchrun sets them, mpirun "
+                 "-x passes them on)"});
   };
   if (environment.master_addr.empty()) refuse("MASTER_ADDR");
   if (!environment.master_port) refuse("MASTER_PORT");
@@ -38,10 +38,11 @@ MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& op
   const StoreAddress address = address_of(environment);
   // The library below LibTorch has no store of its own.
   if (open == nullptr) {
-    throw InvalidArgument({.what = "ranks of several hosts in a program without an engine",
-                           .where = "Mesh::from_env",
-                           .cause = "they meet at LibTorch's store, which comes with the engine",
-                           .hint = "link fsdp, and use an Engine"});
+    throw InvalidArgument(
+        {.what = "ranks of several hosts cannot join: the program does not link LibTorch's store",
+         .where = "Mesh::from_env",
+         .cause = "ranks of several hosts rendezvous at LibTorch's store, which the engine links",
+         .hint = "link fsdp and use an Engine"});
   }
   return mesh_over_store(open(address, options.timeout), environment, options);
 }

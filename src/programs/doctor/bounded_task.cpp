@@ -59,7 +59,7 @@ TaskEnd run_within(std::chrono::milliseconds limit, const std::string& name,
   }).detach();
   const std::chrono::duration<double> seconds = limit;
   TaskEnd end = first->wait(
-      limit, {.what = fmt::format("{} has not come back after {:.1f} s", name, seconds.count())});
+      limit, {.what = fmt::format("{} did not return within {:.1f} s", name, seconds.count())});
   // The thread is detached, so this is the join.
   if (end.how != TaskEnd::How::kStuck) ended.wait();
   end.ended = std::move(ended);

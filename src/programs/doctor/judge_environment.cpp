@@ -29,18 +29,17 @@ constexpr Rule kRules[] = {
      "unset it (scripts for Megatron set it)"},
     {"CUDA_LAUNCH_BLOCKING", "1", State::kNote,
      "every launch waits for its kernel, nothing runs beside compute",
-     "unset it, unless a kernel that fails is looked for"},
+     "unset it, unless you look for a failing kernel"},
     {"CUDA_VISIBLE_DEVICES", "", State::kNote, "it hides all GPUs",
      "unset it, or name those to use: 0,1"},
     {"CUDA_VISIBLE_DEVICES", "-1", State::kNote, "it hides all GPUs",
      "unset it, or name those to use: 0,1"},
     {"NCCL_COMM_BLOCKING", "1", State::kNote,
-     "calls of NCCL block: a rank that does not come is not named, the process ends", "unset it"},
+     "calls of NCCL block: a missing rank is not named, the process ends", "unset it"},
     {"NCCL_LAUNCH_ORDER_IMPLICIT", "0", State::kFails,
-     "collectives of several communicators may wait for each other for ever",
-     "unset it: the engine sets 1"},
+     "collectives of several communicators may deadlock", "unset it: the engine sets 1"},
     {"NCCL_P2P_DISABLE", "1", State::kNote, "GPUs reach each other through the host's memory",
-     "unset it, unless the way between the GPUs is broken"},
+     "unset it, unless the link between the GPUs is broken"},
     {"NCCL_SHM_DISABLE", "1", State::kNote,
      "GPUs that cannot reach each other's memory use the network", "unset it"},
 };
@@ -63,7 +62,7 @@ std::optional<Finding> judge_threads(const Variable& threads, int cores) {
   std::from_chars(value.data(), value.data() + value.size(), count);
   if (count >= 1 && count <= cores) return std::nullopt;
   if (count < 1) {
-    return environment_note(threads, "no number of threads, so a rank computes on all cores",
+    return environment_note(threads, "not a number of threads: a rank computes on all cores",
                             "unset it, or give each rank its share of the cores");
   }
   return environment_note(threads, fmt::format("more threads than cores ({})", cores),
@@ -108,9 +107,9 @@ Finding judge_master(const MasterFacts& master) {
   }
   const bool answered = master.asked.how == TaskEnd::How::kDone;
   return note("MASTER_ADDR",
-              fmt::format("{} does not resolve, so ranks of several hosts cannot meet: {}", name,
+              fmt::format("{} does not resolve, so ranks of several hosts cannot connect: {}", name,
                           answered ? master.why_none : master.asked.failure.what),
-              "set it to a name or an address that every host knows");
+              "set it to a name or address that resolves on every host");
 }
 
 }  // namespace
@@ -127,15 +126,15 @@ std::vector<Finding> judge_environment(const Facts& facts, DeviceKind device) {
     }
   }
   if (!tuning.empty()) {
-    findings.push_back(note("environment",
-                            fmt::format("{}: chosen in NCCL's stead", fmt::join(tuning, ", ")),
-                            "unset what is not meant to be there"));
+    findings.push_back(note(
+        "environment", fmt::format("{}: set instead of NCCL's own choice", fmt::join(tuning, ", ")),
+        "unset what you did not intend"));
   }
   if (!harmless.empty()) {
     findings.push_back(
         {.area = "environment", .text = fmt::format("{}", fmt::join(harmless, ", "))});
   } else if (findings.empty()) {
-    findings.push_back({.area = "environment", .text = "nothing is set that changes a run"});
+    findings.push_back({.area = "environment", .text = "no variable changes a run"});
   }
   if (facts.host.master && device != DeviceKind::kCpu) {
     findings.push_back(judge_master(*facts.host.master));

@@ -15,8 +15,8 @@ namespace {
 // If other processes hold more than this fraction (1/5) of a GPU's memory, it counts as shared.
 constexpr int64_t kNoticedPart = 5;
 constexpr std::string_view kLostGpuRemedy =
-    "nvidia-smi, and dmesg with its lines of Xid, tell of a GPU or a driver that is broken; a "
-    "reset or a reboot frees what hangs";
+    "look for a broken GPU or driver in nvidia-smi and dmesg (Xid); reset the GPU or reboot if it "
+    "hangs";
 
 std::string cuda_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
@@ -39,17 +39,17 @@ Finding judge_driver(const Facts& facts, State without) {
   const std::string& module = facts.host.driver_module;
   if (versions.driver == 0 && module.empty()) {
     return {"driver", without,
-            "no module of NVIDIA's driver is in the kernel (no /proc/driver/nvidia/version)",
-            "install NVIDIA's driver on the host; nvidia-smi shows that it runs"};
+            "the kernel module of NVIDIA's driver is not loaded (no /proc/driver/nvidia/version)",
+            "install NVIDIA's driver on the host; check it with nvidia-smi"};
   }
-  std::string text =
-      module.empty() ? "of a version that /proc/driver/nvidia does not tell" : module;
+  std::string text = module.empty() ? "of unknown version" : module;
   if (versions.driver == 0) return {.area = "driver", .text = text + ", as a module of the kernel"};
   text += fmt::format(", for CUDA {}; the CUDA runtime is {}", cuda_text(versions.driver),
                       cuda_text(versions.runtime));
   if (versions.driver >= versions.runtime) return {.area = "driver", .text = std::move(text)};
-  return note("driver", text + ": kernels run that were compiled for the GPU, PTX does not",
-              "a newer driver, if a GPU is newer than those that the kernels are compiled for");
+  return note(
+      "driver", text + ": kernels run that were compiled for the GPU, PTX does not",
+      "install a newer driver if a GPU is newer than those that the kernels are compiled for");
 }
 
 Finding judge_absence(const Facts& facts) {
@@ -89,8 +89,8 @@ Finding judge_gpu(const GpuFacts& gpu, State refused) {
   }
   const int64_t used = gpu.device.memory_bytes - gpu.free_bytes;
   if (used <= gpu.device.memory_bytes / kNoticedPart) return {.area = area, .text = describe(gpu)};
-  return note(area, describe(gpu) + ": others use it",
-              "nvidia-smi names them; --memory-limit caps what a rank takes");
+  return note(area, describe(gpu) + ": other processes use it",
+              "see nvidia-smi for them; limit a rank with --memory-limit");
 }
 
 Finding judge_kernels(const std::vector<Variable>& variables) {
@@ -126,11 +126,10 @@ Finding judge_peers(const std::vector<std::vector<bool>>& reaches) {
     return {.area = "peers",
             .text = fmt::format("each of {} GPUs reaches the others' memory", reaches.size())};
   }
-  return note(
-      "peers",
-      fmt::format("{}: between those NCCL goes through the host's memory", fmt::join(rows, "; ")),
-      "none where the board is made so (nvidia-smi topo -m); else look at the IOMMU and PCI "
-      "access control (ACS) in the host's firmware");
+  return note("peers",
+              fmt::format("{}: between those NCCL uses the host's memory", fmt::join(rows, "; ")),
+              "none if the board has no such link (nvidia-smi topo -m); else check the IOMMU and "
+              "PCI access control (ACS) in the host's firmware");
 }
 
 Finding judge_nccl(const NcclFacts& nccl, size_t gpus) {
@@ -141,7 +140,7 @@ Finding judge_nccl(const NcclFacts& nccl, size_t gpus) {
                 (is_needed ? "" : "; on one GPU ranks are threads and need none"),
             remedy_of(*nccl.refusal, "tools/setup --gpu installs the one that fits")};
   }
-  std::string text = fmt::format("{}, 2.26 is the least", nccl::version_text(nccl.version));
+  std::string text = fmt::format("{}, 2.26 or newer is needed", nccl::version_text(nccl.version));
   const auto tell = [&](int since, std::string_view what) {
     text += nccl.version >= since
                 ? fmt::format("; it has {}", what)
@@ -155,7 +154,7 @@ Finding judge_nccl(const NcclFacts& nccl, size_t gpus) {
 Finding judge_loopback(const Facts& facts) {
   const LoopbackFacts& loopback = facts.loopback;
   if (loopback.ranks == 0) {
-    return note("loopback", "not run: " + why_no_loopback(facts.cuda), "mend that first");
+    return note("loopback", "not run: " + why_no_loopback(facts.cuda), "fix that first");
   }
   const std::string tried = loopback.ranks == 1
                                 ? "cuda:0, a kernel and copies (one GPU makes no communicator)"
@@ -187,14 +186,13 @@ ErrorText explain_no_gpu(const Facts& facts) {
   ErrorText why = why_no_gpu(facts.cuda).value_or(ErrorText{});
   if (lacks_driver(why)) {
     const bool has_module = !facts.host.driver_module.empty();
-    if (!has_module) why.what += ", and its module is not in the kernel";
-    why.hint = has_module
-                   ? "the host's driver runs, its libraries are not here: start the container "
-                     "with GPUs (--gpus all, by NVIDIA's container toolkit)"
-                   : "install NVIDIA's driver on the host; nvidia-smi shows that it runs";
+    if (!has_module) why.what += ", and its kernel module is not loaded";
+    why.hint = has_module ? "start the container with GPUs (--gpus all, NVIDIA's container "
+                            "toolkit): the host's driver runs, but its libraries are missing here"
+                          : "install NVIDIA's driver on the host; check it with nvidia-smi";
   }
   const bool hangs = facts.cuda.asked.how != TaskEnd::How::kDone;
-  why.hint = remedy_of(why, hangs ? kLostGpuRemedy : "nvidia-smi says more");
+  why.hint = remedy_of(why, hangs ? kLostGpuRemedy : "run nvidia-smi for details");
   return why;
 }
 
@@ -203,7 +201,7 @@ std::string why_no_loopback(const CudaFacts& cuda) {
   for (const GpuFacts& gpu : cuda.gpus) {
     if (gpu.refusal) return fmt::format("cuda:{} cannot be used", gpu.ordinal);
   }
-  if (cuda.gpus.size() > 1 && cuda.nccl.refusal) return "there is no NCCL that can be used";
+  if (cuda.gpus.size() > 1 && cuda.nccl.refusal) return "no usable NCCL was found";
   return {};
 }
 

@@ -29,7 +29,7 @@ Finding judge_versions(const VersionFacts& versions) {
     return {.area = "versions", .text = text};
   }
   return failing("versions", fmt::format("{} is loaded, built with {}", text, versions.torch_built),
-                 "look at LD_LIBRARY_PATH, or build with the LibTorch that is loaded");
+                 "check LD_LIBRARY_PATH, or build with the LibTorch that is loaded");
 }
 
 // Judges the cores that a launcher divides among its ranks. A container's quota limits time, not
@@ -39,8 +39,7 @@ Finding judge_cores(const HostFacts& host) {
   std::string text = fmt::format("{}", host.cores);
   if (host.cores < host.all_cores) text += fmt::format(" of {}", host.all_cores);
   if (!quota || *quota >= host.cores) return {.area = "cores", .text = std::move(text)};
-  return note("cores",
-              fmt::format("{}, of which the container gets the time of {:.3g}", text, *quota),
+  return note("cores", fmt::format("{}, of which the container may use {:.3g}", text, *quota),
               "set OMP_NUM_THREADS so that all ranks together have no more threads than that");
 }
 
@@ -113,14 +112,14 @@ std::vector<Finding> judge_limits(const LimitFacts& limits, bool has_gpu) {
   };
   look("-l " + shown_bytes(limits.locked_bytes),
        has_gpu && is_below(limits.locked_bytes, kLockedForNetwork),
-       "memory cannot be locked for InfiniBand between hosts; on one host nothing is",
+       "InfiniBand between hosts needs locked memory; one host needs none",
        "ulimit -l unlimited; memlock in limits.conf; --ulimit memlock=-1 for a container");
   look("-n " + shown_count(limits.open_files), is_below(limits.open_files, kFewFiles),
        "many ranks open more files", "ulimit -n 65536");
   look("-u " + shown_count(limits.processes), is_below(limits.processes, kFewProcesses),
-       "threads count, of which each rank has dozens", "ulimit -u unlimited");
+       "threads count, and each rank has dozens", "ulimit -u unlimited");
   look("-v " + shown_bytes(limits.address_bytes), has_gpu && limits.address_bytes,
-       "CUDA takes addresses for the memory of all GPUs and of the host", "ulimit -v unlimited");
+       "CUDA reserves addresses for the memory of all GPUs and of the host", "ulimit -v unlimited");
   if (!good.empty()) {
     findings.push_back({.area = "limits", .text = fmt::format("ulimit {}", fmt::join(good, ", "))});
   }

@@ -68,7 +68,9 @@ std::string output_of(const std::vector<std::string>& command) {
   words.push_back(nullptr);
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw DeviceError({.what = "no pipe for the ranks", .cause = std::strerror(errno)});
+    throw DeviceError({.what = "pipe for the loopback's ranks failed",
+                       .cause = std::strerror(errno),
+                       .hint = "raise ulimit -n"});
   }
   const Descriptor read_end(ends[0]);
   Descriptor write_end(ends[1]);

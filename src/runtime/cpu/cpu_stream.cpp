@@ -171,7 +171,7 @@ CpuStream& cpu_stream(Stream& stream) {
   auto* cpu = dynamic_cast<CpuStream*>(&stream);
   if (cpu == nullptr) {
     throw StateError({.what = "a CPU kernel or communicator was given another device's stream",
-                      .hint = "engine, mesh and module must be on one kind of device"});
+                      .hint = "put engine, mesh and module on one kind of device"});
   }
   return *cpu;
 }

@@ -16,30 +16,29 @@ std::string_view hint_for(cudaError_t code) {
       return "use more ranks, smaller units or a lower param_dtype; fewer prefetched units; a "
              "smaller batch";
     case cudaErrorUnsupportedPtxVersion:
-      return "the NVIDIA driver is older than this library's CUDA: update it";
+      return "update the NVIDIA driver: it is older than this library's CUDA";
     case cudaErrorDevicesUnavailable:
-      return "another process has the GPU for itself: nvidia-smi shows which, and the compute "
-             "mode; "
-             "one rank a GPU, or nvidia-smi -c DEFAULT";
+      return "start one rank per GPU, or run nvidia-smi -c DEFAULT: another process uses the GPU "
+             "exclusively (nvidia-smi shows it and the compute mode)";
     case cudaErrorSystemNotReady:
-      return "the GPUs' NVSwitches are not set up: start the fabric manager "
-             "(systemctl start nvidia-fabricmanager), of the driver's very version";
+      return "start the fabric manager (systemctl start nvidia-fabricmanager) of the driver's "
+             "exact version: the GPUs' NVSwitches are not set up";
     case cudaErrorSystemDriverMismatch:
-      return "the loaded kernel module and the driver's libraries have different versions: reboot, "
-             "or reload the module";
+      return "reboot, or reload the kernel module: it and the driver's libraries have different "
+             "versions";
     case cudaErrorCompatNotSupportedOnDevice:
-      return "CUDA's compatibility libraries serve data-centre GPUs alone: take them out of "
-             "LD_LIBRARY_PATH, or update the driver";
+      return "remove CUDA's compatibility libraries from LD_LIBRARY_PATH, or update the driver: "
+             "they support only data-centre GPUs";
     // Errors from here on are sticky: the next calls, whichever they are, return them again.
     case cudaErrorAssert:
-      return "a check of an earlier kernel failed, in LibTorch as a rule one of an index out of "
-             "range: look at labels and token ids; CUDA_LAUNCH_BLOCKING=1 names the kernel; the "
-             "device cannot be used any more by this process";
+      return "check labels and token ids: an assertion of an earlier kernel failed, in LibTorch "
+             "usually for an index out of range; set CUDA_LAUNCH_BLOCKING=1 to see the kernel; "
+             "this process cannot use the device any more";
     case cudaErrorContained:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
-      return "the GPU itself failed: nvidia-smi -q and the system's log say more; the device "
-             "cannot be used any more by this process";
+      return "see nvidia-smi -q and the system's log: the GPU itself failed; this process cannot "
+             "use the device any more";
     case cudaErrorHardwareStackError:
     case cudaErrorIllegalAddress:
     case cudaErrorIllegalInstruction:
@@ -48,8 +47,8 @@ std::string_view hint_for(cudaError_t code) {
     case cudaErrorLaunchFailure:
     case cudaErrorLaunchTimeout:
     case cudaErrorMisalignedAddress:
-      return "an earlier kernel did it; CUDA_LAUNCH_BLOCKING=1 names it; the device cannot be used "
-             "any more by this process";
+      return "set CUDA_LAUNCH_BLOCKING=1 to see the kernel: an earlier one failed; this process "
+             "cannot use the device any more";
     default:
       return {};
   }

@@ -148,7 +148,7 @@ CudaStream& cuda_stream(Stream& stream) {
   auto* cuda = dynamic_cast<CudaStream*>(&stream);
   if (cuda == nullptr) {
     throw StateError({.what = "a CUDA kernel was given another device's stream",
-                      .hint = "engine, mesh and module must be on one kind of device"});
+                      .hint = "put engine, mesh and module on one kind of device"});
   }
   return *cuda;
 }

@@ -118,7 +118,7 @@ TEST_CASE("ranks of a group that disagree are named as the job numbers them") {
     CHECK(error ==
           "ranks disagree about a collective: rank 1 issued all_reduce (sum) of 4 float32 'norm' "
           "#7, rank 3 issued all_reduce (sum) of 3 float32 'norm' #7 (collective 1 of its "
-          "communicator); hint: every rank must issue the same collectives in the same order, and "
+          "communicator); hint: issue the same collectives in the same order on every rank, and "
           "step with the same settings; look for a condition that depends on the rank or its data");
   }
 }
@@ -167,17 +167,16 @@ TEST_CASE("a split that cannot be is refused on every rank") {
   const auto negative = testing::errors_of_ranks(
       2, [](const Mesh& mesh) { state_of(mesh).control_communicator().split(-1, 0); });
   for (const std::string& error : negative) {
-    CHECK(error.find("a split with color -1 (Communicator::split); hint: colors are numbers from 0 "
-                     "on; equal ones form a group") == 0);
+    CHECK(error.find("color is -1, expected 0 or more (Communicator::split); hint: pass 0 or more; "
+                     "ranks with equal colors form a group") == 0);
   }
   testing::run_ranks(2, [](const Mesh& mesh) {
     Communicator& all = state_of(mesh).control_communicator();
     for (int i = 0; i < 56; ++i) CHECK(all.split(0, 0)->size() == 2);
-    CHECK_THROWS_WITH_AS(
-        all.split(0, 0),
-        "a rank has 56 communicators by split at most (Communicator::split); hint: "
-        "split once and keep the communicators",
-        DeviceError);
+    CHECK_THROWS_WITH_AS(all.split(0, 0),
+                         "a rank can split off at most 56 communicators (Communicator::split); "
+                         "hint: split once and keep the communicators",
+                         DeviceError);
     barrier(all, 0);
   });
 }

@@ -71,7 +71,7 @@ TEST_CASE("large blocks go back to the system when released") {
 
 TEST_CASE("a block larger than the heap is refused with its size") {
   CHECK_THROWS_WITH_AS(make_heap()->allocate(int64_t{1} << 55),
-                       "out of shared memory: 32768.0 TiB were refused; hint: use more ranks, "
+                       "out of shared memory: cannot allocate 32768.0 TiB; hint: use more ranks, "
                        "smaller units or a smaller batch",
                        DeviceError);
 }
@@ -92,11 +92,11 @@ TEST_CASE("ranges are merged again: what was served in pieces can be served whol
 
 TEST_CASE("job files of another number of ranks are refused") {
   const JobDescriptors files = create_job_files(2);
-  CHECK_THROWS_WITH_AS(JobMemory(files, 3),
-                       "WORLD_SIZE=3, but the job was started with 2 ranks (the job's control "
-                       "segment); hint: use the fsdp-run that was built with this program, and "
-                       "leave WORLD_SIZE as it sets it",
-                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      JobMemory(files, 3),
+      "WORLD_SIZE=3, but the job was started with 2 ranks (the job's control segment); hint: use "
+      "the fsdp-run that was built with this program, and do not change its WORLD_SIZE",
+      InvalidArgument);
   JobDescriptors foreign;
   foreign.control = Descriptor(memfd_create("other", MFD_CLOEXEC));
   REQUIRE(ftruncate(foreign.control.get(), 1 << 16) == 0);

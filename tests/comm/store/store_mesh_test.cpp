@@ -158,7 +158,7 @@ TEST_CASE("a host that is gone as a whole is missed when the time is over") {
           }
           const Failure failure = *parts.control_plane->first_failure();
           CHECK(failure.rank >= 2);
-          CHECK(has_text(failure.text.what, "has not been heard of for 1.5 s"));
+          CHECK(has_text(failure.text.what, "did not report for 1.5 s"));
           CHECK(has_text(failure.text.where, "host "));
           --left;
         }) == kNothing);
@@ -174,7 +174,8 @@ TEST_CASE("a store that is gone ends the job, with the rank that served it") {
             std::this_thread::sleep_for(milliseconds(5));
           }
           CHECK(parts.control_plane->first_failure()->rank == 0);
-          CHECK(has_text(parts.control_plane->first_failure()->text.what, "and with it the store"));
+          CHECK(has_text(parts.control_plane->first_failure()->text.what,
+                         "the ranks' store on rank 0 is lost"));
         }) == kNothing);
 }
 
@@ -219,7 +220,7 @@ TEST_CASE("ranks of several hosts that issue different things are told so, thoug
   for (const auto& [places, told, end] :
        {Way{20, "issued barrier 'a' #7, rank 3 issued barrier 'b' #7", "place 7 of the host order"},
         Way{20 + PostedCollectives::kKept, "and 3 did not issue the same",
-            "more than the last collectives ago"}}) {
+            "before the last recorded collectives"}}) {
     MemoryStore store;
     CHECK(run_at_store(store, 4, {}, [&, places = places, told = told, end = end](auto& parts) {
             ControlPlane& plane = *parts.control_plane;

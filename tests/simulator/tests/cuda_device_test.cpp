@@ -191,7 +191,7 @@ TEST_CASE("an error of an earlier kernel says so, whichever call it comes out of
     }
     return "";
   };
-  const std::string lost = "the device cannot be used any more by this process";
+  const std::string lost = "this process cannot use the device any more";
   for (const cudaError_t code :
        {cudaErrorHardwareStackError, cudaErrorIllegalAddress, cudaErrorIllegalInstruction,
         cudaErrorInvalidAddressSpace, cudaErrorInvalidPc, cudaErrorLaunchFailure,
@@ -199,23 +199,24 @@ TEST_CASE("an error of an earlier kernel says so, whichever call it comes out of
     CHECK(failure(code) ==
           std::string("cudaEventRecord failed: ") + cudaGetErrorString(code) + " (" +
               cudaGetErrorName(code) +
-              "); hint: an earlier kernel did it; CUDA_LAUNCH_BLOCKING=1 names it; " + lost);
+              "); hint: set CUDA_LAUNCH_BLOCKING=1 to see the kernel: an earlier one failed; " +
+              lost);
   }
   CHECK(failure(cudaErrorAssert) ==
-        "cudaEventRecord failed: device-side assert triggered (cudaErrorAssert); hint: a check of "
-        "an earlier kernel failed, in LibTorch as a rule one of an index out of range: look at "
-        "labels and token ids; CUDA_LAUNCH_BLOCKING=1 names the kernel; " +
+        "cudaEventRecord failed: device-side assert triggered (cudaErrorAssert); hint: check "
+        "labels and token ids: an assertion of an earlier kernel failed, in LibTorch usually for "
+        "an index out of range; set CUDA_LAUNCH_BLOCKING=1 to see the kernel; " +
             lost);
   for (const cudaError_t code :
        {cudaErrorContained, cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable}) {
-    CHECK(failure(code).find("hint: the GPU itself failed: nvidia-smi -q") != std::string::npos);
+    CHECK(failure(code).find("hint: see nvidia-smi -q") != std::string::npos);
   }
   struct Hinted {
     cudaError_t code;
     std::string_view words;
   };
   for (const auto& [code, words] :
-       {Hinted{cudaErrorUnsupportedPtxVersion, "update it"},
+       {Hinted{cudaErrorUnsupportedPtxVersion, "update the NVIDIA driver"},
         Hinted{cudaErrorDevicesUnavailable, "nvidia-smi -c DEFAULT"},
         Hinted{cudaErrorSystemNotReady, "nvidia-fabricmanager"},
         Hinted{cudaErrorSystemDriverMismatch, "reboot"},

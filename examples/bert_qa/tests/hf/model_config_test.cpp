@@ -150,7 +150,7 @@ TEST_CASE("A configuration with wrong values is corrupt data, named by key") {
   CHECK(config_refusal<fsdp::IoError>("{\"a\":1,\n\"a\":2}", fsdp::ExitCode::kCorruptData) ==
         "the key 'a' appears twice in one object (m/config.json, line 2, byte 10)");
   CHECK(config_refusal<fsdp::IoError>(std::string(2'000'000, ' '), fsdp::ExitCode::kCorruptData) ==
-        "a configuration of 2000000 bytes; at most 1048576 are allowed (m/config.json)");
+        "the configuration has 2000000 bytes, at most 1048576 are allowed (m/config.json)");
 }
 
 TEST_CASE("A sound configuration of another model is refused with what is supported") {

@@ -42,7 +42,7 @@ TEST_CASE("a size that the weights do not have is refused with the tensor and bo
         "tensor 'bert.embeddings.word_embeddings.weight' has shape [96, 48], the configuration "
         "says [16777216, 48] (" +
             (folder.path() / "model.safetensors").string() +
-            "); hint: config.json and the weights do not belong together");
+            "); hint: use config.json and weights of one model");
   CHECK(changed(&bert::Config::hidden_size, 1 << 17).find("131072]") != std::string::npos);
   CHECK(changed(&bert::Config::max_position_embeddings, 1 << 20).find("[1048576, 48]") !=
         std::string::npos);

@@ -21,8 +21,8 @@ TEST_CASE("a folder with nothing but a vocabulary is an uncased tokenizer, and s
   const WordPieceTokenizer tokenizer = read_tokenizer(folder.path(), notes);
   CHECK(tokenizer.tokenize("Bc é").ids == Ids{5, 8});
   REQUIRE(notes.size() == 2);
-  CHECK(notes[0].ends_with("has no tokenizer_config.json: an uncased tokenizer"));
-  CHECK(notes[1].ends_with("has no special_tokens_map.json: the standard tokens"));
+  CHECK(notes[0].ends_with("has no tokenizer_config.json: using an uncased tokenizer"));
+  CHECK(notes[1].ends_with("has no special_tokens_map.json: using the standard tokens"));
 }
 
 TEST_CASE("what the folder's files say is done, and survives a round trip") {
@@ -147,7 +147,7 @@ TEST_CASE("what two files of a folder say differently is refused with both") {
   CHECK(with_file_refusal(R"({"tokenizer_class":"RobertaTokenizer"})", file)
             .starts_with("the tokenizer is a 'RobertaTokenizer'"));
   CHECK(with_file_refusal(R"({"cls_token":"e"})", file)
-            .starts_with("the added token '[CLS]' with id 2 is none of the model's 5 special"));
+            .starts_with("the added token '[CLS]' with id 2 is not one of the model's 5 special"));
   CHECK(with_file_refusal("{}", "{}").starts_with("version is missing ("));
 }
 

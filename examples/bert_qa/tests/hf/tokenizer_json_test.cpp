@@ -88,9 +88,10 @@ TEST_CASE("a tokenizer that is not BERT's is refused by the part that differs") 
   CHECK(refusal(R"("max_input_chars_per_word":100)", R"("max_input_chars_per_word":100,"x":0)") ==
         "model.'x' is not known");
   CHECK(refusal(R"("id":4,"content":"[MASK]")", R"("id":8,"content":"e")") ==
-        "the added token 'e' with id 8 is none of the model's 5 special tokens, each once");
+        "the added token 'e' with id 8 is not one of the model's 5 special tokens, or is repeated");
   CHECK(refusal(R"("id":4,"content":"[MASK]")", R"("id":3,"content":"[MASK]")") ==
-        "the added token '[MASK]' with id 3 is none of the model's 5 special tokens, each once");
+        "the added token '[MASK]' with id 3 is not one of the model's 5 special tokens, or is "
+        "repeated");
   CHECK(refusal(R"("lstrip":false)", R"("lstrip":true)") == "added token 0.lstrip is true");
   CHECK(refusal(R"("normalized":false)", R"("normalized":true)") ==
         "added token 0.normalized is true");
@@ -99,7 +100,7 @@ TEST_CASE("a tokenizer that is not BERT's is refused by the part that differs") 
                 "") == "added_tokens lacks the special token '[PAD]'");
   CHECK(refusal("TemplateProcessing", "RobertaProcessing") ==
         "the post_processor is a 'RobertaProcessing', not a TemplateProcessing");
-  const std::string pairs = "post_processor does not make [CLS] A [SEP] B [SEP] of a pair";
+  const std::string pairs = "post_processor does not turn a pair into [CLS] A [SEP] B [SEP]";
   CHECK(refusal(R"({"Sequence":{"id":"B","type_id":1}})",
                 R"({"Sequence":{"id":"B","type_id":0}})") == pairs);
   CHECK(refusal(R"("ids":[3])", R"("ids":[1])") == pairs);
@@ -127,7 +128,7 @@ TEST_CASE("a malformed tokenizer.json is refused with what is wrong") {
   CHECK(refusal(with_change(R"("bc":5)", R"("bc":-5)")) ==
         "the id of token 'bc' is not one of 0 to 8 (f)");
   CHECK(refusal(with_change(R"("bc":5)", R"("bc":6)")) ==
-        "tokens 'Bc' and 'bc' have one id, 6 (f)");
+        "tokens 'Bc' and 'bc' have the same id 6 (f)");
   CHECK(refusal(with_change(R"("bc":5)", R"("bc":5,"bc":5)"))
             .starts_with("the key 'bc' appears twice"));
   const std::string unfit = "of model.vocab is empty, or has a line break or NUL";

@@ -35,7 +35,7 @@ TEST_CASE("an earlier run's results are replaced only with --overwrite-output-di
   check_refused(finetune_over(output), 73,
                 "the output folder holds an earlier run's results (" + output +
                     "); metrics.json, model.safetensors, config.json would be replaced; hint: "
-                    "--overwrite-output-dir");
+                    "add --overwrite-output-dir");
   CHECK(read_text(model) == "the old model");
   CHECK(run_ranks_of(BERT_QA, 2, finetune_over(output, {"--overwrite_output_dir"})).code == 0);
   CHECK(read_text(model) != "the old model");
@@ -101,7 +101,7 @@ TEST_CASE("a folder that stands where a result has to go is found at the start")
     const std::string path = output.path() + "/" + name;
     std::filesystem::create_directory(path);
     check_refused(finetune_over(output.path(), {"--overwrite-output-dir"}), 73,
-                  "a folder stands where a result has to go (" + path + ")");
+                  "a folder has the name of a result file (" + path + ")");
     std::filesystem::remove(path);
   }
 }

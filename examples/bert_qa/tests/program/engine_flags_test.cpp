@@ -53,9 +53,9 @@ TEST_CASE("a step that its plan says cannot fit is refused before anything is bu
   INFO(refused.err);
   CHECK(refused.code == 78);
   const std::string line = refused.err.substr(0, refused.err.find('\n'));
-  CHECK(line.find("of a rank's device, and its memory limit is 40.0 MiB") != std::string::npos);
+  CHECK(line.find("of a rank's device, but its memory limit is 40.0 MiB") != std::string::npos);
   CHECK(line.find("hint: in order of cost: ") != std::string::npos);
-  CHECK(line.find("--force goes on all the same") != std::string::npos);
+  CHECK(line.find("use --force to run anyway") != std::string::npos);
 }
 
 TEST_CASE("a run's plan is fsdp-plan's, and its engine buffers and bytes sent are as planned") {

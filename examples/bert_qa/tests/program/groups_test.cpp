@@ -95,5 +95,5 @@ TEST_CASE("axes that do not fit the ranks end with 78 and one line") {
       train(fsdp::Strategy::kHybridShard, {}, shell("export TRAINING_SHARD=3;"));
   INFO(result.err);
   CHECK(result.code == 78);
-  CHECK(lines_with(result.err, "4 ranks cannot be cut into groups of 3") == 4);
+  CHECK(lines_with(result.err, "4 ranks cannot be divided into groups of 3") == 4);
 }

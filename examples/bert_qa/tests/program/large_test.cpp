@@ -129,8 +129,9 @@ TEST_CASE("a BERT of 1.3 billion parameters is refused on one rank of 16 GiB") {
                     "16GiB", "--output-dir", output.path()});
   INFO(refused.err);
   CHECK(refused.code == 78);
-  CHECK(refused.err.find("a step takes 19.2 GiB of a rank's device, and its memory limit is "
-                         "16.0 GiB") != std::string::npos);
+  CHECK(refused.err.find(
+            "a step needs 19.2 GiB of a rank's device, but its memory limit is 16.0 GiB") !=
+        std::string::npos);
   CHECK(refused.err.find("hint: in order of cost: --offload, ") != std::string::npos);
 }
 

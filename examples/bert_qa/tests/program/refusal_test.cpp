@@ -47,8 +47,9 @@ TEST_CASE("a wrong command line ends with 64 and the flag") {
   check_refused(finetune_wrongly(output.path()) + Words{"--max-seq-length", "1024"}, 64,
                 "512 positions");
   check_refused(finetune_wrongly(output.path()) + Words{"--max-shard-size", "1G"}, 64,
-                "--max-shard-size cannot be '1G'; hint: a size like 5GB");
-  check_refused({"init", "--preset", "tiny", "--vocab-file", kVocabFile}, 64, "--output-dir DIR");
+                "--max-shard-size cannot be '1G'; hint: use a size like 5GB");
+  check_refused({"init", "--preset", "tiny", "--vocab-file", kVocabFile}, 64,
+                "add --output-dir DIR");
   check_refused({"predict", "--model", kPretrained, "--output-dir", output.path()}, 64,
                 "--validation-file");
 }
@@ -98,11 +99,11 @@ TEST_CASE("data that is read while the model is built is refused with its place"
   refused("", 65, file + ", line 1, byte 0");
   refused("\xef\xbb\xbf{}", 65, "a byte order mark (" + file);
   refused("{\"data\":\n[\xff]}", 65, file + ", line 2, byte 10");
-  refused("\x1f\x8b\x08", 65, "the file is a gzip archive, and JSON is wanted (" + file);
-  refused("\xff\xfe{", 65, "the file is text in UTF-16, and JSON is wanted (" + file);
-  refused("id,question\n1,why?\n", 65, "the file is a CSV table, and JSON is wanted (" + file);
-  refused("{\"rows\":[{}]}", 65, "the key 'rows' is not known, 'data' is meant (" + file);
-  refused("{\"data\":[]}", 65, "no question in the file (" + file);
+  refused("\x1f\x8b\x08", 65, "the file is a gzip archive, expected JSON (" + file);
+  refused("\xff\xfe{", 65, "the file is text in UTF-16, expected JSON (" + file);
+  refused("id,question\n1,why?\n", 65, "the file is a CSV table, expected JSON (" + file);
+  refused("{\"rows\":[{}]}", 65, "the key 'rows' is unknown, expected 'data' (" + file);
+  refused("{\"data\":[]}", 65, "the file has no question (" + file);
   check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file",
                  place.path() + "/nowhere.json", "--output-dir", out},
                 74, "nowhere.json");
@@ -175,7 +176,8 @@ TEST_CASE("a model that cannot tell question and context apart ends with 78 befo
   std::ofstream(place.path() + "/config.json") << config;
   check_refused({"finetune", "--model", place.path(), "--data", "synthetic", "--max-seq-length",
                  "32", "--output-dir", place.path() + "/out"},
-                78, "type_vocab_size is 1, but question and context are told apart by two (");
+                78,
+                "type_vocab_size is 1, expected 2: one for the question, one for the context (");
 }
 
 TEST_CASE("unanswerable questions need --version-2-with-negative") {

@@ -44,13 +44,13 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
   const Words finetune = with_model("finetune", model) + train;
   const ProcessResult refused = run_ranks_of(BERT_QA, 2, finetune);
   CHECK(refused.code == 65);
-  CHECK(refused.err.find("got a negative number, -1 (" + file + ", question 'minus')") !=
-        std::string::npos);
+  CHECK(refused.err.find("answer_start is -1, expected a count of code points from 0 (" + file +
+                         ", question 'minus')") != std::string::npos);
   const ProcessResult trained =
       run_ranks_of(BERT_QA, 2, finetune + Words{"--skip-bad-rows", "--max-train-samples", "9"});
   INFO(trained.out << trained.err);
   CHECK(trained.code == 0);
-  CHECK(trained.out.find(": row minus left out: answer_start is a count") != std::string::npos);
+  CHECK(trained.out.find(": row minus left out: answer_start is -1") != std::string::npos);
   CHECK(trained.out.find("note: " + file + ": 2 of 4 rows left out\n") != std::string::npos);
   CHECK(trained.out.find(": row long left out: a question of 31 tokens") != std::string::npos);
 
@@ -89,7 +89,7 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
                          "--max-seq-length", "64", "--doc-stride", "8"});
   CHECK(without.code == 64);
   CHECK(without.err.find("1 questions of " + none +
-                         " have no answer, first 'a'; hint: --version-2-with-negative, if") !=
+                         " have no answer, first 'a'; hint: add --version-2-with-negative if") !=
         std::string::npos);
 }
 

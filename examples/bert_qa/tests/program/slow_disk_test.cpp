@@ -92,12 +92,12 @@ TEST_CASE(
     INFO(result.out << result.err);
     CHECK(result.code == 73);
     const std::string reason = "cannot create the file (" + file + "); " + cause;
-    CHECK(result.out.find("note: " + reason + ": the model goes to " + beside + "\n") !=
+    CHECK(result.out.find("note: " + reason + ": the model is written to " + beside + "\n") !=
           std::string::npos);
     CHECK(result.err.starts_with("fsdp: error[73] rank 0/2 host "));
     CHECK(result.err.find("the output folder could not be written at the end (" + output + "); " +
-                          reason + "; hint: model and results are complete in " + beside + "\n") !=
-          std::string::npos);
+                          reason + "; hint: use the complete model and results in " + beside +
+                          "\n") != std::string::npos);
     check_model(beside);
     CHECK(hidden_in(beside).empty());
     std::filesystem::remove_all(output);

@@ -97,22 +97,22 @@ TEST_CASE("what makes no sense together is refused with code 64 and the flag to 
   };
   refused({}, "--help");
   refused({"fintune"}, "did you mean finetune?");
-  refused({"finetune", "--fp16"}, "here it is --param-dtype float16;");
-  refused({"finetune", "--epochs", "3"}, "here it is --num-train-epochs;");
-  refused({"finetune", "--do_train"}, "the command says it: bert_qa finetune");
+  refused({"finetune", "--fp16"}, "use --param-dtype float16;");
+  refused({"finetune", "--epochs", "3"}, "use --num-train-epochs;");
+  refused({"finetune", "--do_train"}, "use the command bert_qa finetune");
   refused({"finetune", "--train-file", "t", "--output-dir", "o"}, "--model DIR");
   refused({"finetune", "--preset", "tiny", "--train-file", "t", "--output-dir", "o"},
-          "--vocab-file FILE");
+          "add --vocab-file FILE");
   refused({"finetune", "--model", "m", "--output-dir", "o"}, "--data synthetic");
-  refused({"finetune", "--model", "m", "--train-file", "t"}, "--output-dir DIR");
+  refused({"finetune", "--model", "m", "--train-file", "t"}, "add --output-dir DIR");
   refused(
       {"finetune", "--model", "m", "--train-file", "t", "--output-dir", "o", "--doc-stride", "400"},
       "128 and 384");
-  refused({"predict", "--model", "m", "--output-dir", "o"}, "--validation-file FILE");
+  refused({"predict", "--model", "m", "--output-dir", "o"}, "add --validation-file FILE");
   refused({"predict", "--model", "m", "--learning-rate", "1"}, "--help");
   refused({"init", "--vocab-file", "v", "--output-dir", "o"}, "--preset NAME: tiny, mini");
-  refused({"init", "--preset", "tiny", "--output-dir", "o"}, "--vocab-file FILE");
-  refused({"init", "--preset", "tiny", "--vocab-file", "v"}, "--output-dir DIR");
+  refused({"init", "--preset", "tiny", "--output-dir", "o"}, "add --vocab-file FILE");
+  refused({"init", "--preset", "tiny", "--vocab-file", "v"}, "add --output-dir DIR");
   refused({"init", "--preset", "huge", "--vocab-file", "v", "--output-dir", "o", "--model", "m"},
           "there is no flag --model");
   refused({"predict", "--model", "m", "--max-shard-size", "1GB"},
@@ -269,9 +269,9 @@ TEST_CASE("the engine's flags are the library's: device, bounds and refusals too
       return error.what();
     }
   };
-  CHECK(refusal({"--device", "gpu"}) == "--device cannot be 'gpu'; hint: auto, cpu or cuda");
+  CHECK(refusal({"--device", "gpu"}) == "--device cannot be 'gpu'; hint: use auto, cpu or cuda");
   CHECK(refusal({"--prefetch", "1001"}) ==
-        "--prefetch cannot be '1001'; hint: a whole number from 0 to 1000");
+        "--prefetch cannot be '1001'; hint: use a whole number from 0 to 1000");
   CHECK(refusal({"--max_seq_lenght", "8"}) ==
         "there is no flag --max-seq-lenght; hint: did you mean --max-seq-length? --help lists the "
         "flags");
@@ -287,15 +287,16 @@ TEST_CASE("--help has every default, the exit codes, and no line of more than 80
     std::istringstream lines(help);
     for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
     CHECK(help.find("usage: bert_qa " + std::string(command)) == 0);
-    CHECK(help.find("Exit codes: 0 done, 64 command line") != std::string::npos);
-    CHECK(help.find("--seed N                      of weights, order and dropout [42]") !=
+    CHECK(help.find("Exit codes: 0 success, 64 wrong command line") != std::string::npos);
+    CHECK(help.find("--seed N                      seed of weights, order and dropout [42]") !=
           std::string::npos);
   }
   const std::vector<const char*> words = {"bert_qa", "finetune", "--help"};
   const std::string help = parse_command_line(static_cast<int>(words.size()), words.data()).help;
-  for (const char* row : {"at its highest [5e-05]", "tokens a window [384]", "[linear]", "[0.999]",
-                          "passes over the training data [3]", "questions, from the start [all]",
-                          "between printed lines [50]", "run_qa.py (hf) or in BERT's paper"}) {
+  for (const char* row :
+       {"peak learning rate [5e-05]", "tokens per window [384]", "[linear]", "[0.999]",
+        "passes over the training data [3]", "questions, from the start [all]",
+        "steps between printed lines [50]", "run_qa.py (hf) or in BERT's paper"}) {
     CAPTURE(row);
     CHECK(help.find(row) != std::string::npos);
   }

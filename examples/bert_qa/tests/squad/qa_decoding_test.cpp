@@ -108,15 +108,14 @@ TEST_CASE("logits that do not fit the features, or are no numbers, are refused")
   const auto decode = [&](std::vector<WindowLogits> logits) {
     decode_answers(dataset, features, logits);
   };
-  CHECK_THROWS_WITH_AS(decode({}),
-                       "logits of 0 windows and 1 questions for features of 1 windows and 1 "
-                       "questions",
-                       fsdp::InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      decode({}), "got logits of 0 windows and 1 questions, expected 1 windows and 1 questions",
+      fsdp::InvalidArgument);
   CHECK_THROWS_WITH_AS(decode({{.start = seven, .end = {1.0F}}}),
                        "window 0 has 7 start and 1 end logits for 7 tokens", fsdp::InvalidArgument);
   CHECK_THROWS_WITH_AS(decode({{.start = seven, .end = broken}}),
-                       "window 0 has a logit that is not a number; hint: the model's weights or "
-                       "inputs are not finite",
+                       "window 0 has a logit that is not a number; hint: check that the model's "
+                       "weights and inputs are finite",
                        fsdp::InvalidArgument);
 }
 

@@ -140,8 +140,8 @@ TEST_CASE("a question that leaves no room for its context is refused and named")
   CHECK_THROWS_WITH_AS(
       QaFeatures(dataset, uncased_tokenizer(), {.max_seq_length = 10, .doc_stride = 3}),
       "a question of 4 tokens leaves 3 of max_seq_length 10 for the context, which must exceed "
-      "doc_stride 3 (question 'q1'); hint: raise --max-seq-length or lower --doc-stride, or leave "
-      "such questions out with --skip-bad-rows",
+      "doc_stride 3 (question 'q1'); hint: raise --max-seq-length or lower --doc-stride, or "
+      "leave such questions out with --skip-bad-rows",
       fsdp::InvalidArgument);
   CHECK_THROWS_AS(QaFeatures(dataset, uncased_tokenizer(), {.max_seq_length = 5, .doc_stride = 0}),
                   fsdp::InvalidArgument);

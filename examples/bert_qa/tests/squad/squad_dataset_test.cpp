@@ -86,14 +86,14 @@ TEST_CASE("an answer that is not at its offset is an error, or a row left out an
              qa("bad", R"([{"text":"北","answer_start":3}])") + "," +
              qa("far", R"([{"text":"b","answer_start":99}])") + "," + qa("1", "[]"));
   CHECK(dataset_refusal(text) ==
-        "the answer '北' is not at code point 3 of its context, where ' ' stands (q.json, question "
+        "expected the answer '北' at code point 3 of its context, got ' ' (q.json, question "
         "'bad'); hint: repair the row, or leave bad rows out with --skip-bad-rows");
   const QaDataset dataset = parse_squad(text, "q.json", {.skip_bad_rows = true});
   CHECK(dataset.questions.size() == 1);
   REQUIRE(dataset.skipped.size() == 3);
   CHECK(dataset.skipped[0].id == "bad");
   CHECK(dataset.skipped[1].reason ==
-        "the answer 'b' is not at code point 99 of its context, where nothing stands");
+        "expected the answer 'b' at code point 99 of its context, got nothing");
   CHECK(dataset.skipped[2].reason == "the id appeared before");
   CHECK(dataset_refusal(text, {.check_answers = false}).starts_with("the id appeared before"));
 }
@@ -102,22 +102,22 @@ TEST_CASE("files that are not the schema are refused with line and byte") {
   CHECK(dataset_refusal("") == "the JSON text is empty (q.json, line 1, byte 0)");
   CHECK(dataset_refusal("[]").starts_with(
       "not a SQuAD file: data, paragraphs and qas are arrays of objects, got an array"));
-  CHECK(dataset_refusal("{}").starts_with("no question in the file (q.json)"));
+  CHECK(dataset_refusal("{}").starts_with("the file has no question (q.json)"));
   CHECK(dataset_refusal("{\n\"data\": 7}") ==
         "not a SQuAD file: data, paragraphs and qas are arrays of objects, got a number (q.json, "
-        "line 2, byte 11); hint: SQuAD v1.1 or v2.0, or one flat JSON row a line");
+        "line 2, byte 11); hint: use SQuAD v1.1 or v2.0, or one flat JSON row a line");
   CHECK(dataset_refusal(nested(qa("1", R"([{"text":"a","answer_start":-1}])")))
-            .find("answer_start is a count of code points from 0, got a negative number") !=
+            .find("answer_start is -1, expected a count of code points from 0") !=
         std::string::npos);
   CHECK(dataset_refusal(nested(qa("1", R"([{"text":"a","answer_start":"0"}])")))
             .find("got a string") != std::string::npos);
   CHECK(
       dataset_refusal(nested(qa("1", R"([{"text":"a"}])")))
-          .starts_with("an answer of question '1' without text or answer_start (q.json, line 1, "));
+          .starts_with("an answer of question '1' has no text or answer_start (q.json, line 1, "));
   CHECK(dataset_refusal(nested(R"({"question":"Q?","answers":[]})"))
-            .starts_with("a question without an id"));
+            .starts_with("a question has no id"));
   CHECK(dataset_refusal(R"({"id":"1","question":"Q?","answers":{"text":["a"],"answer_start":[]}})")
-            .starts_with("answers with 1 texts and 0 answer_start"));
+            .starts_with("answers have 1 texts and 0 answer_start"));
   CHECK(dataset_refusal(R"({"id":"1","question":"Q?","answers":[]})")
             .starts_with("the question '1' has no context"));
   CHECK(dataset_refusal(nested(qa("1", "[]")).substr(0, 60)).starts_with("broken JSON"));
@@ -138,16 +138,15 @@ TEST_CASE("a key that is nearly the schema's, where that is missing, is named wi
   };
   const std::string whole = nested(qa("1", R"([{"text":"北","answer_start":2}])"));
   REQUIRE(said(whole) == "accepted");
+  CHECK(said(replaced(whole, "answers", "answer")) ==
+        "the key 'answer' is unknown, expected 'answers' (q.json, question '1'); hint: repair the "
+        "row, or leave bad rows out with --skip-bad-rows");
   CHECK(
-      said(replaced(whole, "answers", "answer")) ==
-      "the key 'answer' is not known, 'answers' is meant (q.json, question '1'); hint: repair the "
-      "row, or leave bad rows out with --skip-bad-rows");
-  CHECK(said(replaced(kFlat, "answers", "Answers"))
-            .starts_with(
-                "the key 'Answers' is not known, 'answers' is meant (q.json, question '1')"));
+      said(replaced(kFlat, "answers", "Answers"))
+          .starts_with("the key 'Answers' is unknown, expected 'answers' (q.json, question '1')"));
   CHECK(said(replaced(whole, "answers", "solutions"))
-            .starts_with("the key 'answers' is missing; keys that are not known: 'solutions' "
-                         "(q.json, question '1')"));
+            .starts_with(
+                "the key 'answers' is missing; unknown keys: 'solutions' (q.json, question '1')"));
   const std::pair<std::string, std::string> containers[] = {{"data", "rows"},
                                                             {"data", "Data"},
                                                             {"data", "dat"},
@@ -158,28 +157,27 @@ TEST_CASE("a key that is nearly the schema's, where that is missing, is named wi
   for (const auto& [meant, key] : containers) {
     CAPTURE(key);
     CHECK(said(replaced(whole, meant, key))
-              .starts_with("the key '" + key + "' is not known, '" + meant +
-                           "' is meant (q.json, line 1, byte "));
+              .starts_with("the key '" + key + "' is unknown, expected '" + meant +
+                           "' (q.json, line 1, byte "));
   }
   CHECK(said(replaced(whole, "question", "questoin"))
-            .starts_with("question '1': the key 'questoin' is not known, 'question' is meant"));
+            .starts_with("question '1': the key 'questoin' is unknown, expected 'question'"));
   CHECK(said(replaced(whole, "id", "ID"))
-            .starts_with("the question 'Q?': the key 'ID' is not known, 'id' is meant"));
+            .starts_with("the question 'Q?': the key 'ID' is unknown, expected 'id'"));
   CHECK(
       said(replaced(whole, "context", "contxt"))
-          .starts_with("the question '1' has no context: the key 'contxt' is not known, 'context' "
-                       "is meant"));
-  CHECK(
-      said(replaced(whole, "answer_start", "start"))
-          .starts_with("an answer of question '1' without text or answer_start: the key 'start' is "
-                       "not known, 'answer_start' is meant"));
+          .starts_with(
+              "the question '1' has no context: the key 'contxt' is unknown, expected 'context'"));
+  CHECK(said(replaced(whole, "answer_start", "start"))
+            .starts_with("an answer of question '1' has no text or answer_start: the key 'start' "
+                         "is unknown, expected 'answer_start'"));
   CHECK(
       said(replaced(kFlat, "text", "texts"))
-          .starts_with("answers of question '1' without text: the key 'texts' is not known, 'text' "
-                       "is meant"));
+          .starts_with(
+              "answers of question '1' have no text: the key 'texts' is unknown, expected 'text'"));
   CHECK(said(nested(R"({"id":"1","question":"Q?","answers":[],"is_imposible":true})"))
-            .starts_with("question '1': the key 'is_imposible' is not known, 'is_impossible' is "
-                         "meant"));
+            .starts_with(
+                "question '1': the key 'is_imposible' is unknown, expected 'is_impossible'"));
 }
 
 TEST_CASE("keys of other data sets beside the schema's are read over") {
@@ -193,7 +191,7 @@ TEST_CASE("keys of other data sets beside the schema's are read over") {
   CHECK(dataset.questions.size() == 2);
   // predict needs no answers.
   const std::string asked = nested(R"({"id":"1","question":"Q?","answer":"b"})");
-  CHECK(dataset_refusal(asked).starts_with("the key 'answer' is not known, 'answers' is meant"));
+  CHECK(dataset_refusal(asked).starts_with("the key 'answer' is unknown, expected 'answers'"));
   CHECK(dataset_refusal(asked, {.need_answers = false}) == "accepted");
   const QaDataset skipped = parse_squad(nested(R"({"id":"1","question":"Q?"},)" + qa("2", "[]")),
                                         "q.json", {.skip_bad_rows = true});
@@ -207,8 +205,8 @@ TEST_CASE("an answer_start below 0 is a bad row, and nothing where offsets do no
                                   qa("2", R"({"text":["a"],"answer_start":[-1]})") + "," +
                                   qa("3", R"([{"text":"a","answer_start":0}])"));
   CHECK(dataset_refusal(text) ==
-        "answer_start is a count of code points from 0, got a negative number, -1 (q.json, "
-        "question '1'); hint: repair the row, or leave bad rows out with --skip-bad-rows");
+        "answer_start is -1, expected a count of code points from 0 (q.json, question '1'); hint: "
+        "repair the row, or leave bad rows out with --skip-bad-rows");
   const QaDataset skipped = parse_squad(text, "q.json", {.skip_bad_rows = true});
   REQUIRE(skipped.questions.size() == 1);
   CHECK(skipped.questions[0].id == "3");

@@ -81,13 +81,12 @@ TEST_CASE("a batch is padded to its longest window, or to the length asked for")
 
 TEST_CASE("synthetic data that cannot be made is refused") {
   CHECK_THROWS_WITH_AS(SyntheticQa({.min_length = 8}),
-                       "synthetic windows of 8 to 384 tokens; hint: at least 16 tokens",
+                       "synthetic windows have 8 to 384 tokens; hint: use at least 16 tokens",
                        fsdp::InvalidArgument);
-  CHECK_THROWS_WITH_AS(
-      SyntheticQa({.vocab_size = 1000}),
-      "special ids up to 102, words from 999 and a vocabulary of 1000 do not fit; hint: special "
-      "ids below first_word_id, and 16 words",
-      fsdp::InvalidArgument);
+  CHECK_THROWS_WITH_AS(SyntheticQa({.vocab_size = 1000}),
+                       "special ids up to 102, words from 999 and a vocabulary of 1000 do not fit; "
+                       "hint: use special ids below first_word_id, and at least 16 words",
+                       fsdp::InvalidArgument);
   CHECK_THROWS_AS(SyntheticQa({.window_count = 0}), fsdp::InvalidArgument);
 }
 

@@ -51,24 +51,24 @@ TEST_CASE("special tokens may have other names") {
 TEST_CASE("broken vocabularies are refused with the file and the line") {
   const std::string head = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
   CHECK(vocabulary_refusal("") ==
-        "the vocabulary is empty (vocab.txt); hint: expected one token a line");
+        "the vocabulary is empty (vocab.txt); hint: write one token on every line");
   CHECK(vocabulary_refusal(head + "a\n\nb\n") ==
-        "the vocabulary has an empty line (vocab.txt line 7); hint: every line is one token");
+        "the vocabulary has an empty line (vocab.txt line 7); hint: write one token on every line");
   CHECK(vocabulary_refusal(head + "a\nb\na\n") ==
-        "token 'a' is already on line 6 (vocab.txt line 8); hint: the line number is the id, so a "
-        "token has one line");
+        "token 'a' is already on line 6 (vocab.txt line 8); hint: remove one of the lines: the "
+        "line number is the id");
   CHECK(vocabulary_refusal(head + "a\xff\n") ==
-        "the vocabulary is not UTF-8 text (vocab.txt line 6); hint: give the model's vocab.txt");
+        "the vocabulary is not UTF-8 text (vocab.txt line 6); hint: pass the model's vocab.txt");
   CHECK(vocabulary_refusal(head + "a\rb\n") ==
-        "a carriage return within a line of the vocabulary (vocab.txt line 6); hint: lines end in "
-        "LF or CR LF");
+        "a line of the vocabulary has a carriage return inside (vocab.txt line 6); hint: end lines "
+        "in LF or CR LF");
   CHECK(vocabulary_refusal("\xef\xbb\xbf" + head) ==
         "the vocabulary starts with a byte order mark (vocab.txt line 1); hint: save it as plain "
         "UTF-8");
   CHECK(vocabulary_refusal(head + "a\0b\n"s).find("vocab.txt line 6") != std::string::npos);
   CHECK(vocabulary_refusal("[PAD]\n[UNK]\n[CLS]\n[SEP]\n") ==
-        "the vocabulary has no special token '[MASK]' (vocab.txt); hint: a BERT vocabulary has "
-        "[PAD], [UNK], [CLS], [SEP] and [MASK]");
+        "the vocabulary has no special token '[MASK]' (vocab.txt); hint: use a BERT vocabulary, "
+        "with [PAD], [UNK], [CLS], [SEP] and [MASK]");
 }
 
 TEST_CASE("a vocabulary that cannot be read says so") {
