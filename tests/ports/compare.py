@@ -129,7 +129,7 @@ class Runs:
 
 def shown(differences):
     worst = max(differences)
-    return "bits" if worst == 0 else f"{worst:.0e}"
+    return "0" if worst == 0 else f"{worst:.0e}"
 
 
 def compare(build, port):
