@@ -1,4 +1,4 @@
-// Argument checks that all communicators share, and the split of a large all_reduce into shares.
+// Argument checks for all communicators, and the division of a large all_reduce into shares.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace fsdp {
 
-// Checks a collective of a group of `size` ranks.
-// Errors: InvalidArgument for arguments that no rank may use.
+// Checks a collective of a group of `size` ranks. Errors: InvalidArgument for arguments that no
+// rank may use.
 void require_valid(const Collective& collective, int size);
 
 // A range of elements, [begin, end).
@@ -18,7 +18,7 @@ struct Share {
 };
 
 // Returns the elements that `rank` reduces for all ranks. Shares begin at multiples of 64 elements,
-// so at whole cache lines for any dtype; the last ones may be shorter or empty.
+// so they begin at whole cache lines for any dtype. The last shares may be shorter or empty.
 Share share_of(int rank, int size, int64_t numel);
 
 }  // namespace fsdp
