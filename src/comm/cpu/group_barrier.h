@@ -72,7 +72,8 @@ class GroupBarrier {
   // Returns true if `peer` has arrived at a barrier of another channel at which some rank is
   // missing.
   bool is_ahead_elsewhere(int peer) const;
-  // Returns the ranks that have not arrived at this barrier.
+  // Returns the ranks that delay this barrier. Excludes missing ranks that wait for other ranks in
+  // another channel, unless all missing ranks do.
   std::vector<int> absent() const;
   void check_slow();
   void check_deadline() const;
