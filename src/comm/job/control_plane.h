@@ -84,12 +84,13 @@ class ControlPlane {
   // without a place in the collective sequence. Cheap.
   // Requires: calls in the order of the sequence.
   virtual void post(const PostedCollective& posted) noexcept = 0;
-  // `sequence` is a sequence number and thereby selects a collective sequence ([Note: orders of a
-  // job]). last_posted returns the last place that `rank` has posted in this sequence. If `rank` is
-  // not in this sequence, it returns a place of another sequence or 0. posted returns the
-  // collective that `rank` posted at `sequence`, and posted_mark returns the mark of that
-  // collective. Both are empty if it is not known any more. If two ranks post and then read each
-  // other's posts, at least one of them sees the other's post.
+  // `sequence` is a sequence number. It selects a collective sequence: [Note: orders of a job].
+  // - last_posted returns the last place that `rank` has posted in this sequence. If `rank` is not
+  //   in this sequence, it returns a place of another sequence or 0.
+  // - posted returns the collective that `rank` posted at `sequence`. Empty if it is not known any
+  //   more.
+  // - posted_mark returns the mark of that collective. Empty in the same case.
+  // If two ranks post and then read each other's posts, at least one of them sees the other's post.
   virtual uint64_t last_posted(int rank, uint64_t sequence) const = 0;
   virtual std::optional<PostedCollective> posted(int rank, uint64_t sequence) const = 0;
   virtual std::optional<uint64_t> posted_mark(int rank, uint64_t sequence) const = 0;
