@@ -79,7 +79,6 @@ enum class Upload : uint8_t {
 // row also shards something within groups, the segment is first cut within a group. Each of these
 // pieces is then cut over the groups. So a rank's piece within its group is contiguous. It consists
 // of the pieces of the ranks that have the same position in all groups.
-// same position in all groups.
 struct UnitCollectives {
   Placements row{Placement::kReplicate, Placement::kReplicate, Placement::kReplicate};
   MeshShape shape{};

@@ -12,7 +12,6 @@
 //                          the content ([Note: changes without a version])
 //   forwards               write parameters that are bound to the slices themselves (one rank, DDP,
 //                          in fp32): keep_writes
-//                          in fp32): keep_writes
 #pragma once
 
 #include <ATen/core/Tensor.h>
