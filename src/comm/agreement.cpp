@@ -10,14 +10,14 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// Interval at which a rank that still works answers the others.
+// The interval at which a rank whose work is not done answers the other ranks.
 constexpr auto kAnswerEvery = std::chrono::milliseconds(20);
-// Time after which a rank that still works warns that the others wait for it.
+// The time after which a rank whose work is not done warns that the other ranks wait for it.
 constexpr auto kPatience = std::chrono::seconds(5);
 
-// Waits until the work of every rank is done. Each round is one all_reduce. A rank that still works
-// takes part in all rounds, so the time-out of collectives does not limit the work, but still finds
-// a rank that died.
+// Waits until the work of every rank is done. Each round is one all_reduce. A rank whose work is
+// not done takes part in all rounds. So the time-out of collectives does not limit the work, but a
+// rank that died is still detected.
 void wait_for_all(const Mesh& mesh, std::string_view what, const std::future<void>& done) {
   const auto began = SteadyClock::now();
   bool told = false;
@@ -45,9 +45,9 @@ Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
                          const std::function<void()>& work) {
   constexpr int64_t kCodes = 256;
   Outcome outcome;
-  int64_t verdict = 0;  // the largest wins: (ranks from the end) · kCodes + code
-  // The destructor of a future of std::async waits. If a peer dies meanwhile and wait_for_all
-  // throws, this rank still ends its own work: a file that is nearly written reaches the disk.
+  int64_t verdict = 0;  // the largest value wins: (ranks from the end) · kCodes + code
+  // The destructor of a std::async future waits. So if a peer dies and wait_for_all throws, this
+  // rank still completes its own work. For example, a file that is nearly written reaches the disk.
   std::future<void> done = std::async(std::launch::async, work);
   wait_for_all(mesh, what, done);
   try {
@@ -59,7 +59,7 @@ Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
   }
   const int64_t agreed = mesh.max(verdict, "outcome");
   outcome.code = static_cast<ExitCode>(agreed % kCodes);
-  // Only the lowest failing rank keeps its exception, so that one rank prints the cause.
+  // Only the lowest failing rank keeps its exception, so that exactly one rank prints the cause.
   if (agreed != verdict) outcome.mine = nullptr;
   return outcome;
 }
@@ -67,14 +67,14 @@ Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
 void throw_on_all_ranks(const Mesh& mesh, const Outcome& outcome) {
   if (!outcome.failed()) return;
   // The rank that throws its error may end the mesh only after all ranks know the outcome. The
-  // others leave after it, so that a launcher sees it fail first.
+  // other ranks leave after this rank, so that a launcher sees this rank fail first.
   if (outcome.mine) {
     meet(mesh, "verdict");
     std::rethrow_exception(outcome.mine);
   }
   try {
     meet(mesh, "verdict");
-    meet(mesh, "end");  // the rank that throws never arrives: its abort ends this wait
+    meet(mesh, "end");  // the rank that throws never arrives, its abort ends this wait
   } catch (const CommError&) {
   }
   throw RefusedElsewhere(outcome.code);

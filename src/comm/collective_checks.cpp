@@ -17,7 +17,7 @@ void require_valid(const Collective& collective, int size) {
                                                static_cast<int>(collective.operation)),
                            .hint = "add a row to traits_of"});
   }
-  // Only errors call it: a description costs more than all checks.
+  // Composes the description for errors only, because it costs more than all checks.
   const auto where = [&] { return describe(make_record(collective)); };
   for (const CollectivePart& part : collective.parts) {
     if (part.numel < 0) {
@@ -27,7 +27,7 @@ void require_valid(const Collective& collective, int size) {
            .hint = "set numel to 0 or more"});
     }
     const int64_t sends = part.numel * collective.pieces_sent(size);
-    // Communicators copy runs without further checks, so their sum has to be exact.
+    // Communicators copy runs without further checks, so the sum of their lengths must be exact.
     int64_t in_runs = 0;
     bool negative = false;
     for (const SendRun& run : part.runs) {
@@ -74,7 +74,8 @@ void require_color(int color, std::string_view where) {
 }
 
 Share share_of(int rank, int size, int64_t numel) {
-  // Shares are multiples of 64 elements: in aligned memory no two ranks write to one cache line.
+  // Shares are multiples of 64 elements, so that in aligned memory no two ranks write the same
+  // cache line.
   const int64_t share = round_up(divide_up(numel, size), 64);
   const int64_t begin = std::min(numel, rank * share);
   return {begin, std::min(numel, begin + share)};

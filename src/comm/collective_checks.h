@@ -1,4 +1,4 @@
-// Argument checks that all communicators share, and the split of a large all_reduce into shares.
+// Argument checks for all communicators, and the division of a large all_reduce into shares.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace fsdp {
 
-// Checks a collective of a group of `size` ranks.
-// Errors: InvalidArgument for arguments that no rank may use.
+// Checks a collective of a group of `size` ranks. Errors: InvalidArgument for arguments that no
+// rank may use.
 void require_valid(const Collective& collective, int size);
 
 // Errors: InvalidArgument for a negative color of a split.
@@ -22,7 +22,7 @@ struct Share {
 };
 
 // Returns the elements that `rank` reduces for all ranks. Shares begin at multiples of 64 elements,
-// so at whole cache lines for any dtype; the last ones may be shorter or empty.
+// so they begin at whole cache lines for any dtype. The last shares may be shorter or empty.
 Share share_of(int rank, int size, int64_t numel);
 
 }  // namespace fsdp

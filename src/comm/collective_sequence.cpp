@@ -12,7 +12,7 @@
 namespace fsdp {
 namespace {
 
-thread_local std::string_view alone_inside;  // empty: not CollectiveSequence::Alone
+thread_local std::string_view alone_inside;  // empty: no scope of Alone is open
 
 [[noreturn]] void refuse_alone(Operation operation, std::string_view label) {
   throw StateError(
@@ -33,18 +33,18 @@ CollectiveTag CollectiveSequence::next(Operation operation, int64_t numel, std::
   note_length_ = 0;
   const CollectiveTag tag{
       .sequence = ++sequence_, .label = label, .note = std::exchange(note_, {})};
-  // The observer runs under the lock, so that it sees the places in order.
+  // The observer is called under the lock, so that it receives the places in order.
   if (observer_) observer_(tag, operation, numel);
   return tag;
 }
 
 void CollectiveSequence::note(std::string_view text) {
   const std::lock_guard lock(mutex_);
-  // An empty text has to change the hash as well, hence + 1: mix(0, 0) is 0, which means no
-  // annotation.
+  // An empty text must change the hash as well. So 1 is added, because mix(0, 0) is 0 and 0 means
+  // no annotation.
   note_.hash = mix_text(note_.hash + 1, text);
-  // The text is cut at the end, the label of a record at the beginning: an annotation starts with
-  // the action, and the names of units differ at their ends.
+  // A long text is cut at the end, because an annotation starts with the action. (The label of a
+  // record is cut at the beginning, because names of units differ at their ends.)
   const auto put = [this](std::string_view words) {
     const size_t room = note_.text.size() - 1 - note_length_;
     std::copy_n(words.data(), std::min(words.size(), room), note_.text.data() + note_length_);

@@ -5,7 +5,7 @@
 
 namespace fsdp {
 
-// By default memory cannot be mapped, on any rank, and callers gather.
+// By default memory cannot be mapped on any rank, so callers gather.
 RanksView Communicator::map_ranks(const void*, int64_t) { return {}; }
 
 std::unique_ptr<Communicator> Communicator::with_windows(bool /*by_copy_engines*/) {

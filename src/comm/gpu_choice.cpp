@@ -25,8 +25,8 @@ bool may_share() {
   return text != nullptr && std::string_view(text) == "1";
 }
 
-// Reports why ranks do not compute on GPUs, as options.device asks for: an exception with kCuda, a
-// warning on rank 0 with kAuto.
+// Reports why ranks do not compute on GPUs. Throws an exception if options.device is kCuda. With
+// kAuto it warns on rank 0.
 void say_why(const MeshOptions& options, int rank, std::string cause, const std::string& hint) {
   const auto with = [&](std::string_view ours) {
     return hint.empty() ? std::string(ours) : fmt::format("{}; {}", hint, ours);
@@ -46,8 +46,8 @@ void say_why(const MeshOptions& options, int rank, std::string cause, const std:
   }
 }
 
-// Returns the boot id of the host, which its containers share and each boot changes, or the host's
-// name if there is none.
+// Returns the boot id of the host, or the host's name if there is no boot id. All containers of a
+// host share the boot id. Each boot changes it.
 std::string boot_of_host() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -62,7 +62,8 @@ GpuChoice open_gpu(int ordinal, bool by_nccl) {
     choice.uuid = cuda_library()->device_facts(ordinal).uuid;
     choice.board = fmt::format("{} {}", boot_of_host(), bus);
     choice.place = fmt::format("{} {}", host_name(), bus);
-    // library() throws if there is no NCCL, so that ranks learn of it before they choose GPUs.
+    // library() throws if there is no NCCL. Then this rank reports the reason before GPUs are
+    // chosen.
     if (by_nccl) nccl::library();
   } catch (const DeviceError& error) {  // driver too old, GPU lost, or no NCCL
     choice = {.why_none = error.text().what, .hint = error.text().hint};
@@ -75,7 +76,8 @@ GpuChoice open_gpu(int ordinal, bool by_nccl) {
 GpuChoice gpu_of_process(int local_rank) {
   const CudaDevices& devices = cuda_devices();
   if (devices.count == 0) return {.why_none = devices.why_none, .hint = devices.hint};
-  // A process that sees one GPU got it from its launcher (CUDA_VISIBLE_DEVICES).
+  // If a process sees only one GPU, its launcher has assigned this GPU to it
+  // (CUDA_VISIBLE_DEVICES).
   const int ordinal = devices.count == 1 ? 0 : local_rank;
   if (ordinal >= devices.count) {
     return {.why_none = fmt::format("LOCAL_RANK={}, but the process sees {} GPUs", local_rank,
@@ -93,8 +95,9 @@ GpuChoice gpu_of_threads() {
 
 bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPlane& plane) {
   if (options.device == DeviceKind::kCpu) return false;
-  // The text is '+' with UUID, board and place, or '-' with reason and hint, one a line. All ranks
-  // read all texts in the same order, so they decide alike and throw alike.
+  // The text has one field per line. It is '+' with UUID, board and place, or '-' with reason and
+  // hint. All ranks read all texts in the same order, so they make the same decision or throw the
+  // same error.
   const std::string text = own.device != nullptr
                                ? fmt::format("+{}\n{}\n{}", own.uuid, own.board, own.place)
                                : fmt::format("-{}\n{}", own.why_none, own.hint);
@@ -110,7 +113,7 @@ bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPl
     }
     const size_t end_of_board = said.find('\n', end + 1);
     const std::string_view uuid = said.substr(1, end - 1);
-    // An unknown UUID equals no other; the board is then compared alone.
+    // An unknown UUID equals no other UUID. In this case only the boards are compared.
     const int same_gpu = uuid.empty() ? rank : first_of.emplace(uuid, rank).first->second;
     const int same_board =
         first_of.emplace(said.substr(end + 1, end_of_board - end - 1), rank).first->second;

@@ -1,4 +1,4 @@
-// Makes meshes. Only this file knows all back-ends; everything else in comm uses MeshParts.
+// Makes meshes. Only this file includes all back-ends. All other files of comm use MeshParts.
 #include "comm/make_mesh.h"
 
 #include <fmt/format.h>
@@ -20,8 +20,8 @@
 namespace fsdp {
 namespace {
 
-// Ends a process one of whose threads hangs in a call, where no exception can reach it. _Exit skips
-// destructors, which would wait for that thread.
+// Ends a process in which a thread hangs in a call, because no exception can reach that thread.
+// _Exit skips destructors, which would wait for the thread.
 void end_process(const MeshOptions& options, int rank, const Failure& failure) {
   if (options.on_event) {
     options.on_event({.kind = MeshEvent::Kind::kStuck, .text = failure.text, .code = failure.code});
@@ -50,18 +50,18 @@ std::shared_ptr<NcclSession> session_of(const MeshParts& parts, const MeshOption
       }});
 }
 
-// Connects a process's mesh by NCCL, after its ranks have met. Returns false, on all ranks, if they
-// stay on the CPU.
+// Connects a process's mesh by NCCL, after its ranks have found each other. Returns false, on all
+// ranks, if the ranks stay on the CPU.
 bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& own) {
   if (!compute_on_gpus(options, own, *parts.control_plane)) return false;
-  // LibTorch's operators of this thread then use the rank's GPU, too.
+  // After this, LibTorch's operators on this thread use the rank's GPU as well.
   own.device->make_current();
   connect_by_nccl(parts, session_of(parts, options, *own.device));
   return true;
 }
 
-// Throws for ranks on several hosts that cannot use GPUs. `why_none`: why this rank has none, if it
-// was checked.
+// Throws the error for ranks on several hosts that cannot use GPUs. `why_none` is the reason why
+// this rank has no GPU, if that was checked.
 [[noreturn]] void refuse_hosts(const LaunchEnvironment& environment, std::string_view why_none) {
   throw InvalidArgument(
       {.what = fmt::format(
@@ -73,7 +73,7 @@ bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& 
        .hint = "compute on GPUs (--device cuda), or start all ranks on one host"});
 }
 
-// Makes the parts of one process of several.
+// Makes the parts of one of several processes.
 MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptions& options,
                            OpenStore open_store) {
   if (environment.local_world_size == environment.world_size) {
@@ -83,8 +83,8 @@ MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptio
     return parts;
   }
   if (options.device == DeviceKind::kCpu) refuse_hosts(environment, {});
-  // Each rank checks its own GPU before it waits for others: as a rule no rank has one, and then
-  // all fail at once without the store.
+  // Each rank checks its own GPU before it waits for the other ranks. Usually either all ranks have
+  // a GPU or none has. In the latter case all ranks fail at once and need no store.
   const GpuChoice own = gpu_of_process(environment.local_rank);
   if (own.device == nullptr && options.device == DeviceKind::kCuda) compute_on_gpu(options, own);
   if (own.device == nullptr) refuse_hosts(environment, own.why_none);
@@ -109,7 +109,8 @@ Mesh make_mesh(const MeshOptions& options, const MeshMaking& making) {
   if (making.change) making.change(parts);
   Mesh mesh = mesh_of(std::move(parts));
   const MeshShape& shape = state_of(mesh).shape();
-  // Ranks of other builds could issue other collectives, so a difference fails here, by name.
+  // Ranks of other builds could issue other collectives. So a difference of builds fails here, with
+  // a message that names it.
   mesh.agree("program", {fmt::format("build {}", build_id()),
                          fmt::format("mesh {} × {}", shape.replicate, shape.shard)});
   return mesh;

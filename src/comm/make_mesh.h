@@ -1,4 +1,4 @@
-// Factories of meshes: for Mesh::from_env, for programs without LibTorch, and for tests and
+// Factories of meshes. They serve Mesh::from_env, programs without LibTorch, and tests and
 // benchmarks that replace parts of a mesh.
 #pragma once
 
@@ -13,20 +13,20 @@
 
 namespace fsdp {
 
-// Dependencies of a process's mesh beside MeshOptions.
+// Dependencies of a process's mesh in addition to MeshOptions.
 struct MeshMaking {
-  // Opens the key-value store of ranks on several hosts; null: such ranks are rejected.
+  // Opens the key-value store of ranks on several hosts. If it is null, such ranks are rejected.
   OpenStore open_store = nullptr;
-  // Changes the parts before the mesh uses them; empty: no change.
+  // Changes the parts before the mesh uses them. If it is empty, nothing is changed.
   std::function<void(MeshParts& parts)> change{};
 };
 
-// Makes this process's mesh, as Mesh::from_env.
+// Makes this process's mesh. The contract is that of Mesh::from_env.
 Mesh make_mesh(const MeshOptions& options, const MeshMaking& making = {});
-// Runs a program as run_program of program.h does, on the mesh that `making` makes.
+// Runs a program on the mesh that `making` makes. The contract is that of run_program in program.h.
 int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& making);
 
-// Returns the parts of the meshes of Mesh::local; element r is rank r's.
+// Returns the parts of the meshes of Mesh::local. Element r belongs to rank r.
 std::vector<MeshParts> parts_of_threads(int world_size, const MeshOptions& options);
 
 }  // namespace fsdp

@@ -1,4 +1,5 @@
-// Splits a mesh into parts. It knows no back-end: Communicator::split makes a part's communicators.
+// Splits a mesh into parts. It uses no back-end, because Communicator::split makes a part's
+// communicators.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,8 +19,8 @@
 namespace fsdp {
 namespace {
 
-// One rank's arguments of a split. Ranks exchange them as a line of words; the host's name is the
-// last one and has no spaces.
+// One rank's arguments of a split. Ranks exchange them as a line of words. The host's name is the
+// last word and contains no spaces.
 struct Wish {
   int color = 0;
   PartOptions options;
@@ -45,14 +46,14 @@ Wish wish_of(const std::string& text) {
   throw InvalidArgument({.what = std::move(what), .where = "Mesh::part", .hint = std::move(hint)});
 }
 
-// A part as all ranks of the mesh see it.
+// A part of a mesh. All ranks of the mesh compute equal values for it.
 struct Part {
-  std::vector<int> ranks;  // ranks of the mesh that is split
+  std::vector<int> ranks;  // in the numbers of the mesh that is split
   MeshShape shape;
 };
 
 // Returns the shape of the part that `members` form. All ranks of the mesh call it for every part,
-// so they throw alike.
+// so all throw the same error.
 MeshShape shape_of_part(const std::vector<Wish>& members, int color) {
   const Wish& first = members.front();
   std::map<std::string, int> ranks_on;  // by host
@@ -67,7 +68,8 @@ MeshShape shape_of_part(const std::vector<Wish>& members, int color) {
                        member.options.shard),
            "pass the same options on all ranks of one color");
   }
-  // Without options a group is a host, so each host needs as many ranks of the part.
+  // Without options each host is a group. So each host must have the same number of ranks of the
+  // part.
   const int on_first = ranks_on[first.host];
   const auto uneven =
       std::ranges::find_if(ranks_on, [&](const auto& host) { return host.second != on_first; });
@@ -81,7 +83,8 @@ MeshShape shape_of_part(const std::vector<Wish>& members, int color) {
   return shape_of(as_mesh, static_cast<int>(members.size()), on_first);
 }
 
-// Checks all parts on all ranks, so that all throw alike, and returns the part of `color`.
+// Checks all parts on all ranks, so that all ranks throw the same error. Returns the part of
+// `color`.
 Part find_part(const std::vector<Wish>& wishes, int color) {
   std::map<int, std::pair<std::vector<int>, std::vector<Wish>>> by_color;
   for (size_t rank = 0; rank < wishes.size(); ++rank) {
@@ -109,8 +112,8 @@ Part find_part(const std::vector<Wish>& wishes, int color) {
   return own;
 }
 
-// Splits both communicators of an axis, in the same order on all ranks, as each split is a
-// collective.
+// Splits both communicators of an axis. The order must be equal on all ranks, because each split is
+// a collective.
 AxisCommunicators split(const AxisCommunicators& axis, int color, int key) {
   return {.gather = axis.gather->split(color, key), .reduce = axis.reduce->split(color, key)};
 }
@@ -120,8 +123,8 @@ MeshParts parts_of(const MeshParts& whole, ControlPlane& job, int color, const P
   std::vector<int> ranks;
   for (const int rank : part.ranks) ranks.push_back(whole.control_plane->job_rank(rank));
   auto control = whole.control->split(color, key);
-  // A part of a part refers to the job's plane, too: only that one knows failures and ends of
-  // ranks.
+  // A part of a part also refers to the job's plane, because only that plane has the failures and
+  // ends of ranks.
   auto plane = std::make_unique<PartControlPlane>(job, *control, std::move(ranks));
   const int own = plane->rank();
   MeshParts parts{.device = whole.device,
@@ -134,10 +137,11 @@ MeshParts parts_of(const MeshParts& whole, ControlPlane& job, int color, const P
                   .shape = part.shape,
                   .world = split(whole.world, color, key),
                   .on_warning = whole.on_warning};
-  // All ranks of the part pass one color to its own communicator, so all are in the new group.
+  // All ranks of the part pass one color to the part's own communicator, so the new group contains
+  // all of them.
   if (whole.modules || whole.make_modules) parts.modules = parts.world.reduce->split(0, own);
-  // The ranks of a shard group share the replicate rank, and vice versa, so these ranks are the
-  // colors.
+  // All ranks of a shard group have the same replicate rank, and vice versa. So these ranks serve
+  // as colors.
   if (part.shape.has_two_axes()) {
     parts.shard = split(parts.world, part.shape.rank(Axis::kReplicate, own), own);
     parts.replicate = split(parts.world, part.shape.rank(Axis::kShard, own), own);
@@ -159,22 +163,22 @@ Mesh Mesh::part(int color, PartOptions options) const {
                                              .host = host()}));
   for (const std::string& text : said) wishes.push_back(wish_of(text));
   const Part part = find_part(wishes, color);
-  // No rank of this mesh has used this number for a sequence. Ranks may have been in different
-  // numbers of parts before, so the largest count decides.
+  // The number must be new to all ranks of this mesh. Ranks may have been in different numbers of
+  // parts before, so the largest count is used.
   const int order = std::ranges::max(wishes, {}, &Wish::orders_taken).orders_taken;
   state_->orders_taken() = order + 1;
   try {
     MeshParts parts = parts_of(whole, *job.parts().control_plane, color, part);
     parts.order_begin = begin_of_order(order, parts.control_plane->job_rank(0));
-    // Place 0 makes this rank known as a member of the new sequence: NcclPeers::behind looks only
-    // at members.
+    // Posting place 0 marks this rank as a member of the new sequence. This is needed because
+    // NcclPeers::behind checks members only.
     parts.control_plane->post(
         {.record = make_record({.tag = {.sequence = parts.order_begin, .label = "part"}}),
          .communicator = 0});
     return Mesh(std::make_shared<MeshState>(std::move(parts), state_));
   } catch (const std::exception& error) {
-    // The job is aborted before the communicators are destroyed: their destructors may wait for
-    // other ranks, which then know of the failure.
+    // The job is aborted before the communicators are destroyed. Their destructors may wait for
+    // other ranks, which must know of the failure by then.
     whole.control_plane->abort(error.what());
     throw;
   }

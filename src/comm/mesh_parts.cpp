@@ -46,7 +46,8 @@ std::vector<int> MeshShape::ranks(Axis axis, int world_rank) const {
 
 MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_size) {
   MeshShape shape{.replicate = options.replicate, .shard = options.shard};
-  // 0 means left out. Quotients with a remainder fail the check of the product.
+  // 0 means that the size was not given. If a quotient has a remainder, the check of the product
+  // below fails.
   if (shape.shard == 0 && shape.replicate == 0) shape.shard = local_world_size;
   if (shape.shard == 0 && shape.replicate > 0) shape.shard = world_size / shape.replicate;
   if (shape.replicate == 0 && shape.shard > 0) shape.replicate = world_size / shape.shard;
@@ -94,7 +95,7 @@ std::function<void(const SlowRank& slow)> slow_listener(const MeshOptions& optio
 }
 
 void wrap_communicators(MeshParts& parts, const WrapCommunicator& wrap) {
-  // The control communicator is missing on purpose: handshakes stay real in an ablated run.
+  // The control communicator is not wrapped, so that handshakes are real in an ablated run.
   for (auto* each :
        {&parts.world.gather, &parts.world.reduce, &parts.shard.gather, &parts.shard.reduce,
         &parts.replicate.gather, &parts.replicate.reduce, &parts.modules}) {
@@ -106,7 +107,7 @@ void wrap_communicators(MeshParts& parts, const WrapCommunicator& wrap) {
 
 std::string host_name() {
   std::array<char, 256> name{};
-  // gethostname need not terminate a name that it cuts: the last byte stays 0.
+  // If gethostname cuts a name, it may not terminate it. So the last byte of the buffer stays 0.
   gethostname(name.data(), name.size() - 1);
   return name.data();
 }

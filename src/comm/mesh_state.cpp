@@ -11,7 +11,7 @@
 namespace fsdp {
 namespace {
 
-// Checks that a back-end has made all parts, with matching sizes. Errors: InvalidArgument.
+// Checks that a back-end has made all parts, and that their sizes match. Errors: InvalidArgument.
 void require_fitting(const MeshParts& parts) {
   const auto has = [](const AxisCommunicators& axis) { return axis.gather && axis.reduce; };
   const bool two_axes = parts.shape.has_two_axes();
@@ -52,18 +52,20 @@ MeshState::MeshState(MeshParts parts, std::shared_ptr<MeshState> whole)
 }
 
 MeshState::~MeshState() {
-  // This precedes the destruction of the members: the destructors of communicators may wait for
-  // other ranks, and a rank that still needs this one must fail instead.
+  // This is called before the members are destroyed. The destructors of communicators may wait for
+  // other ranks. A rank that still needs this rank must fail instead of waiting.
   parts_.control_plane->leave();
   // An exception unwinds this part and may unwind the whole mesh. The destructors of its
-  // communicators could wait for ranks that do not know of it yet, so the job's mesh keeps them.
+  // communicators could wait for ranks that do not know of the exception yet. So the job's mesh
+  // keeps the communicators.
   if (whole_ && std::uncaught_exceptions() > exceptions_at_start_) {
     job().abandoned_.push_back(std::move(parts_));
   }
 }
 
 Communicator& MeshState::module_communicator() {
-  // Thread ranks on a GPU have it from the start, processes only once a model needs it.
+  // Thread ranks on a GPU have this communicator from the start. Processes make it when a model
+  // first needs it.
   if (!parts_.make_modules) return parts_.modules ? *parts_.modules : *parts_.control;
   const std::lock_guard lock(mutex_);
   if (!modules_) modules_ = parts_.make_modules();
@@ -71,7 +73,7 @@ Communicator& MeshState::module_communicator() {
 }
 
 const AxisCommunicators& MeshState::at(Axis axis) const {
-  // An axis with all ranks has no communicators of its own.
+  // An axis that contains all ranks has no communicators of its own and uses those of the world.
   if (shape().size(axis) == shape().size(Axis::kWorld)) return parts_.world;
   return axis == Axis::kShard ? parts_.shard : parts_.replicate;
 }
@@ -84,14 +86,14 @@ CollectiveTag MeshState::next_control_tag(Operation operation, int64_t numel,
 
 bool MeshState::has_engines() {
   const std::lock_guard lock(mutex_);
-  // Only engines hold the streams.
+  // Only engines own the streams.
   return !streams_.expired();
 }
 
 MeshStreams MeshState::streams(bool run_beside) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<OwnStreams> own = streams_.lock();
-  run_beside = run_beside || !device().compute_stream().is_inline();  // all streams of a GPU do
+  run_beside = run_beside || !device().compute_stream().is_inline();  // always true on a GPU
   if (!own) {
     const auto make = [&](const char* name) {
       return device().make_stream(
@@ -108,14 +110,14 @@ MeshStreams MeshState::streams(bool run_beside) {
          .hint =
              "give all engines of a mesh the same cpu_streams, or destroy the other engine first"});
   }
-  // Both are aliasing pointers: each keeps the whole pair, so both streams end together.
+  // Both are aliasing pointers, so each one keeps both streams alive and the streams end together.
   return {.gather = {own, own->gather.get()}, .reduce = {own, own->reduce.get()}};
 }
 
 std::shared_ptr<SharedByEngines> MeshState::shared_by_engines(
     const std::function<std::shared_ptr<SharedByEngines>()>& make) {
   const std::lock_guard lock(mutex_);
-  // Only engines own it, so it ends with the last of them.
+  // Only engines own the object, so it is destroyed with the last of them.
   std::shared_ptr<SharedByEngines> shared = shared_by_engines_.lock();
   if (!shared) shared_by_engines_ = shared = make();
   return shared;

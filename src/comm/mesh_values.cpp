@@ -13,7 +13,7 @@ namespace {
 template <class T>
 void fold_over_ranks(const Mesh& mesh, std::span<T> values, DType dtype, ReduceOp op,
                      std::string_view label) {
-  // The host's compute stream is inline: the values are ready on return.
+  // The host's compute stream is inline, so the values are complete on return.
   const CollectivePart part{.send = values.data(),
                             .recv = values.data(),
                             .numel = static_cast<int64_t>(values.size()),
@@ -75,7 +75,7 @@ void Mesh::fold(std::span<double> values, Fold how, std::string_view label) cons
                   how == Fold::kSum ? ReduceOp::kSum : ReduceOp::kMax, label);
 }
 
-// Sums the two 32-bit halves of each number separately, so that no sum overflows on the way: over
+// Sums the two 32-bit halves of each number separately, so that no intermediate sum overflows: over
 // 65536 ranks a sum of halves has 48 bits. Maxima cannot overflow.
 void Mesh::fold(std::span<int64_t> values, Fold how, std::string_view label) const {
   if (how == Fold::kMax) {
@@ -88,7 +88,7 @@ void Mesh::fold(std::span<int64_t> values, Fold how, std::string_view label) con
   }
   fold_over_ranks<int64_t>(*this, halves, DType::kInt64, ReduceOp::kSum, label);
   for (size_t i = 0; i < values.size(); ++i) {
-    // All ranks form the same sum, so they throw alike.
+    // All ranks form the same sum, so all of them throw.
     const __int128 sum = (static_cast<__int128>(halves[2 * i]) << 32) + halves[2 * i + 1];
     values[i] = static_cast<int64_t>(sum);
     if (values[i] != sum) refuse_sum(static_cast<double>(sum), label);

@@ -23,8 +23,8 @@ namespace {
 constexpr const char* kForeignException =
     "the program threw an exception that is not a std::exception";
 
-// Writes an error in the form in which torchrun's agent reads it. An error line has no line breaks,
-// so quotes and backslashes are the only characters to escape.
+// Writes an error in the format that torchrun's agent reads. An error line has no line breaks, so
+// only quotes and backslashes must be escaped.
 void write_error_file(const std::string& path, const std::string& line) {
   if (path.empty()) return;
   std::string quoted;
@@ -40,15 +40,15 @@ void write_error_file(const std::string& path, const std::string& line) {
 int report(const std::exception& error, const ErrorPlace& place,
            const LaunchEnvironment& environment) {
   const std::string line = error_line(error, place);
-  // Output of the program must stay above its error.
+  // The output of the program must appear above its error.
   std::fflush(stdout);
   write_error_line(line);
   write_error_file(environment.error_file, line);
   return static_cast<int>(exit_code_of(error));
 }
 
-// Returns the error's text without its hint, for the other ranks, whose lines have a hint of their
-// own.
+// Returns the error's text without its hint. It is for the other ranks, whose error lines have
+// their own hint.
 std::string without_hint(const std::exception& error) {
   const auto* ours = dynamic_cast<const Error*>(&error);
   if (ours == nullptr) return std::string(message_of(error));
@@ -57,9 +57,9 @@ std::string without_hint(const std::exception& error) {
   return Error(ours->code(), text).what();
 }
 
-// Handles std::terminate: an exception that no code can catch (in a thread, in a destructor) still
-// ends as one line, not as `terminate called` and a type's name. The process then dies by SIGABRT,
-// which the other ranks see.
+// Handles std::terminate. An exception that no code can catch (in a thread, in a destructor) is
+// then reported as one line, not as `terminate called` and the name of a type. After that the
+// process dies by SIGABRT, which the other ranks see.
 [[noreturn]] void report_and_abort() {
   ErrorPlace place{.rank = 0, .world_size = 1, .host = host_name(), .step = -1};
   LaunchEnvironment environment;
@@ -67,8 +67,8 @@ std::string without_hint(const std::exception& error) {
     environment = read_launch_environment();
     place.rank = environment.rank;
     place.world_size = environment.world_size;
-    // std::terminate also runs without an exception, as for a thread that is destroyed while it
-    // runs.
+    // std::terminate is also called without an exception, for example for a thread that is
+    // destroyed before it has ended.
     const std::exception_ptr thrown = std::current_exception();
     if (!thrown) throw std::runtime_error("std::terminate was called without an exception");
     std::rethrow_exception(thrown);
@@ -86,7 +86,7 @@ int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& 
   open_standard_streams();
   std::set_terminate(report_and_abort);
   leave_hidden_amx_alone();
-  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit fails as on a full disk
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit then fails like a full disk
   ErrorPlace place{.rank = 0, .world_size = 1, .host = host_name(), .step = -1};
   LaunchEnvironment environment;
   try {
@@ -95,10 +95,10 @@ int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& 
     place.world_size = environment.world_size;
     if (!options.on_event) {
       // Only warnings arrive on the thread that counts steps in `place`. Other events use the copy
-      // `at`, as reading `place` on their threads would be a race.
+      // `at`, because reading `place` on their threads would be a race.
       options.on_event = [&place, at = place, environment](const MeshEvent& event) {
         if (event.kind == MeshEvent::Kind::kStuck) {
-          // _Exit skips destructors, which would wait for the thread that is stuck.
+          // _Exit skips destructors, which would wait for the stuck thread.
           std::_Exit(report(CommError(event.text, event.code), at, environment));
         }
         const bool has_step = event.kind == MeshEvent::Kind::kWarning;
@@ -112,8 +112,8 @@ int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& 
       // Another rank prints the cause.
       return refusal.exit_code();
     } catch (const std::exception& error) {
-      // This rank prints before it aborts: the others then print lines of their own, and the first
-      // line of the job should be the cause.
+      // This rank prints its error before it aborts the job, because the other ranks print errors
+      // after the abort. So the first error line of the job is the cause.
       const int code = report(error, place, environment);
       mesh.abort(without_hint(error));
       return code;

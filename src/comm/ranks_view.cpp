@@ -12,7 +12,8 @@
 namespace fsdp {
 namespace {
 
-// Reserves addresses for the ranks' pieces, without memory: GuardedPages map over them.
+// Reserves addresses for the ranks' pieces, without memory. GuardedPages map the pieces at these
+// addresses.
 Buffer reserve_addresses(int64_t bytes) {
   void* at = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
@@ -43,10 +44,11 @@ std::optional<int64_t> RanksView::take_write() {
   std::optional<int64_t> written;
   int64_t at = 0;
   for (GuardedPages& piece : pieces_) {
-    // Every piece is asked, also after a hit, because take_write restores the view of its piece.
+    // take_write is called for every piece, even after a hit, because it restores the view of its
+    // piece.
     const std::optional<int64_t> here = piece.take_write();
     if (here && !written) written = at + *here;
-    // Pieces are of equal length.
+    // All pieces have equal lengths.
     at += addresses_.bytes() / static_cast<int64_t>(pieces_.size());
   }
   return written;

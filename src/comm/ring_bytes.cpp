@@ -3,7 +3,8 @@
 namespace fsdp {
 namespace {
 
-// Returns the bytes of the whole tensor; all_gather and reduce_scatter count one rank's piece.
+// Returns the bytes of the whole tensor. For all_gather and reduce_scatter `parts` count one rank's
+// piece only.
 int64_t tensor_bytes(Operation operation, std::span<const CollectivePart> parts, int size) {
   const OperationTraits traits = traits_of(operation);
   int64_t bytes = 0;
@@ -19,7 +20,7 @@ int64_t ring_bytes(Operation operation, std::span<const CollectivePart> parts, i
   switch (operation) {
     case Operation::kAllGather:
     case Operation::kReduceScatter:
-      // `bytes` is a multiple of `size` here, so this is exact.
+      // The division is exact, because here `bytes` is a multiple of `size`.
       return bytes / size * (size - 1);
     case Operation::kAllReduce:
       return (2 * (size - 1) * bytes + size - 1) / size;

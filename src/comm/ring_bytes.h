@@ -1,4 +1,4 @@
-// Bytes that a rank sends in a collective.
+// The number of bytes that a rank sends in a collective.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,11 @@
 
 namespace fsdp {
 
-// Returns the bytes that each of `size` ranks sends if the ranks form a ring, rounded up; in a
-// broadcast, each rank but the last. For a tensor of S bytes all_gather and reduce_scatter need
-// size - 1 steps of S / size, an all_reduce is one of each (Patarasuk and Yuan, 2009), and a
-// broadcast passes S on. 0 for a barrier, and on one rank.
+// Returns the number of bytes that each of `size` ranks sends if the ranks form a ring, rounded up.
+// For a tensor of S bytes, all_gather and reduce_scatter take size - 1 steps of S / size bytes. An
+// all_reduce is a reduce_scatter and an all_gather (Patarasuk and Yuan, 2009). In a broadcast each
+// rank but the last sends S bytes to the next. The result is 0 for a barrier, and if there is only
+// one rank.
 int64_t ring_bytes(Operation operation, std::span<const CollectivePart> parts, int size);
 
 }  // namespace fsdp

@@ -6,7 +6,7 @@
 namespace fsdp {
 namespace {
 
-// Calls visit(bytes, numel) for each contiguous piece of [element, element + numel).
+// Calls visit(bytes, numel) for each contiguous run in [element, element + numel).
 template <class Visit>
 void visit_runs(const CollectivePart& part, int64_t element, int64_t numel, Visit visit) {
   for (const SendRun& run : part.runs) {
@@ -28,7 +28,7 @@ const std::byte* sent_together(const CollectivePart& part, int64_t element, int6
   if (part.runs.empty()) {
     return static_cast<const std::byte*>(part.send) + element * size_of(part.dtype);
   }
-  // A range within one run is contiguous, and is then visited once.
+  // A range within one run is contiguous, so it is visited exactly once.
   const std::byte* together = nullptr;
   visit_runs(part, element, numel, [&](const std::byte* bytes, int64_t here) {
     if (here == numel) together = bytes;
@@ -40,7 +40,7 @@ void copy_sent(const CollectivePart& part, int64_t element, int64_t numel, void*
   auto* out = static_cast<std::byte*>(to);
   const auto copy = [&](const std::byte* from, int64_t count) {
     const int64_t bytes = count * size_of(part.dtype);
-    // Data in place is skipped: memcpy allows no overlap.
+    // Data that are in place are skipped, because memcpy allows no overlap.
     if (from != out && bytes > 0) std::memcpy(out, from, bytes);
     out += bytes;
   };

@@ -1,4 +1,4 @@
-// Access to the elements that a part sends, contiguous or in runs.
+// Access to the elements that a part sends. They are contiguous or consist of several runs.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace fsdp {
 
-// Returns the address of elements [element, element + numel) if they are contiguous, else null.
+// Returns the address of elements [element, element + numel), or null if they are not contiguous.
 const std::byte* sent_together(const CollectivePart& part, int64_t element, int64_t numel);
-// Copies these elements to `to`, except those that are there already.
+// Copies these elements to `to`. Skips elements that are already at their destination.
 void copy_sent(const CollectivePart& part, int64_t element, int64_t numel, void* to);
 
 }  // namespace fsdp

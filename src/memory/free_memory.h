@@ -1,4 +1,4 @@
-// The host's free memory.
+// Reads the host's free memory.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,9 @@
 
 namespace fsdp {
 
-// Returns the bytes that programs can allocate without swapping, by the system's estimate, and at
-// most what the container has left; empty if the system has no estimate.
+// Returns the number of bytes that programs can allocate without swapping, as the system estimates
+// it. The result is at most the memory that the container has left. It is empty if the system
+// provides no estimate.
 std::optional<int64_t> free_host_bytes();
 
 }  // namespace fsdp

@@ -15,7 +15,8 @@ MemoryCap::MemoryCap(int64_t bytes, std::shared_ptr<MemoryMeter> by)
 
 MemoryCap::~MemoryCap() {
   if (!meter) return;
-  // The last engine with this limit is gone. Blocks may outlive it, so the meter goes on counting.
+  // The last engine with this limit was destroyed. Its blocks may outlive it, so the meter
+  // continues to count.
   meter->set_limit(0);
   meter->set_refusal({});
 }
@@ -28,7 +29,8 @@ std::shared_ptr<const MemoryCap> MemoryBudget::cap(int64_t limit) {
          .hint = "set the bytes that a rank may hold on its device, or 0 for no limit"});
   }
   const std::lock_guard lock(mutex_);
-  // A weak reference: the cap ends with the last engine, and the next one may set another limit.
+  // This reference is weak, so the cap is freed with the last engine. The next engine may then set
+  // another limit.
   if (auto cap = cap_.lock()) {
     if (cap->limit == limit) return cap;
     throw InvalidArgument({.what = fmt::format("engines of one mesh ask for memory limits of {} "
@@ -39,7 +41,8 @@ std::shared_ptr<const MemoryCap> MemoryBudget::cap(int64_t limit) {
                            .hint = "give all engines of a mesh the same memory_limit, or destroy "
                                    "the other engine first"});
   }
-  // Created once and kept: a later engine's meter has to count what earlier engines left.
+  // The meter is created once and kept, because a later engine's meter must count blocks that
+  // earlier engines left.
   if (limit > 0 && !meter_) meter_ = std::make_shared<MemoryMeter>();
   auto cap = std::make_shared<const MemoryCap>(limit, limit > 0 ? meter_ : nullptr);
   cap_ = cap;

@@ -1,4 +1,4 @@
-// MemoryBudget: the device memory that the engines of a rank may hold together.
+// MemoryBudget limits the device memory that all engines of a rank hold together.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace fsdp {
 
-// A limit that engines share (0: none), and the meter that enforces it (null without a limit). It
-// ends with its last holder.
+// A limit that engines share, and the meter that enforces the limit. A `limit` of 0 means no limit,
+// and `meter` is null then. The limit ends when the last holder releases the cap.
 struct MemoryCap {
   MemoryCap(int64_t bytes, std::shared_ptr<MemoryMeter> by);
   ~MemoryCap();
@@ -21,12 +21,12 @@ struct MemoryCap {
   const std::shared_ptr<MemoryMeter> meter;  // shared with the blocks that it has counted
 };
 
-// The budget of one rank. It lives as long as the rank's mesh, and its meter also counts memory
-// that earlier engines left. Thread-safe.
+// The budget of one rank. It exists as long as the rank's mesh. So its meter also counts memory
+// that destroyed engines have not freed. Thread-safe.
 class MemoryBudget {
  public:
-  // Returns the cap of all living engines.
-  // Errors: InvalidArgument for a negative limit, or while engines with another limit live.
+  // Returns the cap of all existing engines. Errors: InvalidArgument if `limit` is negative, or if
+  // engines with another limit exist.
   std::shared_ptr<const MemoryCap> cap(int64_t limit);
 
  private:

@@ -4,7 +4,8 @@ namespace fsdp {
 
 void MemoryLedger::take(MemoryCategory category, int64_t bytes) {
   stats_.in_use[category] += bytes;
-  // A peak is the highest total, by category at that moment, not the peak of each category.
+  // The peak is the moment of the highest total. It does not combine the peaks of single
+  // categories.
   if (stats_.in_use.total() > stats_.peak.total()) stats_.peak = stats_.in_use;
   if (stats_.in_use.total() > phase_peak_.total()) phase_peak_ = stats_.in_use;
   note();

@@ -1,5 +1,5 @@
-// MemoryLedger: counts an engine's bytes, by category now and at the peak, and the bytes that the
-// system has provided.
+// MemoryLedger counts an engine's bytes by category, both the present values and the peak. It also
+// counts the bytes that the system has provided.
 #pragma once
 
 #include <fsdp/memory.h>
@@ -13,17 +13,18 @@ namespace fsdp {
 // An engine's byte counts. Not thread-safe: the engine's mutex guards it.
 class MemoryLedger {
  public:
-  // Logs every change in `log`, if there is one and it is on.
+  // If `log` is not null and is enabled, every change is logged in it.
   explicit MemoryLedger(SpanLog* log = nullptr) : log_(log) {}
 
   void take(MemoryCategory category, int64_t bytes);
   void give(MemoryCategory category, int64_t bytes);
-  // Counts `bytes` more from the system or driver; negative: bytes that returned to it.
+  // Adds `bytes` to the bytes held from the system or driver. A negative value means that memory
+  // was returned.
   void hold(int64_t bytes);
   void count_overflow() { ++stats_.overflow_slots; }
   void reset_peak() { stats_.peak = stats_.in_use; }
-  // Starts a phase; its peak is the highest total from here on, by category at that moment. The
-  // engine's own mark, beside the user's (reset_peak).
+  // Starts a phase. The peak of the phase is the highest total since then, with the categories at
+  // that moment. The engine uses this peak. It is independent of the user's peak (reset_peak).
   void begin_phase() { phase_peak_ = stats_.in_use; }
   const MemoryBytes& phase_peak() const { return phase_peak_; }
 

@@ -22,7 +22,8 @@ void MemoryMeter::take(MemoryOwner of, int64_t bytes) {
     }
     demand.now = reading_.now;
     demand.limit = limit_;
-    // A copy, called without the lock: it reads this meter, and may be replaced meanwhile.
+    // The refusal is copied and called without the lock, because it reads this meter. It may also
+    // be replaced meanwhile.
     refuse = refuse_;
   }
   if (refuse) refuse(demand);
@@ -34,7 +35,8 @@ void MemoryMeter::give(MemoryOwner of, int64_t bytes) noexcept {
   part(reading_.now, of) -= bytes;
 }
 
-// Never refuses, as LibTorch has allocated already; the next take() does.
+// Never throws for the limit, because LibTorch has already allocated the bytes. The next take()
+// throws.
 void MemoryMeter::observe_torch(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   reading_.now.torch = bytes;
@@ -91,14 +93,14 @@ std::string MemoryMeter::describe(const MemoryDemand& demand) {
 Buffer metered(const std::shared_ptr<MemoryMeter>& meter, int64_t bytes,
                const std::function<Buffer()>& allocate) {
   if (meter == nullptr || bytes == 0) return allocate();
-  // Counts the bytes before they are allocated, so that the limit refuses first; if the allocation
-  // throws, the destructor subtracts them.
+  // Counts the bytes before they are allocated, so that the limit is checked first. If the
+  // allocation throws, the destructor subtracts the bytes.
   struct Counted {
     Counted(std::shared_ptr<MemoryMeter> by, int64_t taken) : meter(std::move(by)), bytes(taken) {
       meter->take(MemoryOwner::kEngine, bytes);
     }
     ~Counted() {
-      // Free first: the meter never counts less than is held.
+      // The buffer is freed first, so that the meter never counts fewer bytes than are allocated.
       buffer = Buffer();
       meter->give(MemoryOwner::kEngine, bytes);
     }
@@ -109,7 +111,7 @@ Buffer metered(const std::shared_ptr<MemoryMeter>& meter, int64_t bytes,
     const int64_t bytes;
     Buffer buffer;
   };
-  auto counted = std::make_shared<Counted>(meter, bytes);  // shared as std::function copies
+  auto counted = std::make_shared<Counted>(meter, bytes);  // shared: std::function copies
   counted->buffer = allocate();
   void* const data = counted->buffer.data();
   return {data, counted->buffer.bytes(),

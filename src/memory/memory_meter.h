@@ -1,5 +1,5 @@
-// MemoryMeter: the device memory that one rank holds, the engine's and LibTorch's together, with a
-// limit on the sum.
+// MemoryMeter counts the device memory that one rank holds, that of the engine and that of
+// LibTorch, and limits the sum.
 #pragma once
 
 #include <cstdint>
@@ -26,43 +26,46 @@ struct MeteredBytes {
 
 struct MeterReading {
   MeteredBytes now;
-  MeteredBytes peak;   // at the highest total since construction or reset_peak
-  MeteredBytes peaks;  // the highest of each by itself, not at one moment
+  MeteredBytes peak;   // both values at the highest total since construction or reset_peak
+  MeteredBytes peaks;  // the highest value of each owner, not at one moment
 };
 
-// A demand that the limit has no room for.
+// A request for memory that would exceed the limit.
 struct MemoryDemand {
   int64_t bytes = 0;
   MemoryOwner of = MemoryOwner::kEngine;
-  MeteredBytes now;  // before the demand
+  MeteredBytes now;  // bytes in use before the demand
   int64_t limit = 0;
 };
 
-// Counts of bytes, and a limit. Thread-safe. Shared by its users and by the blocks that it has
-// counted: a block is subtracted from the meter that counted it, whenever it is freed.
+// Counts of bytes and a limit. Thread-safe. The meter is shared by its users and by the blocks that
+// it has counted. When a block is freed, it is subtracted from the meter that counted it.
 class MemoryMeter : public std::enable_shared_from_this<MemoryMeter> {
  public:
-  // Counts `bytes` more. Errors: OutOfMemory, or an error of the refusal, if the total would exceed
-  // the limit; the counts are unchanged then.
+  // Adds `bytes` to the count. Errors: OutOfMemory, or the error that the refusal throws, if the
+  // total would exceed the limit. In this case the counts do not change.
   void take(MemoryOwner of, int64_t bytes);
   void give(MemoryOwner of, int64_t bytes) noexcept;
-  // Sets LibTorch's bytes, if its allocator counts them itself. They may exceed the limit, which
-  // the next take() reports, even one of 0 bytes.
+  // Sets the number of LibTorch's bytes. For devices whose LibTorch allocator keeps its own count.
+  // The number may exceed the limit. The next take() reports this, even if it requests 0 bytes.
   void observe_torch(int64_t bytes);
 
   MeterReading reading() const;
   void reset_peak();
 
-  // Limits the total to `bytes` from now on, 0: no limit. Blocks that are held already stay.
+  // Limits the total to `bytes` from now on. 0 means no limit. Blocks that are already allocated
+  // stay.
   void set_limit(int64_t bytes);
   int64_t limit() const;
-  // Throws the error for a demand beyond the limit, in the thread that asks, without a lock. If it
-  // returns, or is empty, take() throws OutOfMemory with describe().
+  // A function that throws the error for a demand beyond the limit. It is called on the thread that
+  // requests memory, without a lock. If the function returns, or if it is empty, take() throws
+  // OutOfMemory with the text of describe().
   using Refuse = std::function<void(const MemoryDemand& demand)>;
   void set_refusal(Refuse refuse);
   bool has_refusal() const;
 
-  // Returns "out of memory: 24.0 MiB more than the 20.5 MiB that the limit of 64.0 MiB leaves".
+  // Returns a text like "out of memory: 24.0 MiB more than the 20.5 MiB that the limit of 64.0 MiB
+  // leaves".
   static std::string describe(const MemoryDemand& demand);
 
  private:
@@ -78,8 +81,9 @@ class MemoryMeter : public std::enable_shared_from_this<MemoryMeter> {
   Refuse refuse_;
 };
 
-// Returns the buffer of `allocate`, counted as the engine's from before the call until the buffer
-// is freed. Without a meter it is not counted. Errors: as MemoryMeter::take; those of `allocate`.
+// Calls `allocate` and returns its buffer. The bytes are counted as the engine's, from before the
+// call until the buffer is freed. If `meter` is null, they are not counted. Errors: those of
+// MemoryMeter::take and of `allocate`.
 Buffer metered(const std::shared_ptr<MemoryMeter>& meter, int64_t bytes,
                const std::function<Buffer()>& allocate);
 

@@ -31,7 +31,7 @@ bool Call::will_run() const {
   return owner && std::any_of(output_nodes.begin(), output_nodes.end(), owner->queries().will_run);
 }
 
-// A forward under way has precedence, also over a backward that runs inside it.
+// A forward under way has precedence, even over a backward that runs inside it.
 BackwardScheduler::Running BackwardScheduler::running() const {
   if (!calls_.empty()) {
     const Call& call = *calls_.back();
@@ -43,7 +43,7 @@ BackwardScheduler::Running BackwardScheduler::running() const {
 void BackwardScheduler::leave(ScheduledEngine& engine) {
   std::erase(engines_, &engine);
   std::erase_if(open_, [&](const ScheduledUnit* unit) { return unit->engine == &engine; });
-  // Tasks of a failed backward may be left, which nothing else would remove.
+  // Tasks of a failed backward may remain. No other code would remove them.
   if (engines_.empty()) tasks_.clear();
 }
 
@@ -60,7 +60,7 @@ std::shared_ptr<Call> BackwardScheduler::innermost_call_but(const WhichCalls& th
 
 void BackwardScheduler::end_open_ended(bool failed, const WhichCalls& stays) {
   for (size_t i = calls_.size(); i > 0 && calls_[i - 1]->is_open_ended; --i) {
-    // A copy: without a graph this list may hold the only reference.
+    // The pointer is copied, because without a graph this list may hold the only reference.
     const std::shared_ptr<Call> call = calls_[i - 1];
     if (stays && stays(*call)) continue;
     calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(i) - 1);
@@ -70,7 +70,8 @@ void BackwardScheduler::end_open_ended(bool failed, const WhichCalls& stays) {
   }
 }
 
-// A unit that is recomputed may run in several tasks at once: only the call of `task` is meant.
+// A unit that is recomputed may have running calls in several tasks at once. The result is the call
+// of `task`.
 std::shared_ptr<Call> BackwardScheduler::running_call(const ScheduledUnit& unit, int task) const {
   for (auto call = calls_.rbegin(); call != calls_.rend(); ++call) {
     if ((*call)->forward_task == task && (*call)->of == &unit) return *call;
@@ -103,7 +104,7 @@ bool BackwardScheduler::is_enclosing(int task) const {
   return std::find(tasks_.begin(), tasks_.end(), task) != tasks_.end();
 }
 
-// A task that is not on the stack yet would be pushed on its top.
+// A task that is not on the stack yet would be pushed on top of the stack.
 bool BackwardScheduler::runs_in(int task, int enclosing) const {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   return enclosing == (found == tasks_.begin() ? -1 : *(found - 1));
@@ -113,8 +114,8 @@ void BackwardScheduler::enter(int task) {
   if (!tasks_.empty() && tasks_.back() == task) return;
   if (is_enclosing(task)) return;
   if (tasks_.empty()) {
-    // The outermost task decides for the whole backward: the inner backward of a recomputation
-    // never has inputs, also under autograd::grad.
+    // The outermost task decides for the whole backward, because the inner backward of a
+    // recomputation never has inputs, even under autograd::grad.
     inputs_given_ = queries_.inputs_given();
     backward_thread_ = std::this_thread::get_id();
   } else if (backward_thread_ != std::this_thread::get_id()) {
@@ -124,7 +125,7 @@ void BackwardScheduler::enter(int task) {
   }
   tasks_.push_back(task);
   // Autograd runs the callback at the end of the task. If the task fails, autograd destroys the
-  // callback without a call, and the sentinel's destructor abandons the task.
+  // callback without calling it. Then the sentinel's destructor abandons the task.
   struct Sentinel {
     std::weak_ptr<BackwardScheduler> clock;
     int task;
@@ -151,7 +152,7 @@ void BackwardScheduler::tick(int task, uint64_t sequence) {
     uint64_t key;
     ScheduledUnit* unit;
   };
-  // Closing changes open_, so units are collected first.
+  // Closing changes open_, so the units to close are collected first.
   std::vector<Finished> finished;
   for (ScheduledUnit* unit : open_) {
     bool fired = false, over = true, more = false;
@@ -162,13 +163,14 @@ void BackwardScheduler::tick(int task, uint64_t sequence) {
         over = over && call->begin > sequence;
         oldest = std::min(oldest, call->ordinal);
       } else if (is_enclosing(call->fired_task)) {
-        // The numbers of this task order nothing in an enclosing one, which has nodes left to run.
+        // Sequence numbers of this task say nothing about an enclosing task, whose nodes are not
+        // all done.
         over = false;
       } else if (!more && call->will_run()) {
         more = true;
       }
     }
-    // A unit that fired only in an enclosing task closes there.
+    // A unit that fired only in an enclosing task closes in that task.
     if (!fired || !over) continue;
     if (more) {
       unit->state = ScheduledUnit::State::kIdle;
@@ -176,15 +178,16 @@ void BackwardScheduler::tick(int task, uint64_t sequence) {
       finished.push_back({oldest, unit});
     }
   }
-  // Closing issues collectives. The order of calls in forward is equal on all ranks, the order of
-  // opening need not be.
+  // Closing issues collectives, so it needs an order that is equal on all ranks. The order of calls
+  // in forward is equal. The order of opening may differ.
   std::sort(finished.begin(), finished.end(),
             [](const Finished& a, const Finished& b) { return a.key > b.key; });
   for (const Finished& each : finished) close(*each.unit);
 }
 
 void BackwardScheduler::rest_idle(const ScheduledUnit* except) {
-  // A unit may be idle and recomputed at once: its forward still reads its parameters.
+  // A unit may be idle and recomputed at the same time. Then its forward still reads its
+  // parameters.
   const auto runs_forward = [&](const ScheduledUnit* unit) {
     return std::any_of(calls_.begin(), calls_.end(),
                        [&](const auto& call) { return call->unit.lock().get() == unit; });
@@ -193,7 +196,8 @@ void BackwardScheduler::rest_idle(const ScheduledUnit* except) {
     if (unit->state != ScheduledUnit::State::kIdle || unit == except || runs_forward(unit))
       continue;
     unit->engine->idle(unit->index);
-    // Its gradients are still open. The next tick that finds it over makes it idle again.
+    // The unit's gradients are still open. The next tick at which its fired calls are over makes it
+    // idle again.
     unit->state = ScheduledUnit::State::kOpen;
   }
 }
@@ -201,9 +205,9 @@ void BackwardScheduler::rest_idle(const ScheduledUnit* except) {
 void BackwardScheduler::pre_backward(Call& call, int task, uint64_t sequence) {
   end_open_ended();
   enter(task);
-  // A call has several output nodes, the first of which fires it.
+  // A call has several output nodes. The first one that backward reaches fires it.
   if (call.fired_task == task) return;
-  // Sequence numbers order the nodes of one graph only, so a call fires only in a backward of the
+  // Sequence numbers order only nodes of the same graph. So a call fires only in a backward of the
   // graph that its own forward made.
   if (!runs_in(task, call.forward_task)) {
     throw StateError(
@@ -213,10 +217,11 @@ void BackwardScheduler::pre_backward(Call& call, int task, uint64_t sequence) {
          .hint = "pass such tensors as arguments of the recomputed function, or detach them; call "
                  "other backwards after this one"});
   }
-  // Finished units close first: their slots are free when this unit unshards.
+  // Finished units close first, so that their slots are free when this unit unshards.
   tick(task, sequence);
-  // The parent fires first if backward reaches it too: its nodes run around this call's. If the
-  // parent's forward still runs, its outputs have no nodes yet, but it owns all that it has made.
+  // If backward reaches the parent as well, the parent fires first, because its nodes enclose the
+  // nodes of this call. If the parent's forward is still running, its outputs have no nodes yet.
+  // But the parent owns all nodes that its forward has made.
   const auto parent = call.parent.lock();
   const auto is_around = [&] {
     return parent->will_run() || (is_running(*parent) && runs_in(task, parent->forward_task));
@@ -238,8 +243,9 @@ void BackwardScheduler::pre_backward_around(const std::vector<std::weak_ptr<Call
 void BackwardScheduler::fire_running(const ScheduledUnit& unit, int task) {
   const auto call = running_call(unit, /*task=*/-1);
   if (!call) return;
-  // The forward runs outside all backwards, so its call fires in the outermost task, also if the
-  // gradient arrives in an inner one. At the highest number no call is over: nothing closes here.
+  // The forward runs outside all backwards, so its call fires in the outermost task, even if the
+  // gradient arrives in an inner task. At the highest sequence number no call is over, so no unit
+  // closes here.
   pre_backward(*call, tasks_.empty() ? task : tasks_.front(), std::numeric_limits<uint64_t>::max());
 }
 
@@ -253,7 +259,7 @@ void BackwardScheduler::fire(Call& call, int task) {
   rest_idle(unit.get());
   if (unit->state == ScheduledUnit::State::kClosed) open_.push_back(unit.get());
   unit->state = ScheduledUnit::State::kOpen;
-  // Also for a unit that is open: it may have been resharded while it was idle.
+  // This is also needed for an open unit, because it may have been resharded while it was idle.
   unit->engine->open(unit->index, captures());
 }
 
@@ -263,12 +269,13 @@ void BackwardScheduler::close(ScheduledUnit& unit) {
   unit.engine->close(unit.index, captures());
 }
 
-// Closes all units that fired in the task and that no tick has closed.
+// Closes all units that fired in the task and were not closed by a tick.
 void BackwardScheduler::end_task(int task) {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   if (found == tasks_.end()) return;
   end_open_ended();
-  // An inner task that is still on the stack failed and was caught: it cannot go on after this one.
+  // If an inner task is still on the stack, it failed and the program caught the error. Such a task
+  // cannot continue after this one.
   tasks_.erase(found, tasks_.end());
   struct Left {
     uint64_t key;
@@ -283,7 +290,8 @@ void BackwardScheduler::end_task(int task) {
       enclosed = enclosed || is_enclosing(call->fired_task);
     }
     const bool fired_here = oldest != std::numeric_limits<uint64_t>::max();
-    // A unit that is also open in an enclosing task closes there. The outermost end closes all.
+    // A unit that is also open in an enclosing task closes in that task. The end of the outermost
+    // task closes all units.
     if (tasks_.empty() || (fired_here && !enclosed)) left.push_back({oldest, unit});
   }
   std::sort(left.begin(), left.end(), [](const Left& a, const Left& b) { return a.key > b.key; });
@@ -292,7 +300,8 @@ void BackwardScheduler::end_task(int task) {
     if (!tasks_.empty()) return;
     for (ScheduledEngine* engine : engines_) engine->finalize_backward();
   } catch (...) {
-    // The task is off the stack, so its sentinel finds nothing: the failed backward ends here.
+    // The task is off the stack, so its sentinel will not find it. Therefore the failed backward is
+    // cleaned up here.
     if (tasks_.empty()) discard_stale_tasks();
     throw;
   }
@@ -303,8 +312,8 @@ void BackwardScheduler::abandon_task(int task) {
   if (found == tasks_.end()) return;
   end_open_ended(/*failed=*/true);
   tasks_.erase(found, tasks_.end());
-  // After a failed inner task the outer one may go on, if the program catches the error. Then the
-  // end of the outermost task closes the units of both.
+  // If an inner task fails and the program catches the error, the outer task may continue. In this
+  // case the end of the outermost task closes the units of both tasks.
   if (tasks_.empty()) discard_stale_tasks();
 }
 

@@ -3,33 +3,36 @@
 // numbers and units, never tensors.
 //
 // [Note: closing]
-// Autograd runs the nodes of a graph task in descending sequence number, on one device. A call of a
-// unit owns the numbers from its `begin` on. So when node s runs, every call with begin > s is
-// over: all its nodes have run and its gradients have arrived. The arrival of a gradient never
-// closes a unit: ranks may receive different gradients, but the positions are equal on all ranks.
+// Autograd runs the nodes of a graph task in descending order of their sequence numbers, on one
+// device. A call of a unit owns the sequence numbers from its `begin` on. So when node s runs,
+// every call with begin > s is over: all nodes of the call have run, and its gradients have
+// arrived. The arrival of a gradient never closes a unit, because ranks may receive different
+// gradients. Only the positions in the graph are equal on all ranks.
 //
-// The scheduler ticks at the pre_backward of each call, at a unit's forward inside a backward
-// (recomputation), and, for promptness, at the newest node that made a call's inputs. At a tick an
-// open unit closes if all its calls that fired in this task are over, no other live call of it will
-// run in this task, and none fired in an enclosing task. If its fired calls are over but other
-// calls will still run, the unit is idle: it is resharded before the next other unit unshards, but
-// not reduced. Several units close in descending order of their oldest fired call. The end of a
-// task closes the remaining units that fired in it. A call fires after the calls around it, also
-// after those whose forward is still running because that forward runs the backward.
-// docs/closing.md explains the rule.
+// The scheduler ticks at the pre_backward of each call and at a unit's forward inside a backward
+// (recomputation). To close units early, it also ticks at the newest node that produced an input of
+// a call. At a tick an open unit closes if three conditions hold: all its calls that fired in this
+// task are over, no other live call of the unit will run in this task, and no call of it fired in
+// an enclosing task. If its fired calls are over but other calls of it will still run, the unit
+// becomes idle. An idle unit is resharded before the next other unit unshards, but its gradients
+// are not reduced. If several units close at one tick, they close in descending order of their
+// oldest fired call. The end of a task closes the remaining units that fired in the task. A call
+// fires after the calls that enclose it. These include calls whose forward has not ended, because
+// this forward runs the backward. docs/closing.md explains the rule.
 //
 // [Note: open-ended calls]
-// No code reports where the forward of a unit by policy begins and ends. The engine sees only the
-// operators that touch the unit's parameters. Such a call begins where the last touch of any unit
-// ended. So it owns the nodes made since then: a custom Function's node exists before the
-// Function's forward touches a parameter. The call ends when something unrelated begins: a touch of
-// a unit neither inside nor around it, the begin or end of a Unit's forward, or a backward. A touch
-// of a unit around it (usually the root's parameters) ends nothing: the inner forward may continue,
+// The engine is not notified when the forward of a unit by policy begins or ends. It sees only the
+// operators that touch the unit's parameters. Such a call begins at the end of the last touch of
+// any unit. So the call owns all nodes made since then. This matters for a custom Function, whose
+// node exists before the Function's forward touches a parameter. The call ends when something
+// unrelated begins. This can be a touch of a unit that is neither inside nor around the call's
+// unit, the begin or end of a Unit's forward, or a backward. A touch of an enclosing unit (usually
+// the root's parameters) does not end the call. The reason is that the inner forward may continue,
 // and ranks may differ in such touches.
-// Backward enters the forward of a Unit through its outputs. It may enter an open-ended call
-// elsewhere than at the results of its touches. So a function that is recomputed within an
-// open-ended call counts as a call inside it: the open-ended call fires before the function's node
-// runs, whichever of the call's own nodes backward reaches.
+// Backward enters the forward of a Unit through the outputs of the Unit. It may enter an open-ended
+// call at nodes other than the results of the call's touches. So a function that is recomputed
+// within an open-ended call counts as a call inside it. The open-ended call then fires before the
+// function's node runs, no matter which of the call's own nodes backward reaches first.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +51,7 @@ class BackwardScheduler;
 class ScheduledEngine;
 struct ScheduledUnit;
 
-// One forward of a unit. It lives until the forward has ended and its graph is freed.
+// One forward of a unit. A Call exists until the forward has ended and its graph is freed.
 struct Call {
   Call(std::weak_ptr<ScheduledUnit> owner, BackwardScheduler& clock);
   ~Call();
@@ -56,7 +59,7 @@ struct Call {
   Call& operator=(const Call&) = delete;
 
   std::weak_ptr<ScheduledUnit> unit;
-  const ScheduledUnit* const of;  // address of `unit`, for comparison only
+  const ScheduledUnit* const of;  // address of the owner of `unit`, for comparison only
   std::weak_ptr<BackwardScheduler> clock;
   std::weak_ptr<Call> parent;         // the call whose forward contains this one
   uint64_t begin = 0;                 // sequence number of its first node
@@ -74,13 +77,13 @@ struct Call {
   bool will_run() const;
 };
 
-// The scheduler's view of a unit. The unit's engine outlives the calls that run.
+// The scheduler's view of a unit. The unit's engine outlives all running calls of the unit.
 struct ScheduledUnit {
-  // kIdle: its fired calls are over, and others of its calls will still run.
+  // kIdle: the unit's fired calls are over, and other calls of the unit will still run.
   enum class State : uint8_t { kClosed, kOpen, kIdle };
 
   ScheduledEngine* engine = nullptr;
-  int index = 0;             // among the engine's units
+  int index = 0;             // index among the engine's units
   std::vector<Call*> calls;  // alive, in the order of their forwards
   State state = State::kClosed;
 };
@@ -89,15 +92,16 @@ struct ScheduledUnit {
 class ScheduledEngine {
  public:
   virtual ~ScheduledEngine() = default;
-  // Unshards the unit and, with `captures`, opens its gradients. Also called while it is open.
+  // Unshards the unit and, if `captures`, opens its gradients. May be called for a unit that is
+  // open.
   virtual void open(int unit, bool captures) = 0;
-  // Reshards the finished unit and, with `captures`, reduces or keeps its gradients.
+  // Reshards the finished unit and, if `captures`, reduces or keeps its gradients.
   virtual void close(int unit, bool captures) = 0;
-  // Reshards a unit that is over for now; its captured gradients stay.
+  // Reshards an idle unit. The gradients that it has captured stay.
   virtual void idle(int unit) = 0;
   // Drops the unit's gradients and reshards it after an error, without communication.
   virtual void abandon(int unit) = 0;
-  // Ends a call of the unit: an open-ended one, or one that an error has left (`failed`).
+  // Ends a call of the unit. The call is open-ended, or an error has ended its forward (`failed`).
   virtual void end_forward(int unit, Call& call, bool failed) = 0;
   // Ends the backward: the outermost graph task is over.
   virtual void finalize_backward() = 0;
@@ -105,15 +109,16 @@ class ScheduledEngine {
   virtual void abandon_backward() = 0;
 };
 
-// The scheduler of a mesh. Not thread-safe by itself: callers hold `mutex`.
+// The scheduler of a mesh. It does no locking itself: callers must hold `mutex`.
 class BackwardScheduler : public SharedByEngines,
                           public std::enable_shared_from_this<BackwardScheduler> {
  public:
-  // Guards all transitions of all engines of the mesh: several threads may run nodes of one
-  // backward. It is recursive because closing a unit may destroy tensors, and their hooks lock it.
+  // Guards all transitions of all engines of the mesh, because several threads may run nodes of one
+  // backward. The mutex is recursive: closing a unit may destroy tensors, and the hooks of these
+  // tensors lock the mutex again.
   std::recursive_mutex mutex;
 
-  // Queries to autograd; injected so that tests of the rule need no graph.
+  // Queries to autograd. They are injected so that tests of the closing rule need no graph.
   struct Queries {
     std::function<bool(void* node)> will_run;
     std::function<bool()> inputs_given;                         // autograd::grad(…, inputs)
@@ -128,58 +133,62 @@ class BackwardScheduler : public SharedByEngines,
   // ---- forward ----
   uint64_t next_ordinal() { return ++ordinal_; }
   const std::shared_ptr<Call>& innermost_call() const { return calls_.back(); }
-  // Returns the innermost call under way for which `these` is false, or null.
+  // Returns the innermost call under way for which `these` returns false, or null.
   using WhichCalls = std::function<bool(const Call& call)>;
   std::shared_ptr<Call> innermost_call_but(const WhichCalls& these) const;
   bool in_call() const { return !calls_.empty(); }
   const std::vector<std::shared_ptr<Call>>& calls_under_way() const { return calls_; }
   void push_call(std::shared_ptr<Call> call);
   void pop_call() { calls_.pop_back(); }
-  // Ends open-ended calls, newest first, back to the newest call that is not open-ended. Calls for
-  // which `stays` is true go on.
+  // Ends open-ended calls, newest first. Stops at the newest call that is not open-ended. Does not
+  // end calls for which `stays` returns true.
   void end_open_ended(bool failed = false, const WhichCalls& stays = {});
-  // Returns the call of `unit` whose forward runs in `task` (-1: outside backward), or null.
+  // Returns the call of `unit` whose forward runs in `task`, or null. For a forward outside
+  // backward, `task` is -1.
   std::shared_ptr<Call> running_call(const ScheduledUnit& unit, int task) const;
-  // Records where the next open-ended call begins: it owns the nodes that this thread makes from
-  // `sequence` on.
+  // Records the position at which the next open-ended call begins. That call owns the nodes that
+  // this thread makes from `sequence` on.
   void note_boundary(uint64_t sequence);
-  // Returns that number. Empty if another thread recorded it: sequence numbers are per thread.
+  // Returns the number that note_boundary recorded. Empty if another thread recorded it, because
+  // sequence numbers are per thread.
   std::optional<uint64_t> boundary() const;
-  // Checks that the outermost forward, if any, runs on this thread: sequence numbers are per
-  // thread. Errors: StateError.
+  // Checks that the outermost forward, if there is one, runs on this thread. The check is needed
+  // because sequence numbers are per thread. Errors: StateError if it runs on another thread.
   void check_thread() const;
 
   // ---- backward ----
-  // `task` is autograd's id of the running graph task, `sequence` the number of its current node.
+  // In these functions `task` is autograd's id of the running graph task, and `sequence` is the
+  // number of its current node.
   bool in_backward() const { return !tasks_.empty(); }
   // Returns false in a backward with inputs (autograd::grad), which captures no gradients.
   bool captures() const { return !inputs_given_; }
-  // Returns true if graph task `task`, running or about to run, is directly inside `enclosing`
-  // (-1: it is the outermost).
+  // Returns true if graph task `task`, which runs or is about to run, is directly inside
+  // `enclosing`. If `enclosing` is -1, returns true if `task` is the outermost task.
   bool runs_in(int task, int enclosing) const;
-  // Makes `task` the innermost graph task, unless it is under way already, and arranges its end.
-  // Errors: StateError for a second backward on another thread.
+  // Makes `task` the innermost graph task, unless it is already under way. Registers a callback for
+  // the end of the task. Errors: StateError for a second backward on another thread.
   void enter(int task);
-  // Closes the units that are finished at node `sequence`: [Note: closing].
+  // Closes the units that are finished at node `sequence`. See [Note: closing].
   void tick(int task, uint64_t sequence);
-  // Reshards idle units that run no forward, because another unit is about to unshard.
+  // Reshards all idle units that run no forward. Called because another unit is about to unshard.
   void rest_idle(const ScheduledUnit* except);
-  // Fires a call, after the calls around it: backward reaches the first of its output nodes.
-  // Errors: StateError if the call's forward ran elsewhere, or its engine is gone.
+  // Fires a call after the calls that enclose it. Called when backward reaches the first output
+  // node of the call. Errors: StateError if the call's forward did not run directly around `task`
+  // (see runs_in), or if its engine was destroyed.
   void pre_backward(Call& call, int task, uint64_t sequence);
-  // Fires the open-ended calls around a recomputed function that backward will reach, outermost
-  // first. Called before the function's node runs.
+  // Fires the open-ended calls that enclose a recomputed function, outermost first. Backward will
+  // reach this function. Must be called before the function's node runs.
   void pre_backward_around(const std::vector<std::weak_ptr<Call>>& calls, int task,
                            uint64_t sequence);
-  // Fires the unit's call whose forward runs this backward, if there is one. Called when a gradient
-  // of the unit arrives in `task`.
+  // Fires the call of the unit whose forward runs this backward, if there is such a call. Called
+  // when a gradient of the unit arrives in `task`.
   void fire_running(const ScheduledUnit& unit, int task);
-  // Abandons all tasks and open units of a failed backward. Requires: no forward under way belongs
-  // to it.
+  // Abandons all tasks and open units of a failed backward. No forward under way may belong to it.
   void discard_stale_tasks();
 
-  // The innermost unit that runs, for error texts: its forward, a forward inside a backward, or the
-  // backward that was opened last. Null: none. Valid under the mutex.
+  // The innermost unit that runs. Error messages name it. A unit runs if its forward is under way,
+  // if a backward runs its forward again, or if it is the unit that backward opened last. `unit` is
+  // null if no unit runs. The result is valid while the caller holds the mutex.
   enum class Phase : uint8_t { kForward, kRecompute, kBackward };
   struct Running {
     const ScheduledUnit* unit = nullptr;

@@ -13,8 +13,8 @@ GradientPlaces::GradientPlaces(const ShardLayout& layout, DType reduce_dtype, bo
     own.offset_bytes = slot_bytes_;
     if (!segment.trainable) continue;
     own.numel = segment.numel;
-    // At most one parameter is more than half of the segment. It must have the type that is sent,
-    // because it is sent without a cast.
+    // At most one parameter can be more than half of the segment. It must have the dtype that is
+    // sent, because a zero-copy gradient is sent without a cast.
     for (const PlacedParameter& place : segment.parameters) {
       const bool large = place.numel * size_of(dtype_) >= kLentBytes;
       if (!may_lend || !large || 2 * place.numel <= segment.numel || segment.dtype != dtype_) {
@@ -23,7 +23,7 @@ GradientPlaces::GradientPlaces(const ShardLayout& layout, DType reduce_dtype, bo
       own.zero_copy = place.parameter;
       own.zero_copy_begin = place.offset;
       own.zero_copy_numel = place.numel;
-      // Whole alignments are cut out, so that the parameters behind stay aligned in the slot.
+      // The cut is a multiple of the alignment, so that later parameters stay aligned in the slot.
       own.cut = place.numel / ShardLayout::kAlignment * ShardLayout::kAlignment;
     }
     slot_bytes_ += round_up((own.numel - own.cut) * size_of(dtype_), ShardLayout::kSlotAlignment);

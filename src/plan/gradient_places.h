@@ -1,12 +1,13 @@
-// GradientPlaces assigns places to a unit's whole gradients until they are reduced. Integers only,
-// as ShardLayout.
+// GradientPlaces assigns positions in memory to a unit's whole gradients. They are valid until the
+// gradients are reduced. Like ShardLayout it handles integers only.
 //
-// [Note: zero-copy gradients] Gradients are copied into a slot as they arrive, where peers read
-// them. If a unit is little more than one large parameter (word embeddings, a vocabulary's head),
-// the largest gradient of the model would exist twice. Such a gradient stays in the tensor that
-// LibTorch allocated, and is sent from there. (LibTorch's own accumulation also keeps a gradient
-// that has no other holder.) The slot holds the rest of the segment, as if the parameter were cut
-// out of it:
+// [Note: zero-copy gradients] Usually gradients are copied into a slot as they arrive, and peers
+// read them from the slot. Some units are little more than one large parameter (word embeddings,
+// the output layer over a vocabulary). For such a unit the largest gradient of the model would
+// exist twice. So this gradient stays in the tensor that LibTorch allocated and is sent from this
+// tensor. (LibTorch's own accumulation also keeps a gradient without a copy if the gradient has no
+// other holder.) The slot holds the rest of the segment, as if the parameter were cut out of the
+// segment:
 //
 //   segment   |p0|gap|zero-copy ··········|gap|p2|padding|
 //   sent      |head  |gradient            |tail          |
@@ -24,37 +25,38 @@ namespace fsdp {
 
 class GradientPlaces {
  public:
-  // A parameter has a zero-copy gradient if it is more than half of its segment and the gradient
-  // has at least this many bytes.
+  // A parameter has a zero-copy gradient if two conditions hold: the parameter is more than half of
+  // its segment, and its gradient has at least this many bytes.
   static constexpr int64_t kLentBytes = int64_t{1} << 20;
 
   GradientPlaces() = default;
-  // `may_lend`: gradients are reduced to slices without a scale. Then those of segments with dtype
-  // `reduce_dtype` can be zero-copy.
+  // `may_lend` is true if gradients are reduced to slices and are not scaled. Only then gradients
+  // can be zero-copy, and only those in segments whose dtype is `reduce_dtype`.
   GradientPlaces(const ShardLayout& layout, DType reduce_dtype, bool may_lend);
 
   bool lends(int parameter) const;
   bool any_lends() const { return whole_bytes() > slot_bytes_; }
-  // Returns the size of a slot for all trainable segments, each from a multiple of
+  // Returns the size of a slot for all trainable segments. Each segment begins at a multiple of
   // ShardLayout::kSlotAlignment bytes.
   int64_t slot_bytes() const { return slot_bytes_; }
-  // Returns the offset in the slot of an element of a trainable segment.
-  // Requires: the element is not part of a zero-copy gradient.
+  // Returns the offset, in the slot, of an element of a trainable segment. The element must not be
+  // part of a zero-copy gradient.
   int64_t slot_offset_bytes(int segment, int64_t element) const;
   int64_t slot_numel(int segment) const;
-  // Returns the bytes that the slot leaves out for the segment's zero-copy gradient.
+  // Returns the number of bytes that the slot omits because the segment has a zero-copy gradient.
   int64_t zero_copy_bytes(int segment) const { return segments_[segment].cut * size_of(dtype_); }
-  // Returns the bytes of the slot and of all that it leaves out.
+  // Returns the slot's size plus all bytes that the slot omits.
   int64_t whole_bytes() const;
-  // Returns the runs to send of a segment with a zero-copy gradient, in the order of its elements.
-  // The slot's part of the segment begins at `slot_at`, the gradient at `zero_copy`.
+  // Returns the contiguous runs to send for a segment with a zero-copy gradient, in the order of
+  // the segment's elements. The slot's part of the segment begins at `slot_at`. The gradient begins
+  // at `zero_copy`.
   std::array<SendRun, 3> runs(int segment, const void* slot_at, const void* zero_copy) const;
 
  private:
   struct Segment {
     int64_t offset_bytes = 0;  // in the slot
-    int64_t numel = 0;         // of the segment
-    int zero_copy = -1;        // parameter, or -1
+    int64_t numel = 0;         // number of elements in the segment
+    int zero_copy = -1;        // index of the parameter, or -1
     int64_t zero_copy_begin = 0, zero_copy_numel = 0;
     int64_t cut = 0;  // elements that the slot leaves out: zero_copy_numel, rounded down
   };

@@ -12,7 +12,7 @@
 namespace fsdp {
 namespace {
 
-// Counts how many slots of each size are in use at once.
+// Counts how many slots of each size are in use at the same time.
 class SlotCounter {
  public:
   void take(int64_t bytes) {
@@ -27,8 +27,9 @@ class SlotCounter {
   std::map<int64_t, int64_t> out_, peak_;
 };
 
-// Units that consist of byte counts. Each action changes the counts in the order in which the
-// engine allocates and releases, because the plan equals the measurement to the byte.
+// Units that consist of byte counts only. Each action changes the counts in the same order in which
+// the engine allocates and releases memory, because the plan must equal the measurement to the
+// byte.
 class CountedUnits : public UnitActions {
  public:
   explicit CountedUnits(const MemoryInputs& inputs) : inputs_(inputs), units_(inputs.units.size()) {
@@ -46,7 +47,7 @@ class CountedUnits : public UnitActions {
   ParameterState parameters(int unit) const override { return units_[unit].parameters; }
   GradientState gradients(int unit) const override { return units_[unit].gradients; }
 
-  // Serves every prefetch: the plan decides how many slots there are.
+  // Accepts every prefetch, because the plan determines the number of slots.
   bool unshard(int unit, Urgency /*urgency*/) override {
     units_[unit].parameters = ParameterState::kGathering;
     parameter_slots_.take(sizes(unit).parameter_slot_bytes);
@@ -63,8 +64,8 @@ class CountedUnits : public UnitActions {
   void open_gradients(int unit, GradientSync /*sync*/) override {
     if (units_[unit].gradients == GradientState::kCapturing) return;
     units_[unit].gradients = GradientState::kCapturing;
-    // Once main gradients exist, a unit that captures in place may need a slot: its sums over the
-    // ranks are added to them.
+    // Once main gradients exist, a unit that captures in place may need a slot: the sums over the
+    // ranks are first formed in the slot and then added to the main gradients.
     const bool adds = units_[unit].has_main_gradient;
     units_[unit].reduce_slot_bytes =
         adds ? sizes(unit).adding_slot_bytes : sizes(unit).reduce_slot_bytes;
@@ -75,7 +76,7 @@ class CountedUnits : public UnitActions {
   void keep_gradients(int unit) override { units_[unit].gradients = GradientState::kKept; }
   void reduce(int unit, bool /*across*/) override {
     units_[unit].gradients = GradientState::kNone;
-    // The main gradient is allocated while the slot is still held.
+    // The main gradient is allocated before the slot is released.
     take_main_gradient(unit);
     reduce_slots_.give(units_[unit].reduce_slot_bytes);
     add(MemoryCategory::kReduceSlots, -units_[unit].reduce_slot_bytes);
@@ -110,7 +111,7 @@ class CountedUnits : public UnitActions {
     ParameterState parameters = ParameterState::kSharded;
     GradientState gradients = GradientState::kNone;
     bool has_main_gradient = false;
-    int64_t reduce_slot_bytes = 0;  // of the slot that it holds
+    int64_t reduce_slot_bytes = 0;  // of the slot that the unit holds
   };
 
   const UnitSizes& sizes(int unit) const { return inputs_.units[unit]; }
@@ -130,7 +131,7 @@ class CountedUnits : public UnitActions {
     note_peak();
   }
 
-  // Raises `highest` to the peak since the last call, and begins a new peak.
+  // Raises `highest` to the peak since the last call and starts a new peak.
   void raise(MemoryBytes& highest) {
     if (peak_.total() > highest.total()) highest = peak_;
     peak_ = now_;
@@ -142,8 +143,8 @@ class CountedUnits : public UnitActions {
 
   void add_slots(MemoryCategory category, const SlotCounter& counter, int64_t in_flight) {
     for (const auto& [bytes, count] : counter.peak()) {
-      // One more slot than the peak lets a unit open while a reduction still reads the last slot.
-      // It helps only if another unit uses slots of this size.
+      // The plan has one slot more than the peak, so that a unit can open while a reduction still
+      // reads the last slot. This helps only if another unit uses slots of this size.
       const int64_t units = std::count_if(
           inputs_.units.begin(), inputs_.units.end(), [&, size = bytes](const UnitSizes& unit) {
             return unit.reduce_slot_bytes == size ||
@@ -160,7 +161,7 @@ class CountedUnits : public UnitActions {
   std::vector<UnitState> units_;
   MemoryPlan plan_;
   MemoryBytes now_, peak_;
-  MemoryBytes host_;  // main state on the host; it only grows
+  MemoryBytes host_;  // main state on the host, which only grows
   SlotCounter parameter_slots_, reduce_slots_;
 };
 
@@ -168,7 +169,7 @@ class CountedUnits : public UnitActions {
 
 MemoryPlan plan_memory(const MemoryInputs& inputs, const PassRecord& record) {
   CountedUnits units(inputs);
-  // The second time finds main gradients. More passes would find the same.
+  // The second pass finds main gradients. Further passes would find the same state.
   for (int backwards = inputs.accumulates ? 2 : 1; backwards > 0; --backwards) {
     Pass pass(units, inputs.rules, record, inputs.kept_units);
     play(record, pass, [&] { units.end_forward(); });

@@ -1,5 +1,5 @@
-// plan_memory predicts the engine's bytes from integers: the layouts' sizes, and a pass that the
-// policy (pass.h) plays with counters in place of units.
+// plan_memory predicts the engine's bytes from integers only. Its inputs are the layouts' sizes and
+// a pass. The policy (pass.h) plays the pass with counters in place of units.
 #pragma once
 
 #include <fsdp/memory.h>
@@ -15,7 +15,7 @@ namespace fsdp {
 struct UnitSizes {
   int64_t parameter_slot_bytes = 0;  // 0 if whole parameters need no slot
   int64_t reduce_slot_bytes = 0;     // 0 without trainable parameters, or if captured in place
-  int64_t adding_slot_bytes = 0;     // the same, once an earlier backward left main gradients
+  int64_t adding_slot_bytes = 0;     // reduce slot once an earlier backward left main gradients
   int64_t main_shard_bytes = 0;
   std::vector<int64_t> main_gradient_slots;  // bytes by trainable segment
   int64_t resident_bytes = 0;
@@ -29,16 +29,16 @@ struct MemoryInputs {
   int kept_units = 0;            // see Pass
   int64_t optimizer_state_bytes = 0;
   bool offloads = false;  // main shards, main gradients and optimizer state are on the host
-  // Communication has streams of its own: a reduction may still read one reduce slot while the next
-  // one is written.
+  // If true, communication has its own streams. A reduction may then still read one reduce slot
+  // while gradients are written to the next slot.
   bool streams_overlap = false;
-  // Gradients of several backwards are added up before a step.
+  // If true, gradients of several backwards are added up before a step.
   bool accumulates = false;
 };
 
-// Plays `pass`, which the next pass is expected to equal, and returns its bytes by phase. It begins
-// without gradients and reduces all of them. With `accumulates` the pass is played a second time,
-// on the main gradients that the first left.
+// Plays `pass` and returns the engine's bytes by phase. The next pass is expected to equal `pass`.
+// It begins without gradients and reduces all gradients. With `accumulates` the pass is played a
+// second time, with the main gradients that the first play left.
 MemoryPlan plan_memory(const MemoryInputs& inputs, const PassRecord& pass);
 
 }  // namespace fsdp

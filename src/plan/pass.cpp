@@ -14,7 +14,8 @@ Pass::Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint, 
   choose_kept();
 }
 
-// Backward begins with the last units of forward: keeping these saves a second gather of each.
+// Backward begins with the last units of forward. If these units stay unsharded, they need no
+// second gather.
 void Pass::choose_kept() {
   is_kept_.assign(rules_.size(), 0);
   const std::vector<int> forward = hint_.forward_order();
@@ -55,13 +56,14 @@ void Pass::post_forward(int unit, int call, bool in_graph) {
     if (goes(unit)) reshard(unit);
     return;
   }
-  // The outermost call ends. With a graph its unit, the root, stays unsharded for backward, as do
-  // units whose rules say so. Without a graph all are resharded: an optimizer step may follow.
+  // The outermost call ends. If it made a graph, its unit (the root) stays unsharded for backward.
+  // So do units whose rules say so. Without a graph all units are resharded, because an optimizer
+  // step may follow.
   for (int each = 0; each < unit_count(); ++each) {
     const bool stays = in_graph && (each == unit || !goes(each));
     if (!stays) reshard(each);
   }
-  // An evaluation is no part of a pass: the record must predict the next one.
+  // An evaluation is not part of a pass. The record must contain only what predicts the next pass.
   if (!forward_in_graph_) record_.rewind(forward_began_);
 }
 
@@ -70,14 +72,15 @@ void Pass::pre_recompute(int unit) {
   note_in_backward({.boundary = Boundary::kPreForward, .unit = unit});
 }
 
-// The unit stays unsharded: its own backward follows at once.
+// The unit stays unsharded, because its own backward follows at once.
 void Pass::post_recompute(int unit) {
   end_call(unit);
   note_in_backward({.boundary = Boundary::kPostForward, .unit = unit});
 }
 
-// The gather stream works in order of issue, so the unit's own gather comes before the prefetches.
-// They come before the wait, so that they overlap with the unit's forward.
+// The gather stream works in order of issue, so the unit's own gather is issued before the
+// prefetches. The prefetches are issued before the wait, so that they overlap with the unit's
+// forward.
 void Pass::begin_call(int unit, const std::vector<int>& ahead) {
   if (actions_.parameters(unit) == ParameterState::kSharded) {
     actions_.unshard(unit, Urgency::kDemand);
@@ -106,7 +109,7 @@ void Pass::begin_backward() {
 }
 
 void Pass::pre_backward(int unit, bool captures) {
-  // The backward of some units reads no parameters (embeddings); they only capture gradients.
+  // In some units (embeddings) backward reads no parameters and only captures gradients.
   const bool reads = rules_[unit].unshard_in_backward;
   if (reads && actions_.parameters(unit) == ParameterState::kSharded) {
     actions_.unshard(unit, Urgency::kDemand);
@@ -122,11 +125,12 @@ void Pass::idle(int unit) {
   note_in_backward({.boundary = Boundary::kIdle, .unit = unit});
 }
 
-// Resharding comes first: the parameter slot is released before the reduction acquires memory.
+// The unit is resharded first, so that its parameter slot is released before the reduction acquires
+// memory.
 void Pass::close(int unit, bool captures) {
   reshard(unit);
   note_in_backward({.boundary = Boundary::kClose, .flag = captures, .unit = unit});
-  if (!captures) return;  // gradients that earlier passes kept stay
+  if (!captures) return;  // gradients that earlier passes kept are not touched
   if (actions_.gradients(unit) != GradientState::kCapturing) return;
   if (reduces()) {
     actions_.reduce(unit, sums_across());
@@ -139,10 +143,11 @@ void Pass::close(int unit, bool captures) {
 void Pass::end_backward(bool captures) {
   in_backward_ = false;
   for (int unit = 0; unit < unit_count(); ++unit) {
-    // The unit may be unsharded though no close has resharded it: recomputation or a prefetch
-    // gathered it, or it stayed unsharded after forward and backward did not reach it.
+    // The unit may be unsharded although it was not closed, or was closed before. Either
+    // recomputation or a prefetch gathered it, or it stayed unsharded after forward and backward
+    // did not reach it.
     reshard(unit);
-    // Earlier passes without reduction may have kept gradients of units that this one did not
+    // Earlier passes without reduction may have kept gradients of units that this pass did not
     // reach.
     if (captures && reduces() && actions_.gradients(unit) == GradientState::kKept) {
       actions_.reduce(unit, sums_across());
@@ -158,7 +163,8 @@ bool Pass::take_record(bool captures) {
   kept_calls_ = 0;
   if (!captures || taken.calls() == 0) return false;
   const bool differs = !(taken == hint_);
-  // A confirmed guess becomes a record too: the next backward need not be predicted.
+  // A guess that was confirmed also becomes a record, so that the next backward need not be
+  // predicted.
   if (!differs && !hint_.is_guess()) return false;
   expect(std::move(taken));
   return differs;
@@ -170,7 +176,8 @@ void Pass::expect(PassRecord hint) {
   choose_kept();
 }
 
-// Called for every engine of the mesh. One that the backward did not reach keeps its gradients.
+// Called for every engine of the mesh. An engine that the backward did not reach keeps its
+// gradients.
 void Pass::abandon() {
   const bool had_opened = std::exchange(in_backward_, false);
   if (!is_inside_forward()) {
@@ -192,7 +199,7 @@ void Pass::wait(int unit) {
   if (actions_.parameters(unit) == ParameterState::kGathering) actions_.wait_for_unshard(unit);
 }
 
-// Never waits. A unit that finds no free slot is gathered on demand later.
+// Never waits. If no slot is free for a unit, the unit is gathered later on demand.
 void Pass::prefetch(const std::vector<int>& ahead) {
   for (const int unit : ahead) {
     if (!rules_[unit].is_gathered) continue;

@@ -1,10 +1,11 @@
-// Pass is the policy of a pass: it decides at each boundary of forward and backward which units are
-// unsharded, prefetched, awaited, opened, reduced and resharded. The policy exists once: the engine
-// plays it with real units as autograd reaches the boundaries, the memory plan with counters from a
-// record of them. Integers only; not thread-safe.
+// Pass is the policy of a pass. At each boundary of forward and backward it decides which units are
+// unsharded, prefetched, awaited, opened, reduced and resharded. Engine and memory plan use the
+// same policy. The engine plays it with real units as autograd reaches the boundaries. The memory
+// plan plays it with counters, from a record of the boundaries. The policy handles integers only
+// and is not thread-safe.
 //
 // BackwardScheduler (backward_scheduler.h) decides when a unit is finished in backward. The caller
-// of a pass reports that by close() and idle().
+// of a Pass reports its decisions by calling close() and idle().
 #pragma once
 
 #include <fsdp/options.h>
@@ -19,60 +20,60 @@
 
 namespace fsdp {
 
-// A unit's rules for passes, from its options and its placement.
+// A unit's rules for passes. They follow from its options and its placement.
 struct UnitRules {
   bool reshard_after_forward = true;
   bool unshard_in_backward = true;
-  bool is_gathered = true;  // false: parameters are resident, there is nothing to prefetch
+  bool is_gathered = true;  // false: parameters are resident, so nothing is prefetched
   int prefetch_units = 1;
 };
 
 class Pass {
  public:
-  // `hint` is the expected pass. The last `kept_units` units of its forward, without the root, stay
-  // unsharded from forward to backward. Requires: `actions` lives as long.
+  // `hint` is the expected pass. The last `kept_units` units of its forward, not counting the root,
+  // stay unsharded from forward to backward. `actions` must outlive the Pass.
   Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint, int kept_units = 0);
 
   const std::vector<UnitRules>& rules() const { return rules_; }
   int kept_units() const { return kept_units_; }
 
   // ---- forward ----
-  // Begins a forward outside backward, before its outermost call.
+  // Begins a forward outside backward. Called before the outermost call begins.
   void begin_forward();
   // Makes the unit's parameters readable. Returns the call's number in the record.
   int pre_forward(int unit);
-  // Ends a call. `call` is the number that pre_forward returned, or -1 if the record has dropped
-  // it since. `in_graph`: backward can reach the call's outputs.
+  // Ends a call. `call` is the number that pre_forward returned, or -1 if the call was dropped from
+  // the record in the meantime. `in_graph` is true if backward can reach the call's outputs.
   void post_forward(int unit, int call, bool in_graph);
-  // Begin and end a forward inside a backward, which may be another engine's.
+  // Begin and end a forward inside a backward. The backward may belong to another engine.
   void pre_recompute(int unit);
   void post_recompute(int unit);
-  // Return the number of forwards under way, of all units and of one.
+  // Return the number of forwards under way: of all units, or of one unit.
   int active_calls() const { return active_calls_; }
   int active_calls(int unit) const { return unit_calls_[unit]; }
 
   // ---- backward ----
-  // Begins a backward, before its first pre_backward.
+  // Begins a backward. Called before its first pre_backward.
   void begin_backward();
   bool in_backward() const { return in_backward_; }
-  // Unshards the unit, unless its backward reads no parameters, and opens its gradients if it
-  // `captures`.
+  // Unshards the unit unless its backward reads no parameters. Opens its gradients if `captures`.
   void pre_backward(int unit, bool captures);
-  // Reshards a unit that is over for now.
+  // Reshards a unit that is idle: other calls of it will still run in this backward.
   void idle(int unit);
-  // Reshards a finished unit and reduces or keeps its gradients. `captures` as at its pre_backward.
+  // Reshards a finished unit and reduces or keeps its gradients. `captures` must equal the argument
+  // of its pre_backward.
   void close(int unit, bool captures);
-  // Ends a backward. Requires: all units are closed.
+  // Ends a backward. All units must be closed.
   void end_backward(bool captures);
-  // [Note: a backward inside a forward] Units with a running call stay bound. Otherwise it is an
-  // ordinary backward, except that nothing is recorded or prefetched: the pass belongs to the
-  // forward, which continues.
+  // [Note: a backward inside a forward] Units with a running call stay bound. Nothing is recorded
+  // or prefetched, because the pass belongs to the forward, which continues. In all other respects
+  // this is an ordinary backward.
   bool is_inside_forward() const { return forward_calls_ > 0; }
-  // Cleans up after a failed backward, without communication: no half-captured gradient survives. A
-  // forward around it continues.
+  // Cleans up after a failed backward, without communication. All partly captured gradients are
+  // dropped. If a forward runs around the backward, it continues.
   void abandon();
 
-  // Sets what passes do with gradients. kNone: close keeps whole gradients until a pass that
+  // Sets how passes treat gradients. With kNone, close keeps whole gradients until a later pass
   // reduces them (GradSync).
   void set_sync(GradientSync sync) { sync_ = sync; }
   GradientSync sync() const { return sync_; }
@@ -80,17 +81,17 @@ class Pass {
 
   // ---- the record ----
   const PassRecord& hint() const { return hint_; }
-  // Sets the pass that the next one is expected to equal. Requires: no pass is under way.
+  // Sets the pass that the next pass is expected to equal. No pass may be under way.
   void expect(PassRecord hint);
-  // Makes the pass that has just ended the hint of the next. Returns true if it differs from the
-  // hint before. The hint stays if the pass did not capture, or if an earlier pass has already
-  // taken its forwards.
+  // Makes the pass that has just ended the hint for the next pass. Returns true if the new hint
+  // differs from the old one. The old hint stays if the pass captured no gradients, or if its
+  // record is empty because an earlier pass has already taken its forwards.
   bool take_record(bool captures);
-  // Returns true if the record has far more calls than a pass: forwards may have been dropped
-  // without a backward.
+  // Returns true if the record has far more calls than a pass should have. The reason may be
+  // forwards whose results were dropped without a backward.
   bool is_long() const { return record_.calls() > 2 * kept_calls_ + 2 * hint_.calls() + 64; }
   int recorded_calls() const { return record_.calls(); }
-  // Drops all recorded calls but these; see PassRecord::keep_only.
+  // Drops all recorded calls except `calls`; see PassRecord::keep_only.
   void keep_only(std::span<const int> calls);
 
  private:
@@ -101,7 +102,7 @@ class Pass {
   void end_call(int unit);
   void wait(int unit);
   void prefetch(const std::vector<int>& ahead);
-  // Follows backward's order to `unit` and returns the units to prefetch.
+  // Moves the position in the backward order to `unit` and returns the units to prefetch.
   std::vector<int> needed_in_backward(int unit);
   void reshard(int unit);
   void choose_kept();
@@ -114,18 +115,18 @@ class Pass {
   std::vector<char> is_kept_;    // by unit: one of the kept_units_
   std::vector<int> unit_calls_;  // forwards under way, by unit
   PassRecord hint_;
-  PassRecord record_;  // of the pass under way
+  PassRecord record_;  // record of the pass under way
   UnitOrder order_;
   PassRecord::Mark forward_began_;
   bool forward_in_graph_ = false;
   bool in_backward_ = false;
   GradientSync sync_ = GradientSync::kAll;
   int active_calls_ = 0;
-  int forward_calls_ = 0;  // of these, outside backward
-  int kept_calls_ = 0;     // by the last keep_only
+  int forward_calls_ = 0;  // calls under way outside backward
+  int kept_calls_ = 0;     // number of calls left by the last keep_only
 };
 
-// Plays a recorded pass. `at_backward` is called before its backward begins.
+// Plays a recorded pass. `at_backward` is called before the backward of the pass begins.
 void play(const PassRecord& record, Pass& pass, const std::function<void()>& at_backward = {});
 
 }  // namespace fsdp

@@ -16,18 +16,20 @@ class Guess {
       children_[parents[i]].push_back(static_cast<int>(i));
   }
 
-  // `in_graph`: false inside a recomputed unit, whose first run makes no graph.
+  // Adds the forward of a unit. `in_graph` is false inside a recomputed unit, because its first
+  // forward makes no graph.
   void forward(int unit, bool in_graph) {
     const int call = record_.next_call();
     record_.add({.boundary = Boundary::kPreForward, .unit = unit, .call = call});
     for (const int child : children_[unit]) forward(child, in_graph && !recomputes(unit));
-    // The outputs of a recomputed unit are made by the node of fsdp::recompute, outside its call.
+    // The outputs of a recomputed unit are made by the node of fsdp::recompute, which is outside
+    // the unit's call.
     record_.add({.boundary = Boundary::kPostForward,
                  .flag = in_graph && !recomputes(unit),
                  .unit = unit,
                  .call = call});
   }
-  // A unit opens before the units inside it and closes after them, and before the next unit opens.
+  // A unit opens before the units inside it. It closes after them and before the next unit opens.
   void backward(int unit) {
     if (recomputes(unit)) again(unit);
     record_.add({.boundary = Boundary::kPreBackward, .flag = true, .unit = unit});
@@ -38,7 +40,7 @@ class Guess {
 
  private:
   bool recomputes(int unit) const { return !recomputed_.empty() && recomputed_[unit]; }
-  // A forward in backward: its events have no call number.
+  // Adds the events of a forward in backward, which have no call number.
   void again(int unit) {
     record_.add({.boundary = Boundary::kPreForward, .unit = unit});
     for (const int child : children_[unit]) again(child);
@@ -97,7 +99,7 @@ std::vector<int> PassRecord::backward_order() const {
   return units;
 }
 
-// Backward reaches first the call that ended last.
+// Backward first reaches the call that ended last in forward.
 std::vector<int> PassRecord::expected_backward_order() const {
   std::vector<int> units;
   for (auto event = events_.rbegin(); event != events_.rend(); ++event) {

@@ -1,6 +1,6 @@
-// PassRecord lists the boundaries of a pass in order: the points of forward and backward at which a
-// unit's memory may change. A pass writes one and compares it with the pass before; the memory plan
-// plays it again.
+// PassRecord lists the boundaries of a pass in order. A boundary is a point of forward or backward
+// at which a unit's memory may change. Each pass writes a record and compares it with the record of
+// the previous pass. The memory plan replays a record.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace fsdp {
 
 enum class Boundary : uint8_t {
   kPreForward,     // a call of a unit begins
-  kPostForward,    // it has returned or thrown
+  kPostForward,    // the call has returned or thrown
   kBeginBackward,  // before the first kPreBackward; unit ignored
   kPreBackward,    // backward reaches an output of a call
   kIdle,           // the unit is idle in backward: other calls of it will still run
@@ -21,8 +21,8 @@ enum class Boundary : uint8_t {
 
 struct PassEvent {
   Boundary boundary = Boundary::kPreForward;
-  // kPostForward: backward can reach the call's outputs. kPreBackward and kClose: gradients are
-  // captured (BackwardScheduler::captures).
+  // For kPostForward: backward can reach the call's outputs. For kPreBackward and kClose: gradients
+  // are captured (BackwardScheduler::captures).
   bool flag = false;
   int unit = 0;
   int call = -1;  // number of the call in the pass; -1 in backward
@@ -32,9 +32,10 @@ struct PassEvent {
 class PassRecord {
  public:
   PassRecord() = default;
-  // Makes the guess before the first pass: units are called in the order of registration, nested as
-  // in the module tree. parents[i] is the unit around unit i; the root is 0 and its own parent.
-  // recomputed[i]: backward runs its forward again. Empty: no unit is recomputed.
+  // Makes the guess that is used before the first pass. It assumes that units are called in the
+  // order of registration and are nested as in the module tree. parents[i] is the unit around unit
+  // i. The root is unit 0 and its own parent. recomputed[i] is true if backward runs unit i's
+  // forward again. If `recomputed` is empty, no unit is recomputed.
   explicit PassRecord(std::span<const int> parents, const std::vector<bool>& recomputed = {});
 
   void add(const PassEvent& event) { events_.push_back(event); }
@@ -42,14 +43,16 @@ class PassRecord {
   int calls() const { return calls_; }
   const std::vector<PassEvent>& events() const { return events_; }
 
-  // A size of the record. `rewind` drops what was added since: a forward that left no graph.
+  // A size of the record. `rewind` drops all events that were added after the mark. It is used if a
+  // forward left no graph.
   struct Mark {
     size_t events = 0;
     int calls = 0;
   };
   Mark mark() const { return {events_.size(), calls_}; }
   void rewind(Mark mark);
-  // Drops all events but those of these calls, given in ascending order; the i-th becomes call i.
+  // Drops all events except those of `calls`, which must be in ascending order. calls[i] becomes
+  // call i.
   void keep_only(std::span<const int> calls);
   void clear() { *this = {}; }
   // Returns true if the constructor made the record from a module tree.
@@ -57,12 +60,13 @@ class PassRecord {
 
   // Returns the units in the order in which forward needs them.
   std::vector<int> forward_order() const;
-  // Returns the same for backward, recomputation included. Successive needs of one unit count once.
+  // Returns the units in the order in which backward needs them, recomputation included. If the
+  // same unit is needed several times in a row, it is listed once.
   std::vector<int> backward_order() const;
-  // Predicts backward_order from the forwards alone.
+  // Predicts the result of backward_order from the forwards alone.
   std::vector<int> expected_backward_order() const;
 
-  // A correct guess equals the pass that it predicted.
+  // Compares events only. So a correct guess equals the pass that it predicted.
   bool operator==(const PassRecord& other) const { return events_ == other.events_; }
 
  private:

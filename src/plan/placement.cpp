@@ -17,14 +17,14 @@ constexpr Placement kShardWorld = Placement::kShardWorld;
 
 // clang-format off
 constexpr StrategyRow kTable[] = {
-    // Columns: strategy, name, {parameters, gradients, optimizer state}, meaning, other name.
-    {Strategy::kFullShard, "full-shard", {kShardWorld, kShardWorld, kShardWorld}, "ZeRO-3", "zero3"},
-    {Strategy::kZero2, "zero2", {kReplicate, kShardWorld, kShardWorld}, "", ""},
-    {Strategy::kZero1, "zero1", {kReplicate, kReplicate, kShardWorld}, "", ""},
-    {Strategy::kReplicate, "replicate", {kReplicate, kReplicate, kReplicate}, "DDP", "ddp"},
-    {Strategy::kHybridShard, "hybrid-shard", {kShardGroup, kShardGroup, kShardGroup}, "", "hsdp"},
-    {Strategy::kHfsdp, "hfsdp", {kShardGroup, kShardGroup, kShardWorld}, "", ""},
-    {Strategy::kHpz, "hpz", {kShardGroup, kShardWorld, kShardWorld}, "", ""},
+  // Columns: strategy, name, {parameters, gradients, optimizer state}, meaning, other name.
+  {Strategy::kFullShard, "full-shard", {kShardWorld, kShardWorld, kShardWorld}, "ZeRO-3", "zero3"},
+  {Strategy::kZero2, "zero2", {kReplicate, kShardWorld, kShardWorld}, "", ""},
+  {Strategy::kZero1, "zero1", {kReplicate, kReplicate, kShardWorld}, "", ""},
+  {Strategy::kReplicate, "replicate", {kReplicate, kReplicate, kReplicate}, "DDP", "ddp"},
+  {Strategy::kHybridShard, "hybrid-shard", {kShardGroup, kShardGroup, kShardGroup}, "", "hsdp"},
+  {Strategy::kHfsdp, "hfsdp", {kShardGroup, kShardGroup, kShardWorld}, "", ""},
+  {Strategy::kHpz, "hpz", {kShardGroup, kShardWorld, kShardWorld}, "", ""},
 };
 // clang-format on
 

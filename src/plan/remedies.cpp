@@ -35,7 +35,7 @@ std::vector<Remedy> remedies(const Options& options, const RemedyCase& of) {
   if (!options.cpu_offload && of.host_is_other) {
     option("cpu_offload = true", "--offload", [](Options& changed) { changed.cpu_offload = true; });
   }
-  // A narrower type shrinks gathered slots and LibTorch's tensors. Main state stays fp32, so it
+  // A narrower type shrinks gathered slots and LibTorch's tensors, but main state stays fp32. So it
   // does not help if only the engine's bytes count and nothing is gathered.
   const c10::ScalarType float32 = scalar_type_of(DType::kFloat32);
   const bool is_wide = options.mixed_precision.param_dtype.value_or(float32) == float32;

@@ -1,5 +1,5 @@
-// Remedies are changes that lower a step's device memory. Out-of-memory errors and fsdp-plan quote
-// them.
+// A remedy is a change that lowers a step's device memory. Out-of-memory errors and fsdp-plan quote
+// the remedies.
 #pragma once
 
 #include <fsdp/options.h>
@@ -11,7 +11,7 @@ namespace fsdp {
 
 enum class RemedyKind : uint8_t {
   kOption,      // a change of Options: `apply`
-  kReduceMore,  // backwards that reduce instead of keeping whole gradients
+  kReduceMore,  // let backwards reduce instead of keeping whole gradients
   kSmallerBatch,
   kMoreRanks,
 };
@@ -23,17 +23,18 @@ struct Remedy {
   void (*apply)(Options& options) = nullptr;  // kOption only
 };
 
-// The circumstances on which remedies depend, besides the options.
+// The circumstances, besides the options, on which remedies depend.
 struct RemedyCase {
   bool gathers = true;  // parameters are gathered into slots
   bool one_rank = false;
   bool reduces = true;        // false under GradSync: backwards keep whole gradients
   bool for_tensors = true;    // LibTorch's tensors count, not only the engine's buffers
-  bool host_is_other = true;  // the host's memory does not count
+  bool host_is_other = true;  // host memory is outside the limit
 };
 
-// Returns the remedies that these options do not use yet, cheapest first: first those that cost
-// communication, then compute, then transfers to the host, then those that change what is computed.
+// Returns the remedies that `options` do not use yet, cheapest first. The order is: remedies that
+// cost communication, remedies that cost compute, remedies that cost transfers to the host,
+// remedies that change the result of the computation.
 std::vector<Remedy> remedies(const Options& options, const RemedyCase& of);
 
 }  // namespace fsdp

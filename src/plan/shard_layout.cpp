@@ -9,8 +9,8 @@ namespace fsdp {
 ShardLayout::ShardLayout(std::vector<ParameterSpec> parameters, int ranks)
     : parameters_(std::move(parameters)), ranks_(ranks) {
   places_.resize(parameters_.size());
-  // Gaps are listed because kernels and collectives work on whole segments: their elements have to
-  // be zero in every buffer.
+  // Gaps are listed because kernels and collectives work on whole segments. So the elements of a
+  // gap must be zero in every buffer.
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const int index = segment_for(parameters_[i]);
     SegmentLayout& segment = segments_[index];
@@ -20,7 +20,7 @@ ShardLayout::ShardLayout(std::vector<ParameterSpec> parameters, int ranks)
     segment.parameters.push_back({static_cast<int>(i), offset, parameters_[i].numel});
     segment.numel = offset + parameters_[i].numel;
   }
-  // all_gather and reduce_scatter need equal pieces, so the end is padded.
+  // all_gather and reduce_scatter need pieces of equal size, so the end of the segment is padded.
   for (SegmentLayout& segment : segments_) {
     const int64_t share = divide_up(segment.numel, ranks_);
     const bool pages = ranks_ > 1 && share >= kPagedSliceNumel;
@@ -31,8 +31,8 @@ ShardLayout::ShardLayout(std::vector<ParameterSpec> parameters, int ranks)
   }
 }
 
-// Frozen parameters have segments of their own: they take no part in reductions and updates, and
-// need no main gradient.
+// Frozen parameters have their own segments, because they are neither reduced nor updated and need
+// no main gradient.
 int ShardLayout::segment_for(const ParameterSpec& parameter) {
   const auto found = std::find_if(segments_.begin(), segments_.end(), [&](const SegmentLayout& s) {
     return s.dtype == parameter.dtype && s.trainable == parameter.trainable;

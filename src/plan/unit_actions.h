@@ -1,5 +1,5 @@
 // UnitActions is the interface through which the policy of a pass (pass.h) acts on units. The
-// engine implements it with buffers and collectives, the memory plan with counters.
+// engine implements it with buffers and collectives. The memory plan implements it with counters.
 #pragma once
 
 #include <fsdp/options.h>
@@ -20,10 +20,12 @@ enum class GradientState : uint8_t {
   kKept,       // closed without a reduction (GradSync): whole gradients stay for a later pass
 };
 
-// Urgency of a gather. kDemand: compute needs the unit now. kPrefetch: later, so it may be skipped.
+// The urgency of a gather. kDemand: compute needs the unit now. kPrefetch: compute needs the unit
+// later, so the gather may be skipped.
 enum class Urgency : uint8_t { kDemand, kPrefetch };
 
-// The state and the transitions of a model's units, by index; the root is 0.
+// The state and the transitions of a model's units. Units are identified by index. The root is unit
+// 0.
 class UnitActions {
  public:
   virtual ~UnitActions() = default;
@@ -39,16 +41,16 @@ class UnitActions {
   // Unbinds the parameters and releases the slot: kGathering or kUnsharded -> kSharded.
   virtual void reshard(int unit) = 0;
 
-  // Acquires memory for gradients: kNone or kKept -> kCapturing. No effect for a unit without a
+  // Acquires memory for gradients: kNone or kKept -> kCapturing. Does nothing for a unit without a
   // trainable parameter.
   virtual void open_gradients(int unit, GradientSync sync) = 0;
   // Keeps whole gradients without a reduction: kCapturing -> kKept.
   virtual void keep_gradients(int unit) = 0;
-  // Reduces gradients into the main gradients: kCapturing or kKept -> kNone. `across`: also over
-  // the groups of ranks.
+  // Reduces gradients into the main gradients: kCapturing or kKept -> kNone. If `across`, the
+  // gradients are also summed over the groups of ranks.
   virtual void reduce(int unit, bool across) = 0;
-  // Sums main gradients over the groups if they were reduced only within groups, else has no
-  // effect.
+  // Sums main gradients over the groups if they were reduced only within groups. Otherwise it does
+  // nothing.
   virtual void sum_across(int unit) = 0;
   // Drops what a failed backward captured: kCapturing -> kNone. Kept gradients stay kKept.
   virtual void abandon_gradients(int unit) = 0;

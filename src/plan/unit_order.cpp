@@ -4,14 +4,14 @@
 
 namespace fsdp {
 
-// Searches behind the position only: a unit that is called twice is found at its next place.
+// Searches only after the position, so a unit that is called twice is found at its next place.
 void UnitOrder::Half::follow(int unit) {
   const auto from = units.begin() + static_cast<std::ptrdiff_t>(std::min(next, units.size()));
   const auto found = std::find(from, units.end(), unit);
   if (found != units.end()) next = static_cast<size_t>(found - units.begin()) + 1;
 }
 
-// The current unit may follow again. It is unsharded already, so it does not count.
+// The list may contain the current unit again. It is already unsharded, so it is skipped.
 std::vector<int> UnitOrder::Half::ahead(int depth) const {
   std::vector<int> found;
   for (size_t i = next; i < units.size() && static_cast<int>(found.size()) < depth; ++i) {

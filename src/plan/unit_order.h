@@ -1,5 +1,5 @@
-// UnitOrder predicts which units a pass needs next, from the record of the pass before it. Integers
-// only.
+// UnitOrder predicts which units a pass needs next, from the record of the previous pass. It
+// handles integers only.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ class UnitOrder {
   void begin_forward() { forward_.next = 0; }
   void begin_backward() { backward_.next = 0; }
   void expect_backward(std::vector<int> units) { backward_ = {.units = std::move(units)}; }
-  // Move the position behind `unit`, which is needed now. If it is not expected any more, the
+  // Move the position past `unit`, which is needed now. If `unit` is not expected any more, the
   // position stays.
   void needed_in_forward(int unit) { forward_.follow(unit); }
   void needed_in_backward(int unit) { backward_.follow(unit); }
-  // Return the next `depth` distinct units other than the current one.
+  // Return the next `depth` distinct units. The current unit is not among them.
   std::vector<int> ahead_in_forward(int depth) const { return forward_.ahead(depth); }
   std::vector<int> ahead_in_backward(int depth) const { return backward_.ahead(depth); }
 

@@ -8,7 +8,8 @@
 
 namespace fsdp {
 
-// Both may choose the same module if they agree on the number of layers; 0 layers: not chosen.
+// Both policies may choose the same module if they agree on the number of layers. 0 layers means
+// that the policy does not choose the module.
 UnitPolicy operator|(const UnitPolicy& a, const UnitPolicy& b) {
   if (!a.is_set()) return b;
   if (!b.is_set()) return a;
@@ -32,7 +33,7 @@ UnitPolicy each_child_of(std::string fqn, int layers) {
         {.what = fmt::format("{}: a unit has {} layers, expected 1 or more", described, layers),
          .hint = "use 1 to make each child a unit, k for each k neighbours"});
   }
-  // A direct child has no dot behind the prefix.
+  // The name of a direct child has no further dot after the prefix.
   const std::string prefix = fqn.empty() ? "" : fqn + ".";
   return {std::move(described), [prefix, layers](std::string_view name, const torch::nn::Module&) {
             const bool is_child =

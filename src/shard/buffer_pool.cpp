@@ -16,7 +16,7 @@ BufferPool::BufferPool(const Device& device, MemoryCategory category, MemoryLedg
 void BufferPool::plan(const std::map<int64_t, int64_t>& count_by_bytes) {
   for (auto& [bytes, size_class] : classes_) {
     size_class.planned = size_class.learned;
-    // A peak under the old plan must not count as an excess over the new one.
+    // The peak under the old plan must not count as an excess over the new plan.
     size_class.most_in_use = size_class.in_use;
   }
   for (const auto& [bytes, count] : count_by_bytes) {
@@ -53,7 +53,7 @@ Slot* BufferPool::acquire(int64_t bytes) {
   return take(bytes, size_class);
 }
 
-// A prefetch stays within the plan, also if a free slot beyond it exists.
+// A prefetch never exceeds the plan, even if a free slot beyond the plan exists.
 Slot* BufferPool::try_acquire(int64_t bytes) {
   SizeClass& size_class = classes_[bytes];
   return size_class.in_use < size_class.planned ? take(bytes, size_class) : nullptr;
@@ -61,7 +61,8 @@ Slot* BufferPool::try_acquire(int64_t bytes) {
 
 Slot* BufferPool::take(int64_t bytes, SizeClass& size_class) {
   Slot* slot = nullptr;
-  // If streams may still use a released slot, a new one that the plan allows saves a wait.
+  // Streams may still use a released slot. If the plan allows a new slot, the new slot avoids a
+  // wait.
   const bool fresh =
       reuse_ == SlotReuse::kFirstReturned && size_class.existing() < size_class.planned;
   if (!size_class.free.empty() && !fresh) {
@@ -79,7 +80,7 @@ Slot* BufferPool::take(int64_t bytes, SizeClass& size_class) {
   return slot;
 }
 
-// The host does not wait: the next user's stream waits for slot->released.
+// The host does not wait here. Instead, the next user's stream waits for slot->released.
 void BufferPool::release(Slot* slot) {
   if (slot == nullptr) return;
   const int64_t bytes = slot->buffer.bytes();
@@ -93,11 +94,11 @@ void BufferPool::release(Slot* slot) {
 void BufferPool::trim(int64_t bytes, SizeClass& size_class) {
   while (size_class.existing() > size_class.planned && !size_class.free.empty()) {
     Slot* slot = size_class.free.front();
-    // The memory is freed, not reused, so here the host has to wait for the last use.
+    // The memory is freed and not reused, so the host must wait until the last use is done.
     try {
       slot->released.synchronize();
     } catch (const std::exception&) {
-      // A failed stream runs nothing more, so the slot is unused. Other waits report the error.
+      // A failed stream runs nothing more, so no work uses the slot. Other waits report the error.
     }
     size_class.free.erase(size_class.free.begin());
     std::erase_if(size_class.slots, [&](const auto& owned) { return owned.get() == slot; });

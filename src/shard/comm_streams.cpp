@@ -14,16 +14,17 @@ bool run_beside(const Options& options) {
   return options.tuning.cpu_streams == CpuStreamKind::kThreaded;
 }
 
-// Returns the compute stream of the calling thread, which makes an engine or begins a forward. It
-// also prepares the thread: both may run on a thread that has never used the device.
+// Returns the compute stream of the calling thread, which makes an engine or begins a forward. Also
+// prepares the thread, because the thread may never have used the device before.
 Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {
   const MeshParts& parts = state_of(mesh).parts();
   torch_cuda::require_cuda(torch_device);
   parts.device->make_current();
-  // Ranks that are threads of one GPU would all use its default stream, and nothing would overlap.
+  // Otherwise all ranks that are threads of one GPU would use its default stream, and nothing would
+  // overlap.
   if (parts.shares_device) torch_cuda::leave_default_stream(torch_device);
-  // LibTorch runs the backwards of all threads on one thread a device. A hook that waits for
-  // another rank would block that rank's backward.
+  // LibTorch runs the backwards of all threads on one thread per device. There a hook that waits
+  // for another rank would block the backward of that rank.
   torch_cuda::run_backward_here(torch_device);
   return parts.device->compute_stream(torch_cuda::current_stream(torch_device));
 }
@@ -69,7 +70,7 @@ void CommStreams::finish() noexcept {
     try {
       stream->synchronize();
     } catch (const std::exception&) {
-      // A failed stream runs nothing more. The others must still be waited for.
+      // A failed stream runs nothing more. The other streams must still be waited for.
     }
   }
 }
@@ -81,7 +82,8 @@ bool CommStreams::computes_here() const {
 void CommStreams::follow_compute() {
   Stream& now = compute_of_thread(mesh_, torch_device);
   if (&now == compute) return;
-  // The old stream may still write spans to the log, and finish() synchronizes the last one only.
+  // The old stream may still write spans to the log, and finish() synchronizes only the latest
+  // stream.
   if (spans.is_on()) compute->synchronize();
   Event before(device);
   compute->record(before);
@@ -104,7 +106,7 @@ void CommStreams::gather_after_compute() {
   gather_after(written);  // wait 10
 }
 
-// With offload a gather begins with an upload into the same memory, so both streams wait.
+// With offload a gather begins with an upload into the same memory, so both streams must wait.
 void CommStreams::gather_after(const Event& event, CodePlace place) const {
   gather->wait(event, place);
   if (upload) upload->wait(event, place);
@@ -112,15 +114,15 @@ void CommStreams::gather_after(const Event& event, CodePlace place) const {
 
 void CommStreams::wait_for_left_gathers() {
   if (!std::exchange(has_left_gathers_, false)) return;
-  // One event behind all gathers covers those that were left.
+  // An event after all gathers includes the gathers that were not used.
   const ExposedTimer timer(*this);
   Event gathered(device);
   gather->record(gathered);
   compute->wait(gathered);  // wait 14
 }
 
-// An inline stream blocks its thread in a wait. Any other stream only queues the wait, so the
-// thread's clock would measure nothing.
+// A wait on an inline stream blocks its thread. Any other stream only queues the wait, so the clock
+// of the thread would measure nothing.
 ExposedTimer::ExposedTimer(CommStreams& streams)
     : streams_(streams), is_inline_(streams.compute->is_inline()) {
   if (is_inline_) start_ns_ = span_clock_ns();
@@ -133,8 +135,8 @@ ExposedTimer::~ExposedTimer() {
   if (is_inline_) streams_.exposed_comm_ns += span_clock_ns() - start_ns_;
   if (!began_ns_) return;
   try {
-    // The call may run after this timer is gone. CommStreams outlives it: finish() waits for
-    // compute.
+    // The callback may run after this timer was destroyed. It uses CommStreams, which is still
+    // alive then, because finish() waits for compute.
     streams_.compute->tell_time([&streams = streams_, began = began_ns_](int64_t ns) {
       streams.exposed_comm_ns += std::max<int64_t>(ns - *began, 0);
     });

@@ -1,5 +1,5 @@
-// CommStreams holds the streams of an engine: compute, on which LibTorch's operators run, and the
-// streams of collectives and transfers. docs/streams.md lists the waits between them.
+// CommStreams holds the streams of an engine. LibTorch's operators run on the compute stream.
+// Collectives and transfers run on the other streams. docs/streams.md lists the waits between them.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -19,7 +19,7 @@
 
 namespace fsdp {
 
-// The spans of one piece of work: for profilers and for a trace.
+// The spans of one operation, for profilers and for a trace.
 struct ContextSpan {
   torch_cuda::NamedRange range;
   StreamSpan span;
@@ -27,60 +27,64 @@ struct ContextSpan {
 
 class CommStreams {
  public:
-  // Requires: `mesh` and `spans` live as long.
+  // `mesh` and `spans` must outlive this object.
   CommStreams(const Mesh& mesh, const Options& options, SpanLog& spans);
 
   const Device& device;
-  const at::Device torch_device;  // the same device in LibTorch's terms
+  const at::Device torch_device;  // LibTorch's name of `device`
   Stream* compute;                // runs LibTorch's operators; owned by the device
 
  private:
   CommStreams(const Mesh& mesh, const Options& options, SpanLog& spans, MeshStreams streams);
 
  public:
-  // The mesh's streams, shared by its engines: this engine may not free memory that they use before
-  // finish().
+  // The streams of the mesh, which all its engines share. This engine must call finish() before it
+  // frees memory that they use.
   const std::shared_ptr<Stream> gather;
   const std::shared_ptr<Stream> reduce;
   // Null unless main state is on the host ([Note: main state on the host] in main_place.h).
   const std::unique_ptr<Stream> upload;
   const std::unique_ptr<Stream> download;
 
-  // Returns true if compute is the calling thread's current stream.
+  // Returns true if the compute stream is the calling thread's current stream.
   bool computes_here() const;
-  // Makes LibTorch's current stream compute, ordered behind the stream before (wait 15). Autograd
-  // runs a node on the stream of its forward, so a backward may have another stream than the calls
-  // before and after it.
+  // Makes LibTorch's current stream the compute stream. The new stream waits for the work of the
+  // old one (wait 15). This is needed because autograd runs a node on the stream of its forward. So
+  // a backward may have another stream than the calls before and after it.
   void follow_compute();
-  // Lets compute wait for LibTorch's current stream, before a gradient is captured (wait 17).
+  // Makes compute wait for LibTorch's current stream, before a gradient is captured (wait 17).
   // [Note: where autograd adds] If several operators contribute to a parameter's gradient, LibTorch
-  // adds on the stream that was current when the parameter's accumulator was made, at the engine's
-  // construction. That may be another stream than the forward's.
+  // adds the contributions on one stream: the stream that was current when the parameter's
+  // accumulator was made, at the engine's construction. This stream may differ from that of the
+  // forward.
   void wait_for_autograd();
 
-  // Orders later gathers behind the work that compute has so far (wait 10). For gathers between
-  // passes; a pass does it once, at its begin (wait 1).
+  // Orders later gathers after all work that compute has so far (wait 10). For gathers between
+  // passes. A pass does the same once, when it begins (wait 1).
   void gather_after_compute();
-  // Orders later gathers, and their uploads, behind the event.
+  // Orders later gathers, and their uploads, after the event.
   void gather_after(const Event& event, CodePlace place = CodePlace::current()) const;
 
-  // Notes that a unit was resharded while its gather was in flight: a prefetch that was not used.
-  // The gather may still read main shards. So compute waits for it at the end of the forward or
-  // backward, before main shards are written. (A unit that stays gathering between forward and
-  // backward needs no such wait: the next forward drops its values if main shards have changed.)
+  // Notes that a unit was resharded while its gather was in flight, because the prefetch was not
+  // used. The gather may still read main shards. So compute waits for the gather at the end of the
+  // forward or backward, before main shards are written. (If a unit stays in kGathering between
+  // forward and backward, no such wait is needed: the next forward drops the gathered values if
+  // main shards have changed.)
   void leave_gather() { has_left_gathers_ = true; }
-  // Lets compute wait for these gathers (wait 14).
+  // Makes compute wait for these gathers (wait 14).
   void wait_for_left_gathers();
 
-  // Calls `issue` and blocks until the stream has done that work and all before it, also if either
-  // throws. The caller frees memory next (LibTorch's, for example) on which this rank or a peer may
-  // have begun a collective. Errors: those of `issue`; as Stream::synchronize.
+  // Calls `issue` and blocks until the stream has done this work and all earlier work. It also
+  // blocks if `issue` or the wait throws. For callers that free memory next, for example
+  // LibTorch's, while this rank or a peer may have begun a collective on it. Errors: those of
+  // `issue` and of Stream::synchronize.
   void settle(Stream& stream, const std::function<void()>& issue) const;
-  // Blocks until the streams have done all work, before memory that they may read is freed.
-  // Swallows their errors, which other waits report.
+  // Blocks until the streams have done all work. Called before memory that they may read is freed.
+  // Ignores errors of the streams, because other waits report them.
   void finish() noexcept;
 
-  // Returns spans of `what` for `subject`, on a stream, that end when they are destroyed.
+  // Returns spans of the operation `what` for `subject` on a stream. They end when the result is
+  // destroyed.
   ContextSpan span(Stream& stream, std::string_view what, std::string_view subject) {
     const SpanLane lane = &stream == gather.get()     ? SpanLane::kGather
                           : &stream == reduce.get()   ? SpanLane::kReduce
@@ -91,16 +95,17 @@ class CommStreams {
   }
 
   SpanLog& spans;
-  int64_t exposed_comm_ns = 0;  // time that compute waited for communication: ExposedTimer
+  int64_t exposed_comm_ns = 0;  // time that compute has waited for communication (ExposedTimer)
 
  private:
   const Mesh& mesh_;
   bool has_left_gathers_ = false;
 };
 
-// A timer that adds its lifetime to the exposed communication: compute waits meanwhile. If compute
-// is the calling thread, the timer reads the clock. If it is a stream, the stream reports times,
-// and only while spans are recorded, because that is not free.
+// A timer for a scope in which compute waits. Adds the duration of the scope to the exposed
+// communication. If compute runs inline on the calling thread, the timer reads the clock. Otherwise
+// the compute stream reports the times. Because this has a cost, it does so only while spans are
+// recorded.
 class ExposedTimer {
  public:
   explicit ExposedTimer(CommStreams& streams);

@@ -27,8 +27,8 @@ void Communicators::gather_into_windows(const Options& options, Stream& stream) 
         fmt::format("nccl_registration is set, but the strategy is {}", name_of(options.strategy)),
         "this strategy gathers into no slots");
   }
-  // with_windows is a collective of the mesh's gather communicator, which one thread uses at a
-  // time: gathers of another engine may be in flight on the shared stream.
+  // with_windows is a collective of the mesh's gather communicator, which only one thread may use
+  // at a time. Gathers of another engine may be in flight on the shared stream.
   stream.synchronize();
   windows_ = gather().with_windows(options.tuning.nccl_registration == NcclRegistration::kZeroCta);
 }

@@ -1,4 +1,5 @@
-// Communicators gives an engine its communicators and tags, and counts the bytes that it sends.
+// Communicators provides an engine with its communicators and tags, and counts the bytes that the
+// engine sends.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -26,19 +27,19 @@ class Communicators {
   Communicator& reduce(Axis axis = Axis::kWorld) const {
     return state_of(mesh_).reduce_communicator(axis);
   }
-  // Registers slots that are allocated from now on with NCCL, if Options::tuning.nccl_registration
-  // says so: the engine gets a communicator of its own for gathers. `stream` is the gather stream.
-  // Collective, before the first gather. Errors: InvalidArgument, on all ranks, if it is
-  // impossible.
+  // If Options::tuning.nccl_registration requests it, makes a separate communicator for this
+  // engine's gathers. Slots that are allocated from now on are then registered with NCCL. `stream`
+  // is the gather stream. Collective. Must be called before the first gather. Errors:
+  // InvalidArgument, on all ranks, if registration is impossible.
   void gather_into_windows(const Options& options, Stream& stream);
   bool has_windows() const { return windows_ != nullptr; }
 
-  // Returns the tag of a unit's next collective, which takes the next place in the mesh's
-  // collective sequence. The caller issues the collective at once.
+  // Returns the tag of a unit's next collective. The tag uses up the next place in the mesh's
+  // collective sequence, so the caller must issue the collective at once.
   CollectiveTag next_tag(Operation operation, int64_t numel, std::string_view unit) const {
     return state_of(mesh_).order().next(operation, numel, unit.empty() ? "(root)" : unit);
   }
-  // Counts the bytes of a unit's collective in `sent`.
+  // Adds the bytes of a unit's collective to `sent`.
   void count_sent(const AxisCollective& move, std::span<const CollectivePart> parts);
 
   int64_t all_gathers = 0;

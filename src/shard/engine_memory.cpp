@@ -12,14 +12,14 @@
 namespace fsdp {
 namespace {
 
-// Work of an inline stream is done when a slot is released, so the slot that is warm in the cache
-// is the best. Other streams may still use it; they are most likely done with the one released
-// first.
+// On an inline stream, work is done when a slot is released. So the best slot is the one that is
+// warm in the cache. Other streams may still use a released slot. Their work on the slot released
+// first is most likely done.
 SlotReuse reuse_of(const Stream& stream) {
   return stream.is_inline() ? SlotReuse::kLastReturned : SlotReuse::kFirstReturned;
 }
 
-// LibTorch's allocator caches freed blocks, which the device then lacks.
+// LibTorch's allocator caches freed blocks, so the device cannot use this memory.
 template <class Allocate>
 Buffer with_cache_emptied(const Allocate& allocate) {
   try {
@@ -42,8 +42,8 @@ std::shared_ptr<const MemoryCap> cap_of(const Mesh& mesh, const Options& options
   return state_of(mesh).memory_budget().cap(options.memory_limit);
 }
 
-// While a model is built, a smaller step is no way out: the limit does not fit the model. So this
-// is an error of the configuration, not a DeviceError.
+// While a model is built, a smaller step does not help: the limit is too small for the model. So
+// this is an error of the configuration and not a DeviceError.
 void refuse_while_building(const MemoryDemand& demand) {
   throw InvalidArgument(
       {.what = fmt::format("the memory limit of {} is too low to build the model",
@@ -74,24 +74,25 @@ EngineMemory::EngineMemory(const Mesh& mesh, const Options& options, const Commu
   if (streams.torch_device.is_cpu()) torch_memory::install();
   if (!cap_->meter) return;
   if (streams.torch_device.is_cuda()) {
-    // Throws now if LibTorch's allocator does not report its bytes: a limit would have no effect.
+    // The call throws now if LibTorch's allocator does not report its bytes. Otherwise the limit
+    // would have no effect.
     static_cast<void>(torch_cuda::held_bytes(streams.torch_device));
   }
-  // An engine of the mesh that is already built has set a refusal that knows its units.
+  // If another engine of the mesh exists, it has set a refusal that knows its units.
   if (!cap_->meter->has_refusal()) cap_->meter->set_refusal(refuse_while_building);
   count_thread();
 }
 
 EngineMemory::~EngineMemory() {
-  // Other engines of the mesh count this thread with the same meter.
+  // Other engines of the mesh use the same meter to count this thread.
   const bool is_last = cap_.use_count() == 1;
   if (is_last && cap_->meter && torch_memory::current_meter() == cap_->meter) {
     torch_memory::set_current_meter(nullptr);
   }
 }
 
-// Not from comms_: its communicator for registered slots ends with the engine, which this memory
-// may outlive.
+// The memory does not come from comms_, because the communicator for registered slots is destroyed
+// with the engine. This memory may outlive the engine.
 Buffer EngineMemory::allocate(int64_t bytes) const {
   return counted(bytes,
                  [&] { return state_of(mesh_).gather_communicator(Axis::kWorld).allocate(bytes); });
@@ -110,13 +111,13 @@ Buffer EngineMemory::allocate_own(int64_t bytes) const {
 }
 
 Buffer EngineMemory::counted(int64_t bytes, const std::function<Buffer()>& allocate) const {
-  // On a GPU the meter learns of LibTorch's bytes only here and at the boundaries of units.
+  // On a GPU the meter reads LibTorch's bytes only here and at the boundaries of units.
   observe_torch(bytes);
   return with_cache_emptied([&] { return metered(meter_, bytes, allocate); });
 }
 
-// LibTorch's cached blocks count as held. They are freed only if `wanted` more bytes would exceed
-// the limit, because LibTorch then has to ask the device again.
+// LibTorch's cached blocks count as allocated. They are freed only if `wanted` more bytes would
+// exceed the limit, because LibTorch must then allocate from the device again.
 void EngineMemory::observe_torch(int64_t wanted) const {
   if (!cap_->meter || !streams_.torch_device.is_cuda()) return;
   MemoryMeter& meter = *cap_->meter;

@@ -1,4 +1,5 @@
-// EngineMemory allocates an engine's device memory, counts it, and refuses what exceeds a limit.
+// EngineMemory allocates an engine's device memory, counts it, and rejects allocations that exceed
+// a limit.
 #pragma once
 
 #include <fsdp/options.h>
@@ -14,38 +15,38 @@
 
 namespace fsdp {
 
-// A buffer from a mesh's communicator that may outlive the engine, because users' tensors share it.
+// A buffer from a mesh's communicator. It may outlive the engine, because users' tensors share it.
 struct MeshBuffer {
   MeshBuffer(Mesh of, Buffer memory) : mesh(std::move(of)), buffer(std::move(memory)) {}
-  Mesh mesh;  // first, hence destroyed last
+  Mesh mesh;  // declared first, so destroyed last
   Buffer buffer;
 };
 
 class EngineMemory {
  public:
-  // Requires: the arguments live as long.
+  // All arguments must outlive this object.
   EngineMemory(const Mesh& mesh, const Options& options, const Communicators& comms,
                CommStreams& streams);
   ~EngineMemory();
   EngineMemory(const EngineMemory&) = delete;
   EngineMemory& operator=(const EngineMemory&) = delete;
 
-  // Allocate zeroed memory. If the device has none left, LibTorch's cache is emptied
-  // (torch_cuda::empty_cache) and the allocation is tried once more.
-  // Errors: as Device::allocate, and as MemoryMeter::take.
+  // Allocate zeroed memory. If the device has no memory left, they empty LibTorch's cache
+  // (torch_cuda::empty_cache) and try the allocation once more. Errors: those of Device::allocate
+  // and of MemoryMeter::take.
   Buffer allocate(int64_t bytes) const;             // readable by peers; may outlive the engine
   Buffer allocate_slot(int64_t bytes) const;        // gathers write it
   Buffer allocate_for_reduce(int64_t bytes) const;  // reductions read and write it
   Buffer allocate_own(int64_t bytes) const;         // no other rank reads it
 
-  // Returns Options::memory_limit, shared by the mesh's engines, and its meter, null if there is no
-  // limit.
+  // Returns the cap of Options::memory_limit, which all engines of the mesh share. Its meter is
+  // null if there is no limit.
   const MemoryCap& cap() const { return *cap_; }
-  // Counts what LibTorch allocates in the calling thread from now on for this engine. No effect
-  // without a limit, or on a GPU.
+  // From now on counts the memory that LibTorch allocates in the calling thread for this engine. No
+  // effect without a limit, or on a GPU.
   void count_thread() const;
-  // Checks LibTorch's bytes against the limit. Called at the boundaries of units on a GPU, where
-  // LibTorch's allocator refuses nothing itself. Errors: as MemoryMeter::take.
+  // Checks LibTorch's bytes against the limit. Called at the boundaries of units on a GPU, because
+  // there LibTorch's allocator does not check the limit itself. Errors: those of MemoryMeter::take.
   void check_limit() const;
 
   MemoryLedger ledger;
@@ -60,8 +61,8 @@ class EngineMemory {
   const Communicators& comms_;
   const CommStreams& streams_;
   const std::shared_ptr<const MemoryCap> cap_;  // shared with the mesh's other engines
-  // The cap's meter; without a limit the one of the thread that made this engine, if it has one.
-  // Shared with the buffers that it has counted.
+  // The cap's meter. Without a limit it is the meter of the thread that made this engine, or null
+  // if that thread has none. Shared with the buffers that it has counted.
   const std::shared_ptr<MemoryMeter> meter_;
 };
 

@@ -6,7 +6,8 @@
 
 namespace fsdp {
 
-// Gradients are about to arrive, so this is a demand: it never fails for want of a planned slot.
+// Gradients are about to arrive, so the slot is acquired on demand. This never fails because the
+// plan has no free slot.
 void GradientSlot::open() {
   slot_ = unit_.shared.memory.reduce_slots.acquire(places_.slot_bytes());
   if (slot_ != nullptr) unit_.shared.streams.compute->wait(slot_->released);  // wait 6
@@ -18,7 +19,8 @@ std::byte* GradientSlot::place(int segment, int64_t element) const {
 
 void GradientSlot::close(Stream& stream) {
   if (slot_ == nullptr) return;
-  // NaN is written behind the last use and before the release: only a late read sees it.
+  // NaN is written after the last use and before the release. So only a read after the release can
+  // see it.
   if (unit_.shared.debug) fill_nan(stream);
   stream.record(slot_->released);
   unit_.shared.memory.reduce_slots.release(slot_);

@@ -11,17 +11,18 @@ namespace fsdp {
 
 class GradientSlot {
  public:
-  // Requires: `unit` and `places` live as long; `places` changes only while the slot is closed.
+  // `unit` and `places` must outlive this object. `places` may change only while the slot is
+  // closed.
   GradientSlot(const UnitContext& unit, const GradientPlaces& places, DType dtype)
       : unit_(unit), places_(places), dtype_(dtype) {}
 
-  // Acquires a slot. Compute waits until it may write it (wait 6).
+  // Acquires a slot. Compute waits until it may write the slot (wait 6).
   void open();
-  // Returns the address of an element of a trainable segment, null if the slot is empty. Requires:
-  // the element is not part of a zero-copy gradient.
+  // Returns the address of an element of a trainable segment. Null if the slot is empty. The
+  // element must not be part of a zero-copy gradient.
   std::byte* place(int segment, int64_t element) const;
   DType dtype() const { return dtype_; }
-  // Releases the slot behind the work that `stream` has so far: the last that uses it.
+  // Releases the slot after all work that `stream` has so far. `stream` must be the last user.
   void close(Stream& stream);
 
  private:
@@ -30,7 +31,7 @@ class GradientSlot {
   const UnitContext& unit_;
   const GradientPlaces& places_;
   const DType dtype_;
-  Slot* slot_ = nullptr;  // from open to close; null if there is nothing to hold
+  Slot* slot_ = nullptr;  // null unless open, and if there is nothing to hold
 };
 
 }  // namespace fsdp

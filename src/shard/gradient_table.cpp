@@ -17,7 +17,8 @@ namespace fsdp {
 
 void GradientTable::add(int parameter, const at::Tensor& gradient, const Place& place) {
   const ParameterSpec& spec = unit_.layout.parameters()[parameter];
-  // The runs of one launch have no order, so an addition must not join the copy to its own place.
+  // The runs of one launch have no order. So an addition must not be in the launch that copies to
+  // the same destination.
   if (!place.overwrites && has(place.at)) issue();
   if (!lies_like(gradient, spec)) return add_strided(parameter, gradient, place);
   add_in_order(parameter, gradient,
@@ -29,8 +30,9 @@ void GradientTable::add(int parameter, const at::Tensor& gradient, const Place& 
                 .overwrite = place.overwrites});
 }
 
-// A gradient in another order (a transposed weight's) is permuted to the parameter's memory order
-// and copied by a kernel that reads strides. It does not wait, because a run has no strides.
+// If the gradient has another memory order than the parameter (for example that of a transposed
+// weight), it is permuted and copied by a kernel that reads strides. It does not wait in the table,
+// because a run has no strides.
 void GradientTable::add_strided(int parameter, const at::Tensor& gradient,
                                 const Place& place) const {
   const ParameterSpec& spec = unit_.layout.parameters()[parameter];
@@ -51,12 +53,13 @@ void GradientTable::add_in_order(int parameter, const at::Tensor& gradient,
                                  const kernels::AccumulateRun& run) {
   Stream& compute = *unit_.shared.streams.compute;
   if (compute.is_inline()) return copy({&run, 1}, parameter);
-  // Gradients that arrived on another compute stream are copied first: a launch runs on one stream.
+  // One launch runs on one stream. So gradients that arrived on another compute stream are copied
+  // first.
   if (captured_on_ != &compute) issue();
   captured_on_ = &compute;
   const bool is_small = run.numel * size_of(run.source_dtype) < kSmallBytes;
-  // A hook may change the tensor in place while it waits, which only its version shows. An
-  // inference tensor has none, so it is copied at once.
+  // A hook may change the tensor in place while it waits. Only the version of the tensor shows
+  // this. An inference tensor has no version, so it is copied at once.
   const int64_t version = gradient.is_inference() ? kNoVersion : gradient._version();
   waiting_.push_back({parameter, gradient, version, run});
   if (!is_small || version == kNoVersion || waiting_.size() == kMost) issue();
@@ -69,7 +72,7 @@ bool GradientTable::has(const std::byte* place) const {
 
 void GradientTable::issue() {
   if (waiting_.empty()) return;
-  // Emptied first: after an error none of them waits any more.
+  // The list is emptied first, so that no gradient waits any more after an error.
   std::vector<Waiting> waiting = std::exchange(waiting_, {});
   std::vector<kernels::AccumulateRun> runs;
   for (const Waiting& each : waiting) {
@@ -78,7 +81,8 @@ void GradientTable::issue() {
   }
   copy(runs, waiting.front().parameter);
   // LibTorch reuses the memory in the order of the stream on which the gradients arrived. If
-  // compute has changed since, that stream does not wait for this copy: compute holds the tensors.
+  // compute has changed since then, that stream does not wait for this copy, so compute holds the
+  // tensors.
   Stream& compute = *unit_.shared.streams.compute;
   if (&compute != captured_on_) {
     compute.hold(std::make_shared<const std::vector<Waiting>>(std::move(waiting)));

@@ -1,10 +1,11 @@
-// GradientTable copies or adds a unit's gradients to their places, small ones together.
+// GradientTable copies or adds a unit's gradients to their destinations. It handles small gradients
+// together.
 //
-// [Note: captures in tables] On a GPU the launch that copies a bias costs more than the copy, on
-// the host and on the device. So a small gradient waits until the next large one is copied, until
-// kMost gradients wait, or until its unit closes. Then one launch copies all of them. The table
-// holds the tensors of waiting gradients. On the CPU a launch is a function call: each gradient is
-// copied at once, while it is in the caches.
+// [Note: captures in tables] On a GPU the launch that copies a bias costs more than the copy
+// itself, on the host and on the device. So a small gradient waits until one of three events: the
+// next large gradient is copied, kMost gradients wait, or the unit closes. Then one launch copies
+// all waiting gradients. The table holds their tensors until then. On the CPU a launch is a
+// function call, so each gradient is copied at once, while it is in the caches.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +23,7 @@ namespace fsdp {
 // Not thread-safe: the engine's mutex guards it.
 class GradientTable {
  public:
-  // Gradients of fewer bytes wait.
+  // Gradients with fewer bytes wait.
   static constexpr int64_t kSmallBytes = int64_t{256} << 10;
   static constexpr size_t kMost = 64;
 
@@ -31,13 +32,13 @@ class GradientTable {
   struct Place {
     std::byte* at = nullptr;
     DType dtype = DType::kFloat32;
-    bool overwrites = true;  // false: adds to the present value
+    bool overwrites = true;  // if false, the gradient is added to the present value
   };
-  // Copies or adds the gradient of `parameter` to its place, now or later.
-  // Requires: the gradient is strided, of a floating type. Errors: as issue.
+  // Copies or adds the gradient of `parameter` to its destination, now or later. The gradient must
+  // be strided and have a floating type. Errors: those of issue.
   void add(int parameter, const at::Tensor& gradient, const Place& place);
-  // Issues the copies of all waiting gradients on compute.
-  // Errors: StateError for a gradient that was changed in place while it waited.
+  // Issues the copies of all waiting gradients on compute. Errors: StateError if a gradient was
+  // changed in place while it waited.
   void issue();
   // Drops all waiting gradients.
   void drop() { waiting_.clear(); }
@@ -47,10 +48,10 @@ class GradientTable {
   struct Waiting {
     int parameter = 0;
     at::Tensor gradient;
-    int64_t version = kNoVersion;  // at its arrival
+    int64_t version = kNoVersion;  // version of the tensor when it arrived
     kernels::AccumulateRun run;
   };
-  // Returns true if a gradient waits for this place.
+  // Returns true if a gradient with this destination is waiting.
   bool has(const std::byte* place) const;
   void add_in_order(int parameter, const at::Tensor& gradient, const kernels::AccumulateRun& run);
   void add_strided(int parameter, const at::Tensor& gradient, const Place& place) const;
@@ -60,7 +61,7 @@ class GradientTable {
 
   const UnitContext& unit_;
   std::vector<Waiting> waiting_;
-  const Stream* captured_on_ = nullptr;  // compute at their arrival
+  const Stream* captured_on_ = nullptr;  // the compute stream when the gradients arrived
 };
 
 }  // namespace fsdp

@@ -11,7 +11,8 @@ void issue_collective(const UnitContext& unit, const AxisCollective& move,
   ShardContext& shared = unit.shared;
   int64_t numel = 0;
   for (const CollectivePart& part : parts) numel += part.numel;
-  // The tag takes a place in the mesh's collective sequence, so no collective may come in between.
+  // The tag takes a place in the mesh's collective sequence. So no other collective may be issued
+  // between these lines.
   const CollectiveTag tag = unit.next_tag(move.operation, numel);
   shared.comms.count_sent(move, parts);
   shared.comms.reduce(move.axis).issue(
@@ -52,7 +53,7 @@ void GroupSums::sum(std::vector<Summed>& sums) const {
 
 // Sums over passes are formed in fp32, in the main gradients. They are sent in reduce_dtype.
 void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite) const {
-  // Without sums of earlier passes the slot already holds all that is sent.
+  // Without sums of earlier passes, the slot already contains all values to send.
   if (!are_awaited()) {
     sum(sums);
     return add_to_main(unit_, main_, sums, overwrite);
@@ -61,8 +62,9 @@ void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite)
   std::vector<Summed> totals = in_main();
   const ShardContext& shared = unit_.shared;
   if (travel_as_main(unit_)) return sum(totals);
-  // The totals return to the slot for the collective: from the host, or cast to a narrower type.
-  // With offload download has added them, so the reduce stream waits for it (wait 20).
+  // The totals are copied back to the slot for the collective, either from the host or with a cast
+  // to a narrower type. With offload the download stream has added the totals, so the reduce stream
+  // waits for it (wait 20).
   shared.main->reduce_after_takes();
   std::vector<kernels::CastRun> casts;
   for (size_t i = 0; i < sums.size(); ++i) {
@@ -73,9 +75,9 @@ void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite)
   add_to_main(unit_, main_, sums, /*overwrite=*/true);
 }
 
-// The reduce stream need not wait for compute. Compute's writes are before the reductions that made
-// these sums (wait 5). For changes of `.grad` by users the host has waited when it looked at the
-// main shards' views (MainShards::sync_changes).
+// The reduce stream need not wait for compute: compute's writes precede the reductions that made
+// these sums (wait 5). If users have changed `.grad`, the host has waited when it checked the main
+// shards' views (MainShards::sync_changes).
 void GroupSums::sum_main() {
   ShardContext& shared = unit_.shared;
   const bool in_slot = !travel_as_main(unit_);
@@ -88,7 +90,7 @@ void GroupSums::sum_main() {
       sum.dtype = slots_.dtype();
     }
     sum_to_main(std::move(sums), /*adds=*/false, /*overwrite=*/false);
-    // With offload download reads the slot last.
+    // With offload the download stream is the last to read the slot.
     slots_.close(shared.main->last_of_reduce());
   } else {
     sum(sums);

@@ -1,6 +1,6 @@
 // GroupSums sums a unit's gradients over the groups of ranks, for strategies that reduce within
-// groups first. The sums of a group stay in the main gradients until the last backward before a
-// step.
+// groups first. Until the last backward before a step, the main gradients hold the sums of the
+// rank's own group.
 #pragma once
 
 #include <span>
@@ -11,28 +11,28 @@
 
 namespace fsdp {
 
-// A segment's gradients during a reduction: this rank's part of the sum.
+// A segment's gradients during a reduction. They are this rank's part of the sum.
 struct Summed {
   int segment = 0;
-  std::byte* at = nullptr;  // null: not reduced yet, with a zero-copy gradient (UnitGradients)
+  std::byte* at = nullptr;  // null: the zero-copy gradient is not reduced yet (UnitGradients)
   int64_t numel = 0;
   DType dtype = DType::kFloat32;
 };
 
-// Issues a collective on the reduce stream and counts it. Collective over the axis.
+// Issues a collective on the reduce stream and counts its bytes. Collective over the axis.
 void issue_collective(const UnitContext& unit, const AxisCollective& move,
                       std::span<const CollectivePart> parts);
-// Adds the sums to the main gradients, or overwrites these.
+// Adds the sums to the main gradients, or overwrites the main gradients with them.
 void add_to_main(const UnitContext& unit, const MainGradients& main,
                  const std::vector<Summed>& sums, bool overwrite);
 
-// Returns true if reductions can work in the main gradients themselves: in fp32, on the device.
+// Returns true if reductions can run in place in the main gradients: these are fp32 on the device.
 bool travel_as_main(const UnitContext& unit);
 
 class GroupSums {
  public:
-  // `slots`: memory for reductions that cannot work in the main gradients. Requires: all arguments
-  // live as long.
+  // `slots` provides memory for reductions that cannot run in the main gradients. All arguments
+  // must outlive this object.
   GroupSums(const UnitContext& unit, MainGradients& main, GradientSlot& slots)
       : unit_(unit), main_(main), slots_(slots) {}
 
@@ -42,15 +42,18 @@ class GroupSums {
   bool are_awaited() const { return main_.await_across(); }
   void set_awaited(bool await) { main_.set_await_across(await); }
 
-  // Sums over the groups in place, on the reduce stream. Each entry becomes this rank's part of the
-  // result.
+  // Sums over the groups in place, on the reduce stream. Each entry of `sums` becomes this rank's
+  // part of the result.
   void sum(std::vector<Summed>& sums) const;
-  // Sums a slot's sums over the groups and writes the result to the main gradients. If these
-  // are awaited, the slot's sums first join them; `adds`: false if they hold them already.
-  // `overwrite`: if they are not awaited, they hold nothing.
+  // Sums the slot's sums over the groups and writes the result to the main gradients. If
+  // are_awaited(), the main gradients hold sums of earlier passes. In this case the slot's sums are
+  // first added to them, and the totals are summed over the groups. `adds` is false if the main
+  // gradients already contain the slot's sums. If not are_awaited(), the slot's sums alone are
+  // summed over the groups. The result is then added to the main gradients or, with `overwrite`,
+  // replaces them.
   void sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite) const;
-  // Sums the main gradients over the groups if this pass has added nothing to them. Requires:
-  // are_awaited().
+  // Sums the main gradients over the groups if this pass has added nothing to them. are_awaited()
+  // must be true.
   void sum_main();
 
  private:

@@ -30,14 +30,14 @@ MainGradients::MainGradients(const UnitContext& unit, MainShards& main,
       slots_(unit.segments(), nullptr),
       runs_(unit.segments()) {}
 
-// Users may hold views longer than the engine lives. They keep their memory, but the trap may no
-// longer report to the unit.
+// Users may hold views longer than the engine exists. The views keep their memory, but the trap
+// must not report to the unit any more.
 MainGradients::~MainGradients() {
   forget_runs();
   if (nothing_) nothing_->forget_owner();
 }
 
-// Views that users still hold belong to them from now on; new views get a new base.
+// From now on views that users still hold belong to the users. New views get a new base.
 void MainGradients::forget_runs() {
   for (at::Tensor& run : runs_) {
     if (run.defined()) touch_trap::forget_owner(run);
@@ -53,7 +53,8 @@ std::byte* MainGradients::at(int segment, int64_t element) const {
   return slots_[segment]->at(element * size_of(DType::kFloat32));
 }
 
-// Gradients may be cut over fewer ranks than optimizer state. Then a run contains the slice.
+// Gradients may be cut over fewer ranks than optimizer state. In this case a run contains the
+// slice.
 float* MainGradients::slice(int segment) const {
   const int64_t begin = unit_.piece(unit_.collectives.row.optimizer, segment).begin -
                         unit_.piece(unit_.collectives.row.gradients, segment).begin;
@@ -75,8 +76,9 @@ void MainGradients::take(Stream& stream) {
 }
 
 void MainGradients::give_back() {
-  // A failed backward may have left a reduction that still writes them, so the release is recorded
-  // behind reductions. Reads by compute need no event: later reductions wait for compute (wait 5).
+  // A reduction that a failed backward has left may still write the memory, so the release is
+  // recorded after reductions. Reads by compute need no event, because later reductions wait for
+  // compute (wait 5).
   ShardContext& shared = unit_.shared;
   forget_runs();
   for (Slot*& slot : slots_) {
@@ -109,7 +111,7 @@ void MainGradients::clear(std::span<const int> parameters) {
     const int64_t end = std::min(placed.offset + placed.numel, here.begin + here.numel);
     if (begin < end) runs.push_back({at(segment, begin - here.begin), end - begin});
   }
-  // With offload the host fills at once, while download may still add to them.
+  // With offload the host fills the memory at once, while the download stream may still add to it.
   unit_.shared.main->settle();
   kernels::fill_zero(unit_.shared.main->stream(), runs);
 }
@@ -130,7 +132,7 @@ at::Tensor MainGradients::view(int parameter) {
   const at::Device device = unit_.shared.main->torch_device();
   if (!has(segment)) return torch_compat::wrap(nullptr, 0, DType::kFloat32, device);
   struct Held {
-    Mesh mesh;  // first, hence destroyed last
+    Mesh mesh;  // declared first, so destroyed last
     std::shared_ptr<const Slot> slot;
   };
   at::Tensor& run = runs_[segment];
@@ -153,7 +155,8 @@ void MainGradients::attach_views() {
     at::Tensor& gradient = main_.gradient_of(parameter);
     if (!is_trainable(parameter) || (gradient.defined() && !is_guard(parameter))) continue;
     if (is_cleared(parameter)) continue;
-    // The user may have frozen the parameter since. Optimizers skip a parameter without a gradient.
+    // The user may have frozen the parameter since then. Optimizers skip a parameter without a
+    // gradient.
     if (!parameters_[i].requires_grad()) continue;
     gradient = view(parameter);
   }
@@ -182,8 +185,8 @@ void MainGradients::guard_views() {
   are_guarded_ = true;
 }
 
-// All guards are views of one storage without memory. A guard has its view's size, so that
-// operators fail with the guard's message, not with a mismatch of sizes.
+// All guards are views of one storage without memory. A guard has the size of its view, so that
+// operators fail with the guard's message and not with a mismatch of sizes.
 at::Tensor MainGradients::make_guard(int64_t numel) {
   if (!nothing_) {
     int64_t most = 0;
@@ -221,7 +224,7 @@ bool MainGradients::adopt_user_gradients(bool kept) {
       ++gone;
     }
   }
-  // The caller drops all gradients, the guarded ones too.
+  // In this case the caller drops all gradients, including the guarded ones.
   if (there == 0) {
     are_guarded_ = false;
     return false;

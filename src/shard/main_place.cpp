@@ -32,7 +32,7 @@ class OnDevice final : public MainPlace {
   void reduce_after_takes() const override {}
 };
 
-// A base, so that the ledger exists before MainPlace, which takes a reference to it.
+// This is a base class, so that the ledger exists before MainPlace, which gets a reference to it.
 struct HostLedger {
   MemoryLedger host_ledger;
 };
@@ -52,16 +52,16 @@ class OnHost final : private HostLedger, public MainPlace {
   Buffer allocate_own(int64_t bytes) const override {
     return streams_.device.allocate(bytes, MemoryKind::kPinned);
   }
-  // The host is not a stream that could wait for an event, so it blocks before it touches main
-  // state.
+  // The host is not a stream and cannot wait for an event. So it blocks before it reads or writes
+  // main state.
   void settle() const override {
     streams_.upload->synchronize();
     streams_.download->synchronize();
   }
   void settle_compute() const override { streams_.compute->synchronize(); }
 
-  // gather_after has already ordered upload behind the last use of the memory that it writes. The
-  // gather is in place, so it waits for the upload.
+  // gather_after has already ordered the upload after the last use of the memory that it writes.
+  // The gather is in place, so it waits for the upload.
   void send(const std::vector<kernels::CastRun>& runs, std::string_view unit) override {
     Stream& upload = *streams_.upload;
     const ContextSpan span = streams_.span(upload, "upload", unit);
@@ -79,8 +79,8 @@ class OnHost final : private HostLedger, public MainPlace {
     streams_.gather->wait(uploaded);  // wait 18
   }
 
-  // The reduce stream does not wait for download: the next unit's reduction overlaps with it. The
-  // slot is released behind download instead (last_of_reduce).
+  // The reduce stream does not wait for the download stream, so that the next unit's reduction
+  // overlaps with the download. Instead, the slot is released after the download (last_of_reduce).
   void take(const std::vector<kernels::AccumulateRun>& runs, std::string_view unit) override {
     Stream& download = *streams_.download;
     Event reduced(streams_.device);
@@ -111,7 +111,7 @@ class OnHost final : private HostLedger, public MainPlace {
 
 }  // namespace
 
-// The pool calls allocate_gradients, which is virtual, after construction only.
+// allocate_gradients is virtual. The pool calls it only after construction.
 MainPlace::MainPlace(CommStreams& streams, EngineMemory& memory, MemoryLedger& ledger)
     : gradients(streams.device, MemoryCategory::kMainGradients, ledger, SlotReuse::kLastReturned,
                 [this](int64_t bytes) { return allocate_gradients(bytes); }),

@@ -1,14 +1,14 @@
-// MainPlace is the place of main shards, main gradients and optimizer state, device or host, with
-// the transfers between it and the device.
+// MainPlace stands for the location of main shards, main gradients and optimizer state, which is
+// the device or the host. It also performs the transfers between this location and the device.
 //
-// [Note: main state on the host]
-// With Options::cpu_offload main shards, main gradients and optimizer state are in pinned memory of
-// the host. So are the values that are computed from them alone: norm, clip coefficient, step
-// counters, digests. Two streams of the device transfer, beside collectives and compute: `upload`
-// copies a rank's piece into the memory where it is gathered in place, `download` adds reduced
-// gradients to the main gradients. Norms and optimizers are kernels of the host, which the calling
-// thread runs at once (stream()) after settle(). Without offload all of it is on the device, and
-// stream() is compute.
+// [Note: main state on the host] With Options::cpu_offload, main shards, main gradients and
+// optimizer state are in pinned memory of the host. Values that are computed from them alone are
+// there as well: norm, clip coefficient, step counters, digests. Two streams of the device do the
+// transfers, concurrently with collectives and compute. `upload` copies a rank's piece into the
+// memory in which the parameters are gathered in place. `download` adds reduced gradients to the
+// main gradients. Norms and optimizers are kernels of the host. After settle() the calling thread
+// runs them at once on stream(). Without offload everything is on the device, and stream() is
+// compute.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +25,8 @@ namespace fsdp {
 
 class MainPlace {
  public:
-  // Returns a place on the device, or with Options::cpu_offload on the host. Requires: the
-  // arguments live as long.
+  // Returns a place on the device or, with Options::cpu_offload, on the host. All arguments must
+  // outlive the result.
   static std::unique_ptr<MainPlace> make(const Mesh& mesh, const Options& options,
                                          CommStreams& streams, EngineMemory& memory);
   virtual ~MainPlace() = default;
@@ -35,27 +35,28 @@ class MainPlace {
 
   virtual bool is_host() const = 0;
   virtual at::Device torch_device() const = 0;
-  // Returns the stream of norms and optimizers.
+  // Returns the stream on which norms and optimizers run.
   virtual Stream& stream() const = 0;
   virtual MemoryLedger& ledger() = 0;
-  // Allocate main shards, main gradients, and memory for other main state, which no other rank
-  // reads.
+  // Allocate memory for main shards, for main gradients, and for other main state, which no other
+  // rank reads.
   virtual Buffer allocate(int64_t bytes) const = 0;
   virtual Buffer allocate_gradients(int64_t bytes) const = 0;
   virtual Buffer allocate_own(int64_t bytes) const = 0;
   // Blocks until stream() may read and write main state.
   virtual void settle() const = 0;
-  // Blocks until stream() may read what compute has written to it.
+  // Blocks until stream() may read the values that compute has written for it.
   virtual void settle_compute() const = 0;
 
-  // Casts or copies runs of main shards to the device, before the gather stream's next collective.
-  // `unit`: for spans.
+  // Casts or copies contiguous runs of main shards to the device, before the gather stream's next
+  // collective. `unit` names the unit in trace spans.
   virtual void send(const std::vector<kernels::CastRun>& runs, std::string_view unit) = 0;
-  // Adds or copies sums of the reduce stream to main gradients.
+  // Adds or copies sums of the reduce stream to main gradients. `unit` as in send.
   virtual void take(const std::vector<kernels::AccumulateRun>& runs, std::string_view unit) = 0;
-  // Returns the stream that writes main gradients last.
+  // Returns the stream that is the last to write main gradients.
   virtual Stream& last_of_reduce() const = 0;
-  // Lets the reduce stream wait until the sums taken so far are in the main gradients (wait 20).
+  // Makes the reduce stream wait until all sums passed to take() are in the main gradients (wait
+  // 20).
   virtual void reduce_after_takes() const = 0;
 
   BufferPool gradients;

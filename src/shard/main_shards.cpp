@@ -23,8 +23,8 @@ MainShards::MainShards(const UnitContext& unit, std::vector<Buffer> slices)
   }
 }
 
-// Users may hold views longer than the engine lives: they keep memory and mesh (MeshBuffer), but
-// the trap may no longer report to the unit.
+// Users may hold views longer than the engine exists. The views keep memory and mesh (MeshBuffer),
+// but the trap must not report to the unit any more.
 MainShards::~MainShards() {
   for (int i = 0; i < unit_.segments(); ++i) {
     touch_trap::forget_owner(slices_[i].tensor);
@@ -63,8 +63,8 @@ void MainShards::all_gather(const std::vector<AxisCollective>& collectives, Plac
   Stream& stream = *shared.streams.gather;
   const ContextSpan span = shared.streams.span(*shared.streams.gather, "gather", unit_.fqn);
   PieceGather gather(unit_);
-  // A gather sends device memory, not the host's. With registered memory it sends from a slot, too:
-  // main shards are not registered. In both cases the shard is first copied into the slot.
+  // A gather sends device memory, not host memory. With registered memory it sends from a slot,
+  // because main shards are not registered. In both cases the shard is first copied into the slot.
   const bool gathers_in_place = shared.main->is_host() || shared.comms.has_windows();
   std::vector<kernels::CastRun> own_runs;
   for (int i = 0; i < unit_.segments(); ++i) {
@@ -72,15 +72,15 @@ void MainShards::all_gather(const std::vector<AxisCollective>& collectives, Plac
     const Piece slice = unit_.piece(unit_.collectives.row.optimizer, i);
     const int64_t place_begin = unit_.piece(placement, i).begin;
     std::byte* own = places[i] + (slice.begin - place_begin) * size_of(dtype);
-    // With a lower param_dtype the shard is cast into its place and gathered in place, too.
-    // Otherwise the gather reads the main shard itself. A resident copy may contain the main shard
-    // (MainShards::relocate): then it is in place already.
+    // With a lower param_dtype the shard is cast into its position in the result, and the gather is
+    // in place as well. Otherwise the gather reads the main shard itself. A resident copy may
+    // contain the main shard (MainShards::relocate). In this case the shard is already in place.
     const bool is_there = own == static_cast<const void*>(data(i));
     const bool moves_own = !is_there && (gathers_in_place || dtype != DType::kFloat32);
     if (moves_own) own_runs.push_back({data(i), own, slice.numel, DType::kFloat32, dtype});
     gather.add(slice, dtype, moves_own ? static_cast<void*>(own) : data(i), places[i], place_begin);
   }
-  // All segments travel as parts of one collective, so that ranks wait for each other once.
+  // All segments are parts of one collective, so that ranks wait for each other only once.
   if (!own_runs.empty()) shared.main->send(own_runs, unit_.fqn);
   gather.issue(collectives, stream);
 }
@@ -115,7 +115,7 @@ void MainShards::copy_whole(std::span<float* const> slices, std::vector<Buffer>&
     }
   }
   if (!unit_.collectives.cuts_main()) return;
-  // The caller is between passes, so compute may have written the slices since the last wait 1.
+  // The caller is between passes, so compute may have written the slices after the last wait 1.
   shared.streams.gather_after_compute();
   if (!own_runs.empty()) shared.main->send(own_runs, unit_.fqn);
   gather.issue(unit_.collectives.to_whole(), *shared.streams.gather);
@@ -124,8 +124,8 @@ void MainShards::copy_whole(std::span<float* const> slices, std::vector<Buffer>&
   shared.streams.compute->wait(gathered);  // wait 3
 }
 
-// Only within groups several ranks hold one slice. (UnitParameters::write_back takes rank 0's
-// values if all ranks hold whole main shards.)
+// Several ranks hold the same slice only if main shards are sharded within groups. (If all ranks
+// hold whole main shards, UnitParameters::write_back uses the values of rank 0.)
 void MainShards::share_slices() {
   ShardContext& shared = unit_.shared;
   if (unit_.collectives.row.optimizer != Placement::kShardGroup) return;
@@ -137,7 +137,7 @@ void MainShards::share_slices() {
     parts.push_back({at, at, unit_.segment(i).slice_numel, DType::kFloat32});
   }
   Stream& stream = *shared.streams.gather;
-  // `staged` is freed at return, so the host blocks until the stream is done with it.
+  // `staged` is freed on return, so the host blocks until the stream has finished with it.
   shared.streams.settle(stream, [&] {
     shared.streams.gather_after_compute();
     for (size_t i = 0; i < staged.size(); ++i) {
@@ -160,7 +160,8 @@ void MainShards::mark_changed() {
   for (const Slice& slice : slices_) torch_compat::bump_version(slice.tensor);
 }
 
-// The version rises, so that resident copies follow, but the next sync_changes finds no change.
+// The version increases, so that resident copies are updated. But the next sync_changes finds no
+// change.
 void MainShards::keep_writes() {
   mark_changed();
   for (int i = 0; i < unit_.segments(); ++i) slices_[i].seen_version = version(i);
@@ -169,7 +170,8 @@ void MainShards::keep_writes() {
 
 bool MainShards::sync_changes() {
   if (has_views()) {
-    // A change that only the content shows becomes a change of the version, which copies compare.
+    // If only the content shows a change, the version is increased, because copies compare
+    // versions.
     for (const int segment : look_at_contents()) {
       torch_compat::bump_version(slices_[segment].tensor);
     }
@@ -185,7 +187,8 @@ bool MainShards::sync_changes() {
 
 bool MainShards::issue_digests() {
   if (!has_views() || slices_.empty()) return false;
-  // A digest reads all main shards, so its memory and its work begin with the first view.
+  // A digest reads all main shards. So its memory is allocated, and its work begins, with the first
+  // view.
   constexpr int64_t kWord = sizeof(uint64_t);
   const auto segments = static_cast<int64_t>(slices_.size());
   if (!digests_) {
@@ -204,7 +207,8 @@ bool MainShards::issue_digests() {
 }
 
 std::vector<int> MainShards::look_at_contents() {
-  // If digests were issued for many units, the caller has synchronized the stream once for all.
+  // If digests were issued for many units, the caller has already synchronized the stream once for
+  // all of them.
   if (!digests_issued_) {
     if (!issue_digests()) return {};
     unit_.shared.main->stream().synchronize();
@@ -224,19 +228,19 @@ const std::vector<at::Tensor>& MainShards::views() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < local_.size(); ++i) {
     const int segment = unit_.layout.segment_of(static_cast<int>(i));
-    // narrow shares the slice's version counter, so changes in place are noticed.
+    // A view made by `narrow` shares the slice's version counter, so in-place changes are noticed.
     at::Tensor view = slices_[segment].tensor.narrow(0, local_[i].offset, local_[i].numel);
     view.set_requires_grad(unit_.segment(segment).trainable);
     if (unit_.shared.watches_shards) touch_trap::watch(view);
     views_.push_back(std::move(view));
   }
-  look_at_contents();  // later changes are found against these digests
+  look_at_contents();  // later changes are found by comparison with these digests
   return views_;
 }
 
 void MainShards::forget_unused_views() {
   if (!has_views()) return;
-  std::vector<size_t> own(slices_.size(), 1);  // tensors on a slice: its own and the views
+  std::vector<size_t> own(slices_.size(), 1);  // tensors on a slice, views included
   for (size_t i = 0; i < views_.size(); ++i) {
     if (views_[i].use_count() > 1) return;
     ++own[unit_.layout.segment_of(static_cast<int>(i))];

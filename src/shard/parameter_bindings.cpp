@@ -16,7 +16,8 @@ constexpr std::string_view kShardedHint =
     "optimizer on Engine::parameters() to optimise; if a backward reports this, return every "
     "tensor that the loss is computed from, also an auxiliary loss that it keeps in a member, from "
     "the unit's forward";
-// For a unit by policy: the trap reports operators, so an access that throws here was a raw one.
+// For a unit by policy. The trap reports operators, so an access that throws here did not use an
+// operator.
 constexpr std::string_view kTouchedHint =
     "run the model inside Engine::forward and give parameters to LibTorch's operators, which "
     "gather "
@@ -49,14 +50,15 @@ ParameterBindings::ParameterBindings(const ShardLayout& layout, std::vector<at::
         spec.numel * size_of(spec.dtype), tensors_[i].device(),
         fmt::format("fsdp: parameter {} {}; hint: {}", name(parameter), kSharded, hint),
         touch_trap::Watch{.owner = owner});
-    // The parameter keeps its TensorImpl, so optimizers, modules and hooks that hold it still do.
+    // The parameter keeps its TensorImpl, so optimizers, modules and hooks still hold the same
+    // tensor.
     adopt(parameter);
   }
   forget_changes();
   guard_gradients();
 }
 
-// Users and graphs may hold parameters longer than the engine lives.
+// Users and graphs may hold parameters longer than the engine exists.
 ParameterBindings::~ParameterBindings() {
   for (torch_compat::BoundStorage& storage : storages_) storage.forget_owner();
 }
@@ -84,7 +86,7 @@ void ParameterBindings::unbind() {
   for (torch_compat::BoundStorage& storage : storages_) storage.unbind();
 }
 
-// LibTorch's operators bump the version of a tensor that they write in place. Binding does not.
+// LibTorch's operators increase the version of a tensor that they write in place. Binding does not.
 bool ParameterBindings::has_changed(int parameter) const {
   return torch_compat::version(tensors_[parameter]) != versions_[parameter];
 }
@@ -125,7 +127,7 @@ void ParameterBindings::adopt_replaced() {
   }
 }
 
-// Counts only parameters that have been guarded: a parameter may be unfrozen since.
+// Counts only parameters that have a guard, because a parameter may have been unfrozen since then.
 ParameterBindings::Guards ParameterBindings::guards() const {
   size_t there = 0, gone = 0;
   for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -148,7 +150,8 @@ void ParameterBindings::guard_gradients() {
     }
     if (!guards_[i].defined()) {
       const ParameterSpec& spec = layout_.parameters()[i];
-      // A storage for each parameter, because the message names it. The guard holds it.
+      // Each parameter has its own storage, because the message names the parameter. The guard
+      // holds the storage.
       const torch_compat::BoundStorage nothing(
           spec.numel * size_of(spec.dtype), tensors_[i].device(),
           fmt::format("fsdp: the gradient of parameter {} is not here: it is reduced to shards; "
@@ -165,7 +168,7 @@ void ParameterBindings::set_reason(std::string_view reason, std::string_view hin
     const std::string text =
         fmt::format("{} {}; hint: {}", name(static_cast<int>(i)), reason, hint);
     storages_[i].set_message("fsdp: parameter " + text);
-    storages_[i].forget_owner();  // operators reach the storage and throw its message
+    storages_[i].forget_owner();  // operators then reach the storage, which throws its message
     tensors_[i].mutable_grad() = at::Tensor();
   }
 }

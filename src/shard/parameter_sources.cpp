@@ -9,9 +9,9 @@
 namespace fsdp {
 namespace {
 
-// A resident copy of this rank's piece of the parameters, in the segments' dtypes, which is
-// gathered again after main shards have changed. The main shard of a float32 segment is a part of
-// the copy itself, unless main shards are on the host.
+// A resident copy of this rank's piece of the parameters, in the segments' dtypes. It is gathered
+// again after main shards have changed. The copy of a float32 segment contains the main shard
+// itself, unless main shards are on the host.
 class ResidentPieces {
  public:
   ResidentPieces(const UnitContext& unit, MainShards& main) : unit_(unit), main_(main) {
@@ -27,7 +27,7 @@ class ResidentPieces {
       if (dtype != DType::kFloat32 || shared.main->is_host()) continue;
       const Piece slice = unit.piece(unit.collectives.row.optimizer, i);
       main.relocate(i, copy, copy->buffer.at((slice.begin - held.begin) * size_of(dtype)));
-      // The slice's own memory is freed now. Its bytes are counted as main shards already.
+      // The slice's own memory is freed now. Its bytes are already counted as main shards.
       shared.memory.ledger.hold(-main.bytes(i));
       bytes_ -= main.bytes(i);
     }
@@ -41,10 +41,10 @@ class ResidentPieces {
 
   Piece piece(int segment) const { return unit_.piece(unit_.collectives.row.parameters, segment); }
   std::byte* at(int segment) const { return copies_[segment]->buffer.at(0); }
-  // Returns the size without the main shards that it contains.
+  // Returns the size without the main shards that the copy contains.
   int64_t bytes() const { return bytes_; }
 
-  // Gathers the copy on the gather stream. Returns false if it is up to date.
+  // Gathers the copy on the gather stream. Returns false if the copy is up to date.
   bool refresh() {
     if (!std::exchange(is_stale_, false) || unit_.layout.unsharded_bytes() == 0) return false;
     std::vector<std::byte*> places;
@@ -53,9 +53,10 @@ class ResidentPieces {
     return true;
   }
 
-  // All ranks must decide alike to gather, whether or not their own slice has changed. So the copy
-  // becomes stale only at the next forward, which all ranks begin. (The backward of an older graph
-  // throws anyway.) Wait 1 of that forward orders the gather behind all reads of the copy.
+  // All ranks must make the same decision whether to gather, even if their own slice has not
+  // changed. So the copy becomes stale only at the next forward, which all ranks begin. (The
+  // backward of an older graph throws anyway.) Wait 1 of that forward orders the gather after all
+  // reads of the copy.
   void follow_main(const MainChange& change) {
     may_differ_ = may_differ_ || change.known || change.possible;
     if (!change.at_forward || !may_differ_) return;
@@ -69,10 +70,11 @@ class ResidentPieces {
   std::vector<std::shared_ptr<const MeshBuffer>> copies_;  // shared with views of main shards
   int64_t bytes_ = 0;
   bool is_stale_ = true;
-  bool may_differ_ = false;  // from the main shards, since the last forward began
+  bool may_differ_ = false;  // the main shards may have changed since the last forward began
 };
 
-// The slot is held from begin to end. The gather stream writes it, compute reads it.
+// The unit holds the slot from begin to end. The gather stream writes the slot, and compute reads
+// it.
 class GatheredSlot : public ParameterSource {
  public:
   GatheredSlot(const UnitContext& unit, MainShards& main)
@@ -86,8 +88,9 @@ class GatheredSlot : public ParameterSource {
 
   bool begin(Urgency urgency) override {
     if (bytes_ == 0) return true;
-    // Slots are the only thing a prefetch may lack, so they are acquired before anything is issued.
-    // Their number is planned alike on all ranks, so all ranks issue the same gathers.
+    // Only a missing slot can make a prefetch fail, so the slot is acquired before anything is
+    // issued. The number of slots is planned alike on all ranks, so all ranks issue the same
+    // gathers.
     BufferPool& pool = unit_.shared.memory.parameter_slots;
     Slot* slot = urgency == Urgency::kPrefetch ? pool.try_acquire(bytes_) : pool.acquire(bytes_);
     if (slot == nullptr) return false;
@@ -114,8 +117,8 @@ class GatheredSlot : public ParameterSource {
     shared.streams.compute->wait(gathered_);  // wait 3
   }
 
-  // The gather of a slot that was not used may still write it. So the release is recorded behind
-  // the gather, without a wait here, which could also throw a failed gather's error.
+  // If the slot was not used, its gather may still write it. So the release is recorded after the
+  // gather. The host does not wait here, because the wait could throw the error of a failed gather.
   void end(bool waited) override {
     if (bytes_ == 0) return;
     ShardContext& shared = unit_.shared;
@@ -137,8 +140,8 @@ class GatheredSlot : public ParameterSource {
   }
 
  private:
-  // Two gathers on one stream: the resident pieces from the main shards, if these have changed, and
-  // the whole parameters from the pieces.
+  // Issues two gathers on one stream. The first one updates the resident pieces from the main
+  // shards, if these have changed. The second one gathers the whole parameters from the pieces.
   void gather_pieces() const {
     ShardContext& shared = unit_.shared;
     pieces_->refresh();
@@ -162,13 +165,13 @@ class GatheredSlot : public ParameterSource {
   const UnitContext& unit_;
   const MainShards& main_;
   const int64_t bytes_;
-  std::unique_ptr<ResidentPieces> pieces_;  // from which it gathers; null: from the main shards
-  Slot* slot_ = nullptr;                    // from begin to end
+  std::unique_ptr<ResidentPieces> pieces_;  // source of the gathers; null: the main shards
+  Slot* slot_ = nullptr;                    // null unless between begin and end
   Event gathered_;
 };
 
-// [Note: reading mapped shards] in peer_reads.h. A pass's barriers order the reads, so begin and
-// wait have nothing to do.
+// [Note: reading mapped shards] in peer_reads.h. The barriers of a pass order the reads, so begin
+// and wait do nothing.
 class MappedShards : public ParameterSource {
  public:
   MappedShards(const UnitContext& unit, std::vector<RanksView> ranks)
@@ -178,8 +181,8 @@ class MappedShards : public ParameterSource {
     return static_cast<std::byte*>(ranks_[segment].data());
   }
 
-  // The views are read-only. A write went to a private copy of the pages ([Note: guarded writes] in
-  // write_guard.h). take_write drops the copy, so it is called for every segment.
+  // The views are read-only. A write changed a private copy of the pages ([Note: guarded writes] in
+  // write_guard.h). take_write drops this copy, so it is called for every segment.
   std::optional<int> take_stray_write() override {
     std::optional<int> first;
     for (int i = 0; i < unit_.segments(); ++i) {
@@ -197,7 +200,7 @@ class MappedShards : public ParameterSource {
   std::vector<RanksView> ranks_;
 };
 
-// The whole parameters stay resident, so a use gathers only after a change.
+// The whole parameters stay resident, so a use needs a gather only after a change.
 class GatheredResident : public ParameterSource {
  public:
   GatheredResident(const UnitContext& unit, MainShards& main)
@@ -217,7 +220,7 @@ class GatheredResident : public ParameterSource {
         shared.streams.span(*shared.streams.compute, "wait for gather", unit_.fqn);
     shared.streams.compute->wait(gathered_);  // wait 3
   }
-  // is_gathering_ stays set: the next use waits for the same gather.
+  // is_gathering_ stays set, so that the next use waits for the same gather.
   void end(bool waited) override {
     if (!waited && is_gathering_) unit_.shared.streams.leave_gather();
   }
@@ -232,8 +235,8 @@ class GatheredResident : public ParameterSource {
   Event gathered_;
 };
 
-// Segments that are float32 are read from the main shards in place. Copies are written on compute,
-// which also reads them, so there is nothing to wait for.
+// Segments in float32 are read from the main shards in place. The other segments have copies, which
+// compute both writes and reads, so no wait is needed.
 class CastResident : public ParameterSource {
  public:
   CastResident(const UnitContext& unit, const MainShards& main)
@@ -258,8 +261,8 @@ class CastResident : public ParameterSource {
   int64_t resident_bytes() const override { return resident_bytes_; }
   std::byte* copy_of_main(int segment) const override { return copies_[segment].at(0); }
 
-  // Each segment's version is about to rise by one. A copy that was up to date and was written with
-  // the main shard remains up to date.
+  // Each segment's version is about to increase by one. If a copy was up to date and was written
+  // together with the main shard, it remains up to date.
   void main_changes(bool copies_written) override {
     if (!copies_written) return;
     for (int i = 0; i < unit_.segments(); ++i) {
@@ -271,7 +274,7 @@ class CastResident : public ParameterSource {
   }
 
  private:
-  // One launch for the segments that have changed since their copy was written.
+  // Casts all segments that have changed since their copy was written, in one launch.
   void refresh() {
     std::vector<kernels::CastRun> runs;
     for (int i = 0; i < unit_.segments(); ++i) {
@@ -285,12 +288,12 @@ class CastResident : public ParameterSource {
 
   const UnitContext& unit_;
   const MainShards& main_;
-  std::vector<Buffer> copies_;            // by segment; empty where it is float32
-  std::vector<int64_t> copied_versions_;  // of main, when the copy was written
+  std::vector<Buffer> copies_;            // by segment; empty for float32 segments
+  std::vector<int64_t> copied_versions_;  // version of the main shard when the copy was written
   int64_t resident_bytes_ = 0;
 };
 
-// No copy exists: a forward that writes a parameter writes the main shard.
+// No copy exists, so a forward that writes a parameter writes the main shard.
 class MainShard : public ParameterSource {
  public:
   explicit MainShard(const MainShards& main) : main_(main) {}
@@ -310,8 +313,9 @@ bool all_float32(const UnitContext& unit) {
   return true;
 }
 
-// Maps all segments or none. map_ranks is collective, so all ranks must decide alike whether to
-// call it: by the layout, before the first call. Its result is equal on all ranks.
+// Maps all segments or none. map_ranks is collective, so all ranks must make the same decision
+// whether to call it. They decide by the layout, before the first call. The result of map_ranks is
+// equal on all ranks.
 std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main) {
   std::vector<RanksView> ranks;
   if (!all_float32(unit)) return ranks;
@@ -327,14 +331,14 @@ std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main
 
 std::unique_ptr<ParameterSource> make_parameter_source(const UnitContext& unit, MainShards& main) {
   const UnitCollectives& collectives = unit.collectives;
-  // Nothing happens at an unshard: whole parameters are resident.
+  // Whole parameters are resident, so an unshard does nothing.
   if (collectives.on_unshard.empty() && collectives.upload != Upload::kForUse) {
     if (collectives.gathers()) return std::make_unique<GatheredResident>(unit, main);
     if (all_float32(unit)) return std::make_unique<MainShard>(main);
     return std::make_unique<CastResident>(unit, main);
   }
-  // An unshard gathers resident pieces, which are larger than main shards: these cannot be mapped
-  // instead.
+  // An unshard gathers resident pieces. Main shards cannot be mapped instead, because the pieces
+  // are larger than main shards.
   if (!collectives.after_update.empty()) return std::make_unique<GatheredSlot>(unit, main);
   std::vector<RanksView> ranks;
   if (collectives.upload == Upload::kNever) ranks = map_ranks(unit, main);
@@ -344,7 +348,7 @@ std::unique_ptr<ParameterSource> make_parameter_source(const UnitContext& unit, 
 
 std::unique_ptr<ParameterSource> make_own_copy_source(const UnitContext& unit, MainShards& main,
                                                       const ParameterSource& usual) {
-  // Mapped shards are peers' memory. All other sources are this rank's own.
+  // Mapped shards are the memory of peers. All other sources use this rank's own memory.
   const bool shows_others = dynamic_cast<const MappedShards*>(&usual) != nullptr;
   return shows_others ? std::make_unique<GatheredSlot>(unit, main) : nullptr;
 }

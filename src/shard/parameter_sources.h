@@ -1,16 +1,16 @@
-// A ParameterSource is the memory of a unit's whole parameters while they are readable. The unit's
-// collectives determine its source:
+// A ParameterSource provides the memory of a unit's whole parameters while they are readable. The
+// unit's collectives determine which source the unit has:
 //
-//   GatheredSlot        a slot, gathered for each use (ZeRO-3): from main shards, or from resident
-//                       pieces of parameters (HFSDP, hpZ); with main shards on the host also on one
-//                       rank
+//   GatheredSlot        a slot, gathered for each use. The data are main shards (ZeRO-3) or
+//                       resident pieces of parameters (HFSDP, hpZ). Also on one rank if main shards
+//                       are on the host.
 //   MappedShards        the ranks' shards, mapped side by side and read in place (ZeRO-3 in
 //                       processes)
 //   GatheredResident    a whole resident copy, gathered again after main shards have changed
 //                       (ZeRO-1, ZeRO-2; DDP with main shards on the host)
 //   CastResident        a whole resident copy in a lower type, cast from whole main shards
-//   MainShard           the main shards themselves, whole and in the type that forward reads (one
-//                       rank, DDP)
+//   MainShard           the main shards themselves, which are whole and in the type that forward
+//                       reads (one rank, DDP)
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@
 
 namespace fsdp {
 
-// The changes of main shards since the last look at them.
+// The changes of main shards since the last check.
 struct MainChange {
-  bool known = false;       // this rank's have changed
-  bool possible = false;    // views exist: another rank's may have changed, unseen here
+  bool known = false;       // this rank's main shards have changed
+  bool possible = false;    // views exist, so another rank's main shards may have changed
   bool at_forward = false;  // a forward begins now, on all ranks
 };
 
@@ -34,39 +34,39 @@ class ParameterSource {
  public:
   virtual ~ParameterSource() = default;
 
-  // Issues the work that makes the parameters whole. Returns false, without effect, if a prefetch
-  // finds no free slot.
+  // Issues the work that makes the parameters whole. Returns false, without effect, if the urgency
+  // is kPrefetch and no slot is free.
   virtual bool begin(Urgency /*urgency*/) { return true; }
-  // Lets compute wait for that work. Compute may read the parameters from then on.
+  // Makes compute wait for that work. Then compute may read the parameters.
   virtual void wait() {}
-  // Ends the use. `waited` false: the work of begin may still be in flight.
+  // Ends the use of the memory. If `waited` is false, the work that begin issued may be in flight.
   virtual void end(bool /*waited*/) {}
-  // Returns the whole memory of a segment. Valid from wait to end.
+  // Returns the whole memory of a segment. The memory is valid from wait to end.
   virtual std::byte* whole(int segment) const = 0;
 
   // Returns the size of the slot that begin acquires, or 0.
   virtual int64_t slot_bytes() const { return 0; }
-  // Returns the size of copies that exist beside main shards at all times.
+  // Returns the size of copies that exist at all times in addition to main shards.
   virtual int64_t resident_bytes() const { return 0; }
-  // Returns true if a write to the whole parameters is a write to the main shards.
+  // Returns true if a write to the whole parameters also writes the main shards.
   virtual bool keeps_writes() const { return false; }
-  // Returns a parameter that was written without a change of its version counter, and undoes the
-  // write.
+  // Returns a parameter that was written without a change of its version counter, if there is one.
+  // Undoes the write.
   virtual std::optional<int> take_stray_write() { return std::nullopt; }
 
-  // Returns the resident copy, in the segment's dtype, of main shards that are whole: a writer of
-  // main shards may write it as well. Null if there is none.
+  // Returns the resident copy of whole main shards, in the segment's dtype. Null if there is no
+  // such copy. Code that writes the main shards may write the copy as well.
   virtual std::byte* copy_of_main(int /*segment*/) const { return nullptr; }
-  // Announces a change of the main shards, before their versions change. `copies_written`: each
-  // copy_of_main has been written with them.
+  // Announces a change of the main shards. Must be called before their versions change.
+  // `copies_written` is true if the caller has also written the change to every copy_of_main.
   virtual void main_changes(bool /*copies_written*/) {}
   // Updates resident copies after a change.
   virtual void follow_main(const MainChange& /*change*/) {}
 };
 
 std::unique_ptr<ParameterSource> make_parameter_source(const UnitContext& unit, MainShards& main);
-// Makes a source whose whole memory is this rank's own and may be written. Null if `usual` is such
-// a source.
+// Makes a source whose whole memory belongs to this rank and may be written. Returns null if
+// `usual` already is such a source.
 std::unique_ptr<ParameterSource> make_own_copy_source(const UnitContext& unit, MainShards& main,
                                                       const ParameterSource& usual);
 

@@ -4,17 +4,19 @@ namespace fsdp {
 
 RanksView PeerReads::map_ranks(void* mine, int64_t bytes, Axis axis) {
   if (!maps_) return {};
-  // map_ranks uses the gather communicator from this thread. Gathers of another engine may be in
-  // flight on the shared stream, which uses it from a thread of its own.
+  // map_ranks uses the gather communicator on this thread. Gathers of another engine may be in
+  // flight on the shared stream, whose thread uses the same communicator.
   streams_.gather->synchronize();
   RanksView view = comms_.gather(axis).map_ranks(mine, bytes);
-  // One barrier orders the reads of all units, so it is over the ranks of all their axes.
+  // One barrier orders the reads of all units. So it must include the ranks of all axes of these
+  // units.
   if (view) reads_ = reads_.value_or(axis) == axis ? axis : Axis::kWorld;
   return view;
 }
 
-// The barrier runs on the gather stream, whose communicator it uses. It begins behind compute's
-// reads and writes so far. Compute's later ones begin when all ranks have reached it.
+// The barrier runs on the gather stream, because it uses the communicator of this stream. It begins
+// after the reads and writes that compute has issued so far. Compute's later reads and writes begin
+// when all ranks have reached the barrier.
 void PeerReads::meet(std::string_view purpose) {
   if (!reads_) return;
   const ExposedTimer timer(streams_);

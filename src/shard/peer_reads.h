@@ -1,10 +1,11 @@
-// PeerReads maps peers' main shards and orders reads of them, so that they need not be gathered.
+// PeerReads maps peers' main shards and orders reads of them. With mapped shards no gather is
+// needed.
 //
 // [Note: reading mapped shards] If the shards of a unit's ranks are mapped side by side, the unit
 // is unsharded without a collective: forward and backward read peers' shards in place. So no rank
-// may write a shard while a peer reads it. All ranks pass a barrier before the first read of a
-// forward or backward, behind their own writes, and another one after the last read, before the
-// caller can write again. Both are collective.
+// may write a shard while a peer reads it. Two barriers over all ranks ensure this. The first
+// follows a rank's own writes and precedes the first read of a forward or backward. The second
+// follows the last read and precedes the next write by the caller. Both barriers are collective.
 #pragma once
 
 #include <optional>
@@ -18,15 +19,15 @@ namespace fsdp {
 
 class PeerReads {
  public:
-  // Requires: the arguments live as long.
+  // All arguments must outlive this object.
   PeerReads(const Mesh& mesh, const Options& options, const Communicators& comms,
             CommStreams& streams)
       : mesh_(mesh), comms_(comms), streams_(streams), maps_(options.tuning.map_shards) {}
 
-  // Returns a view of all ranks' shards, empty on all ranks if they must be gathered instead.
-  // Collective over the axis.
+  // Returns a view of all ranks' shards. The view is empty on all ranks if the shards cannot be
+  // mapped and must be gathered. Collective over the axis.
   RanksView map_ranks(void* mine, int64_t bytes, Axis axis);
-  // Pass the barriers before and after a pass's reads, if any unit is mapped (wait 11).
+  // Pass the barriers before and after the reads of a pass, if any unit is mapped (wait 11).
   void begin() { meet("shards are read from here"); }
   void end() { meet("shards are read until here"); }
 
@@ -37,7 +38,7 @@ class PeerReads {
   const Communicators& comms_;
   CommStreams& streams_;
   const bool maps_;
-  std::optional<Axis> reads_;  // axis of the mapped units; none: no unit is mapped
+  std::optional<Axis> reads_;  // axis of the mapped units; empty if no unit is mapped
 };
 
 }  // namespace fsdp

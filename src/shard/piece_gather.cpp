@@ -11,14 +11,14 @@ void PieceGather::issue(const std::vector<AxisCollective>& collectives, Stream& 
   ShardContext& shared = unit_.shared;
   std::vector<CollectivePart> parts;
   parts.reserve(runs_.size());
-  // The pieces of an axis's ranks are neighbours ([Note: pieces of pieces] in placement.h). So the
-  // result of one collective is the piece that the next one sends, in place.
+  // The pieces of an axis's ranks are adjacent ([Note: pieces of pieces] in placement.h). So the
+  // result of one collective is the piece that the next collective sends in place.
   for (const AxisCollective& move : collectives) {
     parts.clear();
     int64_t numel = 0;
     for (Run& run : runs_) {
       numel += run.piece.numel;
-      // Rank 0 of the axis has the first of these pieces.
+      // The first of these pieces belongs to rank 0 of the axis.
       const int64_t begin = run.piece.begin - shared.mesh.rank(move.axis) * run.piece.numel;
       std::byte* all = run.place + (begin - run.place_begin) * size_of(run.dtype);
       parts.push_back({run.data, all, run.piece.numel, run.dtype});

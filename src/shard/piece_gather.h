@@ -1,5 +1,5 @@
-// PieceGather gathers a unit's segments by one collective after the other. Each collective leaves a
-// rank with the pieces of an axis's ranks side by side.
+// PieceGather gathers a unit's segments by a list of collectives, one after the other. After each
+// collective a rank has the pieces of all ranks of the collective's axis side by side.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,12 @@ class PieceGather {
  public:
   explicit PieceGather(const UnitContext& unit) : unit_(unit) { runs_.reserve(unit.segments()); }
 
-  // Adds a segment: this rank's piece is at `data`, and element `place_begin` of the result will be
-  // at `place`. `data` may be the piece's own place in the result (in place).
+  // Adds a segment. This rank's piece is at `data`. `place` is the address for element
+  // `place_begin` of the result. The gather is in place if `data` is the position of the piece in
+  // the result.
   void add(const Piece& piece, DType dtype, const void* data, std::byte* place,
            int64_t place_begin);
-  // Issues the gathers on `stream`. Collective. Called once.
+  // Issues the gathers on `stream`. Collective. May be called only once.
   void issue(const std::vector<AxisCollective>& collectives, Stream& stream);
 
  private:

@@ -1,4 +1,4 @@
-// Precision is a unit's MixedPrecision in the engine's own types.
+// Precision holds a unit's MixedPrecision in the engine's own types.
 #pragma once
 
 #include <fsdp/options.h>
@@ -13,19 +13,20 @@
 namespace fsdp {
 
 struct Precision {
-  // Converts `types`. `where` names its option in errors.
-  // Errors: InvalidArgument with the field's name for an unsupported type.
+  // Converts `types`. Error messages use `where` to name the option. Errors: InvalidArgument, with
+  // the name of the field, for an unsupported type.
   static Precision of(const MixedPrecision& types,
                       std::string_view where = "Options::mixed_precision");
 
-  std::optional<DType> param;  // of forward and backward; empty: as constructed
+  std::optional<DType> param;  // type in forward and backward; empty: the type at construction
   DType reduce = DType::kFloat32;
-  std::optional<DType> output;  // empty: as computed
+  std::optional<DType> output;  // type of the outputs; empty: the type that forward computes
   bool casts_inputs = true;
 
-  // Returns "param_dtype bfloat16", "reduce_dtype float32", …, which ranks compare.
+  // Returns lines like "param_dtype bfloat16" and "reduce_dtype float32". Ranks compare these
+  // lines.
   std::array<std::string, 4> lines() const;
-  // Returns the type to which floating inputs of a forward are cast; empty: no cast.
+  // Returns the type to which floating inputs of a forward are cast. Empty if they are not cast.
   std::optional<DType> input() const { return casts_inputs ? param : std::nullopt; }
 };
 

@@ -1,4 +1,4 @@
-// ShardContext holds the parts that all units of an engine share: streams, communicators, memory.
+// ShardContext holds the objects that all units of an engine share: streams, communicators, memory.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -20,16 +20,18 @@
 namespace fsdp {
 
 // The last two reductions of zero-copy gradients ([Note: zero-copy gradients] in
-// gradient_places.h); `turn` is the older one, which the next reduction replaces. Compute waits for
-// it before it makes another such gradient (wait 8), so that at most two exist.
+// gradient_places.h). `turn` is the index of the older one, which the next reduction replaces.
+// Before another zero-copy gradient is made, compute waits for this older reduction (wait 8). So at
+// most two such gradients exist.
 struct ZeroCopyWindow {
   explicit ZeroCopyWindow(const Device& device) : reduced{Event(device), Event(device)} {}
 
   std::array<Event, 2> reduced;
   int turn = 0;
-  // If compute is not inline: the gradients that these reductions read. They are freed when compute
-  // has been given its wait for the reduction, since LibTorch reuses memory in compute's order. If
-  // the host freed them when the reduction ends, it would hold many: it runs ahead of the device.
+  // The gradients that these reductions read. Used only if compute is not inline. They are freed
+  // after compute was given its wait for the reduction, because LibTorch reuses memory in compute's
+  // order. It would need more memory to free them on the host when the reduction ends: the host
+  // runs ahead of the device, so it would hold many gradients at a time.
   std::array<std::vector<std::shared_ptr<const void>>, 2> held;
 };
 
@@ -41,7 +43,7 @@ struct ShardContext {
 
   const Mesh mesh;
   const bool debug;
-  SpanLog spans;  // outlives the streams, whose last work writes to it
+  SpanLog spans;  // outlives the streams, because their last work writes to it
   Communicators comms{mesh};
   CommStreams streams;
   EngineMemory memory;
@@ -49,7 +51,7 @@ struct ShardContext {
   GradientFormat format;
   PeerReads peers;
   ZeroCopyWindow zero_copy{streams.device};
-  // True if the trap is armed: views of main shards and main gradients carry its key.
+  // True if the trap is armed. Then views of main shards and main gradients carry the trap's key.
   bool watches_shards = false;
 };
 

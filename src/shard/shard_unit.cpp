@@ -59,10 +59,11 @@ const std::vector<at::Tensor>& ShardUnit::local_views() {
 }
 
 void ShardUnit::sync_changes(bool rebinds) {
-  // `possible` is read before unused views are dropped: they may have been written until now.
+  // `possible` is read before unused views are dropped, because users may have written them until
+  // now.
   const MainChange change{
       .known = main_.sync_changes(), .possible = main_.has_views(), .at_forward = rebinds};
-  // With a main gradient the views stay, because the user may have changed their `.grad`.
+  // If a main gradient exists, the views stay, because the user may have changed their `.grad`.
   if (!gradients_.main().are_ready()) main_.forget_unused_views();
   const bool may_differ = change.known || change.possible;
   if (rebinds && may_differ && parameters_.state() != ParameterState::kSharded) {
@@ -71,7 +72,7 @@ void ShardUnit::sync_changes(bool rebinds) {
   parameters_.follow_main(change);
 }
 
-// In this order: main_changes compares versions with those before the change.
+// The order matters, because main_changes compares the versions before the change.
 void ShardUnit::mark_changed(bool copies_written) {
   parameters_.main_changes(copies_written);
   main_.mark_changed();

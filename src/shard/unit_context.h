@@ -1,4 +1,4 @@
-// UnitContext holds what the parts of a unit share: its name, its layout, its collectives.
+// UnitContext holds the values that the parts of a unit share: name, layout, collectives.
 #pragma once
 
 #include <string>
@@ -15,13 +15,13 @@ struct UnitContext {
   ShardContext& shared;
   UnitCollectives collectives;
   ShardLayout layout;                    // cut into collectives.main_ranks() slices
-  DType reduce_dtype = DType::kFloat32;  // gradients are sent in this type
+  DType reduce_dtype = DType::kFloat32;  // type in which gradients are sent
   touch_trap::Touched* owner = nullptr;  // the engine's object of the unit; outlives its memory
 
   touch_trap::Watch watch(touch_trap::Holds holds) const {
     return {.owner = owner, .holds = holds, .is_cut = collectives.cuts_main()};
   }
-  // Returns true if gradients are sent in a narrower type than that of main gradients, fp32.
+  // Returns true if gradients are sent in a narrower type than fp32, the type of main gradients.
   bool narrows() const { return reduce_dtype != DType::kFloat32; }
   int segments() const { return static_cast<int>(layout.segments().size()); }
   const SegmentLayout& segment(int index) const { return layout.segments()[index]; }

@@ -28,9 +28,9 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
 
 void UnitGradients::make_places() {
   const ShardContext& shared = unit_.shared;
-  // A zero-copy gradient is sent as it is: not scaled, not cast, and not overwritten by its sum.
-  // With offload GroupSums::sum_to_main copies sums of groups back into the slot, which must be
-  // complete.
+  // A zero-copy gradient is sent without change. It must not be scaled, cast, or overwritten by its
+  // sum. With offload GroupSums::sum_to_main copies sums of groups back into the slot. So the
+  // slot must not omit a gradient.
   const bool come_back = shared.main->is_host() && groups_.has_moves();
   const bool may_lend = unit_.collectives.scatters_gradients() && !unit_.narrows() && !come_back &&
                         shared.format.divide_scale == 1.0F &&
@@ -54,10 +54,10 @@ std::byte* UnitGradients::place(int segment, int64_t element) {
 }
 
 // [Note: kept gradients are wide] Gradients of several passes are added up in fp32, as in a main
-// gradient. In bf16 the 257th of equal gradients would not change the sum any more.
+// gradient. In bf16, adding equal gradients would stop changing the sum at the 257th.
 //
 // A unit that captures in place must not add this rank's gradients to a sum over all ranks. So it
-// uses a slot if the main gradient holds one, or if this pass does not reduce.
+// uses a slot if the main gradient holds such a sum, or if this pass does not reduce.
 UnitGradients::Sink UnitGradients::sink_for(GradientSync sync) const {
   const bool will_reduce = sync != GradientSync::kNone;
   if (captures_in_place() && (adds_in_place() || (will_reduce && !main_.are_ready()))) {
@@ -78,12 +78,13 @@ void UnitGradients::open(GradientSync sync) {
          .cause = "its gradients would be added to sums of all groups",
          .hint = "reduce over all ranks only in the last backward before a step"});
   }
-  // Kept gradients still have their memory, and arrived_ says which parameters add to them.
+  // Kept gradients still have their memory. arrived_ marks the parameters that have a kept
+  // gradient.
   adds_to_earlier_ = state_ == GradientState::kKept;
   state_ = GradientState::kCapturing;
   if (adds_to_earlier_) return;
   sink_ = sink_for(sync);
-  // On one rank later micro-batches add to the main gradient in place.
+  // On one rank the gradients of later micro-batches are added to the main gradient in place.
   adds_to_earlier_ = sink_ == Sink::kMain && main_.are_ready();
   std::fill(arrived_.begin(), arrived_.end(), adds_to_earlier_ ? 1 : 0);
   if (adds_to_earlier_) return;
@@ -97,8 +98,8 @@ void UnitGradients::open(GradientSync sync) {
   if (sink_ != Sink::kSlot) zero_gaps(*unit_.shared.streams.compute);
 }
 
-// Every reduction sends gaps and padding too, and writes them to the main gradient, so they must be
-// zero. Those of a slot are filled on the reduce stream, beside compute.
+// Every reduction also sends gaps and padding and writes them to the main gradient, so they must be
+// zero. Gaps in a slot are filled on the reduce stream, concurrently with compute.
 void UnitGradients::zero_gaps(Stream& stream) {
   std::vector<kernels::FillRun> runs;
   for (int i = 0; i < unit_.segments(); ++i) {
@@ -111,7 +112,7 @@ void UnitGradients::zero_gaps(Stream& stream) {
 }
 
 void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
-  // Such a gradient counts as missing: it is zero-filled when the unit closes.
+  // Such a gradient counts as missing, so it is zero-filled when the unit closes.
   if (!gradient.defined() || gradient._is_zerotensor() || gradient.numel() == 0) return;
   unit_.shared.streams.wait_for_autograd();
   if (gradient.is_neg()) return capture(parameter, gradient.resolve_neg());
@@ -128,7 +129,7 @@ void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
     arrived_[parameter] = 1;
     return;
   }
-  // A parameter gets several gradients if several calls or passes use it.
+  // A parameter gets several gradients if several calls or several passes use it.
   const bool overwrites = arrived_[parameter] == 0;
   arrived_[parameter] = 1;
   table_.add(parameter, gradient, {place_of(parameter), this->dtype(), overwrites});
@@ -139,7 +140,7 @@ std::byte* UnitGradients::place_of(int parameter) {
   return place(unit_.layout.segment_of(parameter), unit_.layout.place_of(parameter).offset);
 }
 
-// All ranks reduce all of the unit, whichever gradients arrived on each.
+// All ranks reduce the whole unit, regardless of the gradients that have arrived on each rank.
 void UnitGradients::zero_missing() {
   std::vector<kernels::FillRun> runs;
   for (size_t i = 0; i < arrived_.size(); ++i) {
@@ -154,8 +155,8 @@ void UnitGradients::zero_missing() {
   kernels::fill_zero(*unit_.shared.streams.compute, runs);
 }
 
-// Casts kept gradients from the wide slot to one in the type that is sent. The cast runs on
-// compute, which captured them, so the wide slot is released behind compute.
+// Casts kept gradients from the wide slot to a slot in the type that is sent. The cast runs on
+// compute, which also captured the gradients. So the wide slot is released after compute.
 void UnitGradients::narrow() {
   if (sink_ != Sink::kWideSlot) return;
   slot_.open();
@@ -171,7 +172,7 @@ void UnitGradients::narrow() {
 }
 
 void UnitGradients::reduce(bool across) {
-  // A user who has cleared all `.grad` has cleared kept gradients as well.
+  // If the user has cleared all `.grad`, kept gradients are cleared as well.
   if (sink_ != Sink::kMain) adopt_user_gradients();
   if (state_ == GradientState::kNone) return;
   table_.issue();
@@ -183,8 +184,8 @@ void UnitGradients::reduce(bool across) {
   const bool first = in_main || !main_.are_ready();
   Stream& last = shared.main->last_of_reduce();
   if (!main_.are_ready()) main_.take(last);
-  // The first reduce_scatter of a step in fp32 writes the main gradient directly, if that is on the
-  // device. Any other works in place in the slot, and its result is added.
+  // In fp32 the first reduce_scatter of a step writes the main gradient directly, if that is on the
+  // device. Any other reduction works in place in the slot, and its result is added.
   const bool lands = unit_.collectives.scatters_gradients() && first && travel_as_main(unit_);
 
   const std::vector<AxisCollective>& collectives = unit_.collectives.after_backward;
@@ -195,16 +196,16 @@ void UnitGradients::reduce(bool across) {
     sums.push_back({i, zero_copy_.has_segment(i) ? nullptr : place(i, 0), numel, dtype()});
     const bool lands_at_once = lands && collectives.size() == 1;
     if (!zero_copy_.has_segment(i) || lands_at_once) continue;
-    // The first sum of a zero-copy gradient may not overwrite LibTorch's tensor in place.
+    // The first sum of a zero-copy gradient must not overwrite LibTorch's tensor in place.
     zero_copy_.make_room(i, numel / shared.mesh.size(collectives.front().axis));
   }
-  // LibTorch made zero-copy gradients, and the memory for their sums, on its current stream.
+  // LibTorch allocated zero-copy gradients, and the memory for their sums, on its current stream.
   shared.streams.wait_for_autograd();
   shared.streams.compute->record(captured_);
   const ExposedTimer timer(shared.streams);
   stream.wait(captured_);  // wait 5
-  // From here the reduce stream uses the slot. If a collective throws, abandon releases the slot
-  // behind that stream.
+  // From here on the reduce stream uses the slot. If a collective throws, abandon releases the slot
+  // after the work of that stream.
   last_user_ = &stream;
   const ContextSpan span = shared.streams.span(stream, "reduce", unit_.fqn);
   if (!in_main) zero_gaps(stream);
@@ -229,7 +230,7 @@ void UnitGradients::reduce(bool across) {
 void UnitGradients::sum_across() {
   if (!await_across()) return;
   adopt_user_gradients();
-  if (!await_across()) return;  // the user had cleared all of them
+  if (!await_across()) return;  // the user had cleared all of these gradients
   groups_.sum_main();
   main_.attach_views();
 }
@@ -276,8 +277,8 @@ void UnitGradients::drop() {
   give_back(/*reduced=*/false);
 }
 
-// Gradients that remain may contain a part of the failed pass: it was added to them, or reduced
-// before the error. Other units may lack that part, so a step must not use them.
+// The remaining gradients may contain a part of the failed pass, because it was added to them or
+// was reduced before the error. Other units may lack this part, so a step must not use them.
 void UnitGradients::abandon() {
   if (state_ == GradientState::kCapturing) {
     mixed_ = mixed_ || adds_to_earlier_;
@@ -295,14 +296,16 @@ void UnitGradients::zero() {
 
 void UnitGradients::zero(std::span<const int> parameters) {
   main_.clear(parameters);
-  // The next gradient of a kept parameter overwrites the old one. Without one it is zero-filled.
+  // The next gradient of a kept parameter overwrites the old gradient. If no gradient arrives, it
+  // is zero-filled.
   if (state_ == GradientState::kKept) {
     for (const int each : parameters) arrived_[each] = 0;
   }
   if (!is_any_left()) zero();
 }
 
-// Does not look at arrived_, which differs between ranks: all ranks must decide alike.
+// Does not read arrived_, because it differs between ranks and all ranks must make the same
+// decision.
 bool UnitGradients::is_any_left() const {
   for (size_t i = 0; i < arrived_.size(); ++i) {
     const int parameter = static_cast<int>(i);

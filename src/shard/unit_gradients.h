@@ -1,10 +1,10 @@
-// UnitGradients takes a unit's gradients from autograd's hook to the main gradient.
+// UnitGradients moves a unit's gradients from autograd's hook to the main gradients.
 //
 //   kNone ──open──> kCapturing ──reduce──> kNone
 //                       └──keep──> kKept ──open──> kCapturing
 //
-// Gradients are captured in a slot or in the main gradient. Streams: docs/streams.md, waits 5, 6
-// and 8. Not thread-safe: the engine's mutex guards it.
+// Gradients are captured in a slot or in the main gradients. docs/streams.md lists the waits
+// between streams (waits 5, 6 and 8). Not thread-safe: the engine's mutex guards it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@ namespace fsdp {
 
 class UnitGradients {
  public:
-  // `parameters` are the module's tensors. Requires: all arguments live as long.
+  // `parameters` are the module's tensors. All arguments must outlive this object.
   UnitGradients(const UnitContext& unit, MainShards& main,
                 const std::vector<at::Tensor>& parameters);
 
@@ -32,80 +32,90 @@ class UnitGradients {
   MainGradients& main() { return main_; }
   const MainGradients& main() const { return main_; }
 
-  // Returns true if gradients are captured in the main gradient itself, which open then acquires.
+  // Returns true if gradients are captured directly in the main gradients. Then open() acquires the
+  // memory of the main gradients.
   bool captures_in_place() const;
-  // Returns the size of the slot that open acquires, or 0.
+  // Returns the size of the slot that open() acquires, or 0 if it acquires none.
   int64_t reduce_slot_bytes() const { return captures_in_place() ? 0 : places_.slot_bytes(); }
-  // Returns the same, once an earlier backward has left main gradients.
+  // Returns the size of that slot once an earlier backward has left main gradients.
   int64_t adding_slot_bytes() const {
     return captures_in_place() && adds_in_place() ? 0 : places_.slot_bytes();
   }
   // Returns true if the parameter's gradient is zero-copy: [Note: zero-copy gradients].
   bool lends(int parameter) const { return places_.lends(parameter); }
-  // Returns the bytes of whole gradients between passes that do not reduce.
+  // Returns the bytes of the whole gradients that are kept between passes that do not reduce.
   int64_t kept_bytes() const;
 
-  // Acquires memory for the gradients, with which this pass will do what `sync` says.
-  // Errors: StateError for a pass that reduces within groups only, after one that reduced over all.
+  // Acquires memory for the gradients. `sync` says how this pass will treat them. Errors:
+  // StateError if this pass reduces only within groups, but an earlier pass has reduced over all
+  // ranks.
   void open(GradientSync sync);
-  // Captures a gradient. Requires: kCapturing. Errors: InvalidArgument for a gradient that is
+  // Captures a gradient. The state must be kCapturing. Errors: InvalidArgument if the gradient is
   // sparse or not floating.
   void capture(int parameter, const at::Tensor& gradient);
-  // Zero-fills missing gradients, reduces over the ranks and adds to the main gradient. With
-  // `across` sums within groups, also those of earlier passes, are then summed over the groups.
+  // Zero-fills missing gradients, reduces over the ranks, and adds the result to the main
+  // gradients. With `across`, sums within groups are then summed over the groups, including those
+  // of earlier passes.
   void reduce(bool across);
-  // Sums a main gradient to which the pass has added nothing over the groups, if it awaits that.
+  // Sums the main gradients over the groups if they await this sum. For a unit to whose main
+  // gradients the pass has added nothing.
   void sum_across();
   bool await_across() const { return groups_.are_awaited(); }
-  // Keeps whole gradients without a reduction.
+  // Keeps whole gradients and does not reduce them.
   void keep();
   // Drops whole gradients.
   void drop();
-  // Drops what a failed backward captured. If it was added to gradients of other passes, or
-  // finished reductions are left, they cannot be separated: every use of them throws until zero.
+  // Drops the gradients that a failed backward captured. This is impossible if they were added to
+  // gradients of other passes, or if finished reductions have added some of them to the main
+  // gradients. In this case every use of the gradients throws until zero().
   void abandon();
-  // Drops all gradients: main gradients and kept ones.
+  // Drops all gradients, both main gradients and kept gradients.
   void zero();
-  // Zeroes the gradients of some parameters. Once all trainable parameters are zeroed, drops all.
+  // Zeroes the gradients of some parameters. If all trainable parameters are zeroed by now, it
+  // drops all gradients.
   void zero(std::span<const int> parameters);
 
-  // Adopts changes of the `.grad` of main shards' views. Called before the main gradient is read or
-  // written. Errors: StateError if the gradients are mixed.
+  // Adopts changes that the user has made to the `.grad` of main shards' views. Must be called
+  // before main gradients are read or written. Errors: StateError if the gradients are mixed
+  // (abandon).
   void settle();
   // Checks that a failed backward has not mixed gradients. Errors: StateError.
   void require_unmixed() const;
-  // Sets the `.grad` of main shards' views. Called when views were made or gradients are kept.
+  // Sets the `.grad` of main shards' views. Called when views were made or gradients were kept.
   void show() {
     main_.attach_views();
     if (state_ == GradientState::kKept) main_.guard_views();
   }
-  // Assigns places again after the layout has got another trainable segment. Requires: kNone.
+  // Assigns new positions after another segment of the layout has become trainable. The state must
+  // be kNone.
   void make_places();
 
  private:
   enum class Sink : uint8_t {
-    kSlot,      // in the type in which they are reduced
+    kSlot,      // in the type in which gradients are reduced
     kWideSlot,  // [Note: kept gradients are wide] in unit_gradients.cpp
     kMain,      // captures_in_place: no slot
   };
   Sink sink_for(GradientSync sync) const;
   bool is_any_left() const;
-  // Returns the slot that captures. Requires: not kMain.
+  // Returns the slot in which gradients are captured. The sink must not be kMain.
   GradientSlot& slot() { return sink_ == Sink::kWideSlot ? wide_slot_ : slot_; }
-  // Returns the place of an element of a trainable segment, null if the segment's parameters are
-  // empty. Requires: the element is not part of a zero-copy gradient.
+  // Returns the address of an element of a trainable segment. Null if all parameters of the segment
+  // are empty. The element must not be part of a zero-copy gradient.
   std::byte* place(int segment, int64_t element);
   DType dtype() const { return sink_ == Sink::kSlot ? slot_.dtype() : DType::kFloat32; }
-  // Returns true if no reduction follows: gradients of further passes can be added in place.
+  // Returns true if backward issues no reduction. Then gradients of further passes can be added in
+  // place.
   bool adds_in_place() const { return unit_.collectives.after_backward.empty(); }
   void adopt_user_gradients();
   void zero_gaps(Stream& stream);
   void zero_missing();
   void narrow();
   std::byte* place_of(int parameter);
-  // Issues one collective on the sums. `lands`: it writes the result into the main gradients.
+  // Issues one collective on the sums. With `lands` the collective writes its result into the main
+  // gradients.
   void issue(const AxisCollective& move, std::vector<Summed>& sums, bool lands);
-  // Releases the slot and zero-copy gradients behind the work of `last_user_`.
+  // Releases the slot and zero-copy gradients after all work that `last_user_` has so far.
   void give_back(bool reduced);
 
   const UnitContext& unit_;
@@ -118,10 +128,10 @@ class UnitGradients {
   GroupSums groups_;
   GradientTable table_;
   GradientState state_ = GradientState::kNone;
-  Stream* last_user_ = nullptr;   // of the memory that open acquired
-  Sink sink_ = Sink::kSlot;       // of the last open
-  bool adds_to_earlier_ = false;  // while capturing: the memory holds earlier passes' gradients too
-  bool mixed_ = false;            // by a failed backward, until zero
+  Stream* last_user_ = nullptr;   // stream that used the memory of the last open() last
+  Sink sink_ = Sink::kSlot;       // chosen by the last open()
+  bool adds_to_earlier_ = false;  // while capturing: the memory also holds earlier gradients
+  bool mixed_ = false;            // set by a failed backward, reset by zero()
   std::vector<char> arrived_;     // by parameter
   Event captured_;
 };

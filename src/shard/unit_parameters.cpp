@@ -45,7 +45,8 @@ void UnitParameters::require(ParameterState expected, std::string_view transitio
 
 bool UnitParameters::unshard(Urgency urgency) {
   require(ParameterState::kSharded, "unshard");
-  // The state changes only once the gather is issued: a refused prefetch leaves the unit sharded.
+  // The state changes only after the gather was issued. If a prefetch finds no slot, the unit stays
+  // sharded.
   if (!usual_->begin(urgency)) return false;
   source_ = usual_.get();
   state_ = ParameterState::kGathering;
@@ -55,7 +56,7 @@ bool UnitParameters::unshard(Urgency urgency) {
 void UnitParameters::unshard_own_copy() {
   require(ParameterState::kSharded, "unshard");
   source_ = own_copy_ ? own_copy_.get() : usual_.get();
-  // No pass has ordered gathers behind the caller's writes yet.
+  // No pass has ordered gathers after the caller's writes yet.
   unit_.shared.streams.gather_after_compute();
   source_->begin(Urgency::kDemand);
   state_ = ParameterState::kGathering;
@@ -69,7 +70,7 @@ void UnitParameters::wait_for_unshard() {
   state_ = ParameterState::kUnsharded;
 }
 
-// Unbinds first: no access may find memory that is already released.
+// Unbinds first, so that no access can reach memory that was already released.
 void UnitParameters::reshard() {
   if (state_ == ParameterState::kSharded) require(ParameterState::kUnsharded, "reshard");
   bindings_.unbind();
@@ -83,7 +84,7 @@ void UnitParameters::bind() {
   bindings_.bind(places_);
 }
 
-// A parameter with other storage would not see the gathered values.
+// A parameter whose storage was replaced would not see the gathered values.
 void UnitParameters::check_bindings() const {
   const std::optional<int> replaced = bindings_.first_replaced();
   if (!replaced) return;
@@ -97,7 +98,7 @@ void UnitParameters::check_bindings() const {
 }
 
 std::string UnitParameters::first_written() {
-  // Always taken, because taking it undoes the write.
+  // This is called in any case, because the call undoes the write.
   const std::optional<int> stray = source_->take_stray_write();
   std::optional<int> written = bindings_.first_changed();
   if (!written) written = stray;
@@ -111,14 +112,14 @@ void UnitParameters::take_kept_writes() {
   bindings_.forget_changes();
 }
 
-// Broadcasts rank 0's flags of changed parameters, then their values. Ranks may have written
-// different parameters, so the values' collective is formed from rank 0's flags on all ranks.
+// Broadcasts rank 0's flags of changed parameters, then the values of these parameters. Ranks may
+// have written different parameters, so all ranks form the second collective from rank 0's flags.
 void UnitParameters::broadcast_changed(std::vector<uint8_t>& changed) const {
   ShardContext& shared = unit_.shared;
   if (shared.comms.one_rank() || changed.empty()) return;
   const auto from_zero = [&](const std::vector<CollectivePart>& parts) {
-    // This blocks because `flags` is LibTorch's tensor, freed at return also if a collective
-    // throws.
+    // The host blocks here, because `flags` is LibTorch's tensor and is freed on return, even if a
+    // collective throws.
     shared.streams.settle(*shared.streams.gather, [&] {
       shared.streams.gather_after_compute();
       shared.comms.gather().broadcast(parts, 0, unit_.next_tag(Operation::kBroadcast, 0),
@@ -145,7 +146,8 @@ void UnitParameters::broadcast_changed(std::vector<uint8_t>& changed) const {
 void UnitParameters::write_back(bool from_rank_zero) {
   require(ParameterState::kUnsharded, "write_back");
   bindings_.adopt_replaced();
-  // Ranks that hold the same slice must get the same values: rank 0's, or the first group's.
+  // Ranks that hold the same slice must get the same values, which are those of rank 0 or of the
+  // first group.
   from_rank_zero = from_rank_zero || !unit_.collectives.cuts_main();
   const bool from_first_group = !from_rank_zero;
   std::vector<uint8_t> changed(tensors().size());
@@ -162,7 +164,8 @@ void UnitParameters::write_back(bool from_rank_zero) {
     const auto* values = static_cast<const std::byte*>(tensors()[i].const_data_ptr());
     const std::byte* source = values + local.begin * size_of(dtype);
     auto* place = reinterpret_cast<std::byte*>(main_.data(segment) + local.offset);
-    // A parameter that is bound to the main shard itself has been written there.
+    // If the parameter is bound to the main shard itself, the main shard already has the new
+    // values.
     if (source != place) runs.push_back({source, place, local.numel, dtype, DType::kFloat32});
   }
   kernels::cast_pack(*unit_.shared.streams.compute, runs);
@@ -173,8 +176,8 @@ void UnitParameters::write_back(bool from_rank_zero) {
   main_.mark_changed();
 }
 
-// A higher version makes graphs throw that saved the parameter before the change. It is no write by
-// the user, so it is forgotten at once.
+// After the version has increased, graphs that saved the parameter before the change throw. The
+// increase is not a write by the user, so it is forgotten at once.
 void UnitParameters::follow_main(const MainChange& change) {
   if (change.known) {
     for (const at::Tensor& parameter : tensors()) torch_compat::bump_version(parameter);

@@ -12,7 +12,7 @@ namespace fsdp {
 namespace {
 
 // Returns true if the gradient and its memory have no other holder. The gradient of a Linear's
-// weight is a view of a product that only this view holds.
+// weight is a view of a product. Only this view holds the product.
 bool is_sole(const at::Tensor& gradient) {
   if (gradient.use_count() != 1) return false;
   if (!gradient.is_view()) return gradient.storage().use_count() == 1;
@@ -29,7 +29,8 @@ void ZeroCopyGradients::open() {
   ShardContext& shared = unit_.shared;
   if (!places_.any_lends()) return;
   shared.streams.compute->wait(shared.zero_copy.reduced[shared.zero_copy.turn]);  // wait 8
-  // LibTorch may reuse the memory from here: compute's next work on it is behind that wait.
+  // From here on LibTorch may reuse the memory, because compute's next work on it follows that
+  // wait.
   shared.zero_copy.held[shared.zero_copy.turn].clear();
 }
 
@@ -43,8 +44,8 @@ ZeroCopyGradients::ZeroCopy& ZeroCopyGradients::make(int parameter) {
   return *(zero_copy_[unit_.layout.segment_of(parameter)] = std::make_shared<ZeroCopy>());
 }
 
-// A tensor with another holder could be changed by it before the reduction has read it. One that is
-// scaled, cast or in another order than the main gradient needs a copy as well.
+// If a tensor has another holder, the holder could change it before the reduction has read it. A
+// tensor that must be scaled, cast or reordered needs a copy as well.
 bool ZeroCopyGradients::lend(int parameter, const at::Tensor& gradient, DType dtype) {
   const ParameterSpec& spec = unit_.layout.parameters()[parameter];
   ZeroCopy& zero_copy = make(parameter);
@@ -74,7 +75,8 @@ void ZeroCopyGradients::make_room(int segment, int64_t numel) {
 CollectivePart ZeroCopyGradients::part(int segment, const std::byte* slot_at, int64_t numel,
                                        std::byte* landing) {
   ZeroCopy& zero_copy = *zero_copy_[segment];
-  // The stream reads the array of runs too, so it is a member of what the stream holds.
+  // The stream also reads the array of runs, so the array is a member of the object that the stream
+  // holds.
   zero_copy.runs = places_.runs(segment, slot_at, zero_copy.gradient.const_data_ptr());
   CollectivePart part{.numel = numel, .dtype = unit_.reduce_dtype};
   part.runs = zero_copy.runs;
@@ -95,9 +97,10 @@ void ZeroCopyGradients::give_back(Stream& stream, bool reduced) {
   ShardContext& shared = unit_.shared;
   for (std::shared_ptr<ZeroCopy>& zero_copy : zero_copy_) {
     if (!zero_copy) continue;
-    // An inline compute frees and reuses memory at once, so the reducing stream holds it. On a
-    // device the window holds it until compute waits for the reduction (ZeroCopyWindow::held).
-    // Without a reduction only compute has used it, and LibTorch reuses it in compute's order.
+    // An inline compute stream frees and reuses memory at once, so the reducing stream holds the
+    // gradient. On a device the window holds it until compute waits for the reduction
+    // (ZeroCopyWindow::held). Without a reduction only compute has used the gradient, and LibTorch
+    // reuses memory in compute's order.
     if (shared.streams.compute->is_inline()) {
       stream.hold(std::exchange(zero_copy, nullptr));
     } else if (reduced) {

@@ -18,7 +18,8 @@
 namespace fsdp {
 namespace {
 
-// Staged slices start on a cache line; in an eager buffer, where space is short, on 8 bytes.
+// Staged slices begin at a cache line. In an eager buffer, which is small, they begin at a multiple
+// of 8 bytes.
 constexpr int64_t kStagedAlignment = 64;
 constexpr int64_t kEagerAlignment = 8;
 constexpr int64_t kHalfBytes = kStagingBytes / 2;
@@ -54,7 +55,8 @@ void CpuCommunicator::issue(const Collective& collective, Stream& stream) {
   if (cpu.is_inline()) {
     execute(collective.parts, record);
   } else {
-    // The stream runs it later: the caller's span may be gone by then, its memory and runs may not.
+    // The stream runs the work later. By then the caller's span of parts may be invalid, so the
+    // parts are copied. Their memory and runs are still valid (Communicator).
     cpu.run([this, record, kept = std::vector(collective.parts.begin(), collective.parts.end())] {
       execute(kept, record);
     });
@@ -67,8 +69,8 @@ void CpuCommunicator::execute(std::span<const CollectivePart> parts,
     if (member_->has_failed()) member_->throw_failure(describe(record));
     return execute_alone(parts);
   }
-  // The loop runs at least once, because a barrier has no parts. An endpoint has places for
-  // kMaxParts.
+  // The loop runs at least once, because a barrier has no parts. One exchange covers at most
+  // kMaxParts parts, because an endpoint has no more places.
   do {
     const auto here = parts.first(std::min<size_t>(parts.size(), kMaxParts));
     parts = parts.subspan(here.size());
@@ -78,8 +80,8 @@ void CpuCommunicator::execute(std::span<const CollectivePart> parts,
     for (const CollectivePart& part : here) {
       eager_bytes += round_up(bytes_of(part, part.numel) * call.pieces, kEagerAlignment);
     }
-    // Ranks with equal records decide alike. Others pass the first barrier too, and fail in
-    // compare.
+    // Ranks with equal records make the same decision. Ranks with other records also pass the first
+    // barrier and then fail in compare.
     call.is_eager = eager_bytes <= kEagerBytes;
     call.is_eager ? exchange_eagerly(call) : exchange_through_memory(call);
   } while (!parts.empty());
@@ -89,8 +91,8 @@ void CpuCommunicator::execute_alone(std::span<const CollectivePart> parts) const
   for (const CollectivePart& part : parts) copy_sent(part, 0, part.numel, part.recv);
 }
 
-// One barrier is enough: the buffer is written again by the next collective but one, and no rank
-// passes the barrier of the next one before all have read this.
+// One barrier is enough. The buffer is next written by the second collective after this one. No
+// rank passes the barrier of the collective between them before all ranks have read this buffer.
 void CpuCommunicator::exchange_eagerly(const Call& call) {
   barrier_.open(call.record);
   find_slices(call, {}, kEagerBytes, 0, slices_);
@@ -101,14 +103,15 @@ void CpuCommunicator::exchange_eagerly(const Call& call) {
 }
 
 // [Note: in place] No rank writes memory that a peer may read before the next barrier. all_gather
-// and broadcast write only data that others sent; reduce_scatter writes its own piece, which it
-// alone reads; the first half of all_reduce writes this rank's share, which it alone reads, the
-// second half the other shares of recv, where peers read only this rank's.
+// and broadcast write only data that other ranks sent. reduce_scatter writes this rank's own piece,
+// which only this rank reads. The first half of all_reduce writes this rank's share, which only
+// this rank reads. The second half writes the other shares of recv, while peers read only this
+// rank's share.
 //
-// [Note: rounds] If any rank stages, all go in rounds. The area has two halves. Input alternates
-// between them: a rank stages the next round while its peers read this one, and one barrier ends
-// both. all_reduce needs the second half for its results; its first half is free again when all
-// have reduced.
+// [Note: rounds] If any rank stages data, all ranks exchange in rounds. The staging area has two
+// halves, which the rounds use in turn. A rank stages the next round while its peers read this
+// round, and one barrier ends both. all_reduce needs the second half for its results. Its first
+// half is free again when all ranks have reduced.
 void CpuCommunicator::exchange_through_memory(const Call& call) {
   const bool in_two_steps = call.record.operation == Operation::kAllReduce;
   barrier_.open(call.record);
@@ -118,17 +121,17 @@ void CpuCommunicator::exchange_through_memory(const Call& call) {
   if (staged_here) stage(call, slices_, area);
   barrier_.arrive_and_wait();
   barrier_.compare();
-  // All ranks see the same flags, and so do the same number of rounds.
+  // All ranks see the same flags, so they run the same number of rounds.
   bool staged_anywhere = false;
   for (int peer = 0; peer < size(); ++peer) staged_anywhere |= barrier_.endpoint(peer).staged;
-  // Nothing passes the staging area, so one round has room for everything.
+  // No data pass through the staging area, so one round covers everything.
   if (!staged_anywhere) find_slices(call, {}, std::numeric_limits<int64_t>::max(), 0, slices_);
   for (int64_t next_half = kHalfBytes;; next_half = kHalfBytes - next_half) {
     {
       const GroupBarrier::Reading reading(barrier_);
       move(call);
     }
-    // All shares have to be complete before any rank copies them.
+    // All shares must be complete before any rank copies them.
     if (in_two_steps) {
       barrier_.arrive_and_wait();
       const GroupBarrier::Reading reading(barrier_);
@@ -137,7 +140,7 @@ void CpuCommunicator::exchange_through_memory(const Call& call) {
     find_slices(call, slices_.back(), kHalfBytes, in_two_steps ? 0 : next_half, upcoming_);
     if (staged_here) stage(call, upcoming_, area);
     barrier_.arrive_and_wait();
-    // After this barrier peers have read this round, so its memory may be written again.
+    // After this barrier all peers have read this round, so its memory may be written again.
     if (upcoming_.empty()) return;
     slices_.swap(upcoming_);
   }
@@ -158,13 +161,13 @@ bool CpuCommunicator::publish_parts(const Call& call) {
     if (bytes == 0) continue;
     if (sends(call)) {
       std::optional<uint64_t> send;
-      // Runs have no single address, so they are always staged.
+      // Runs have no single address, so parts with runs are always staged.
       if (part.runs.empty()) send = publish(part.send, bytes * call.pieces);
       place.send_direct = send.has_value();
       place.send = send ? *send : staging_place();
     }
     if (call.record.operation == Operation::kAllReduce) {
-      // Peers copy this rank's share of the result from here.
+      // Peers copy this rank's share of the result from this address.
       const auto recv = publish(part.recv, bytes);
       place.recv_direct = recv.has_value();
       place.recv = recv ? *recv : staging_place() + kHalfBytes;
@@ -174,8 +177,9 @@ bool CpuCommunicator::publish_parts(const Call& call) {
   return endpoint.staged;
 }
 
-// Finds the slices of a round: as many elements after `after` (from the start if it is empty) as
-// fit into `capacity` bytes, to be staged from `staged_at` on.
+// Finds the slices of a round. They begin after the slice `after` or, if that is empty, at the
+// start. They cover as many elements as fit into `capacity` bytes. They are staged from `staged_at`
+// on.
 void CpuCommunicator::find_slices(const Call& call, const Slice& after, int64_t capacity,
                                   int64_t staged_at, std::vector<Slice>& slices) {
   slices.clear();
@@ -196,7 +200,8 @@ void CpuCommunicator::find_slices(const Call& call, const Slice& after, int64_t 
   }
 }
 
-// Returns where this rank reads its own input; null if runs cut it, then it reads its staged copy.
+// Returns the address at which this rank reads its own input. If the input is not contiguous there,
+// returns null, and the rank reads its staged copy.
 const std::byte* CpuCommunicator::own_together(const Call& call, const Slice& slice,
                                                int piece) const {
   const CollectivePart& part = call.parts[slice.part];
@@ -211,7 +216,7 @@ void CpuCommunicator::stage(const Call& call, const std::vector<Slice>& slices,
     if (!call.is_eager && barrier_.mine().parts[slice.part].send_direct) continue;
     const int64_t bytes = bytes_of(part, slice.numel);
     for (int piece = 0; piece < call.pieces; ++piece) {
-      // No peer reads the piece that this rank reduces itself.
+      // No peer reads the piece that this rank itself reduces, so it is not staged.
       const bool own = call.pieces > 1 && piece == rank();
       if (own && own_together(call, slice, piece) != nullptr) continue;
       copy_sent(part, piece * part.numel + slice.begin, slice.numel,
@@ -250,8 +255,8 @@ void CpuCommunicator::move(const Call& call) {
         reduce(call, slice, rank(), received(part, slice.begin), 0, slice.numel);
         break;
       case Operation::kAllReduce: {
-        // These are few elements: each rank reduces all, which saves the barrier between the two
-        // halves.
+        // There are few elements, so each rank reduces all of them. This saves the barrier between
+        // the two halves.
         if (call.is_eager) {
           reduce(call, slice, 0, received(part, slice.begin), 0, slice.numel);
           break;
@@ -270,10 +275,10 @@ void CpuCommunicator::move(const Call& call) {
 void CpuCommunicator::gather(const Call& call, const Slice& slice) {
   const CollectivePart& part = call.parts[slice.part];
   const int64_t bytes = bytes_of(part, slice.numel);
-  // Bytes that all ranks write, over all rounds.
+  // The product is the number of bytes that all ranks write, over all rounds.
   const bool streams = bytes_of(part, part.numel) * size() * size() >= kStreamFromBytes;
   for (int step = 0; step < size(); ++step) {
-    // Each rank starts with itself, so that not all read the same peer at once.
+    // Each rank starts with its own share, so that the ranks do not all read the same peer at once.
     const int peer = (rank() + step) % size();
     (streams ? copy_streaming : copy_bytes)(received(part, peer * part.numel + slice.begin),
                                             source(call, slice, peer, 0), bytes);
@@ -290,7 +295,7 @@ void CpuCommunicator::reduce(const Call& call, const Slice& slice, int piece, vo
   reduce_in_order(sources_, out, numel, part.dtype, call.record.reduce_op);
 }
 
-// Returns where `peer` writes its share of a slice that is all-reduced.
+// Returns the address to which `peer` writes its share of an all_reduce slice.
 std::byte* CpuCommunicator::reduced(const Call& call, const Slice& slice, int peer) const {
   const CollectivePart& part = call.parts[slice.part];
   const PublishedPart& place = barrier_.endpoint(peer).parts[slice.part];

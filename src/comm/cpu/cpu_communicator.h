@@ -1,5 +1,5 @@
-// Collectives over memory that ranks can read from each other: one implementation for threads and
-// processes.
+// Collectives over memory that ranks can read from each other. Thread ranks and process ranks share
+// this implementation.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,15 @@
 namespace fsdp {
 
 // A communicator of ranks on CPU cores of one host. A subclass knows which memory peers can read in
-// place; other data passes through a staging area of the rank, in rounds. [Note: what travels how]
+// place. Other data pass through the rank's staging area in rounds.
+//
+// [Note: what travels how]
 //   ≤ kEagerBytes in all    in the rank's endpoint: one barrier, peers read only cache lines
 //   memory peers can read   read in place: barrier, read, barrier
 //   other memory, runs      copied into the staging area first, in rounds; a rank copies data
 //                           for the next round while peers still read this one
-// A large all_reduce is split: each rank reduces its share of the elements; after a barrier all
-// copy the others' shares. An element's sum is formed in rank order in every case.
+// A large all_reduce is divided: each rank reduces its share of the elements. After a barrier, each
+// rank copies the shares of the other ranks. In all cases an element's sum is formed in rank order.
 class CpuCommunicator : public Communicator {
  public:
   int rank() const final { return barrier_.group().rank; }
@@ -33,31 +35,31 @@ class CpuCommunicator : public Communicator {
   CpuCommunicator(std::shared_ptr<const JobMember> member, RankGroup group);
 
   int job_rank(int rank) const { return barrier_.group().ranks[rank]; }
-  // Makes a communicator like this one, of some of its ranks.
+  // Makes a communicator of the same kind for some of its ranks.
   virtual std::unique_ptr<Communicator> make_group(std::shared_ptr<const JobMember> member,
                                                    RankGroup group) const = 0;
-  // Returns the place at which peers find these bytes; empty if they cannot read them.
+  // Returns the place at which peers find these bytes. Empty if peers cannot read the bytes.
   virtual std::optional<uint64_t> publish(const void* data, int64_t bytes) const = 0;
   // Returns the address, in this process, of the bytes that `rank` of the job published at `place`.
   virtual std::byte* resolve(int rank, uint64_t place) const = 0;
-  // Returns the place of this rank's staging area, of kStagingBytes.
+  // Returns the place of this rank's staging area, which has kStagingBytes.
   virtual uint64_t staging_place() = 0;
 
  private:
-  // A range of elements of one part that is exchanged in one round. For reduce_scatter there are
-  // size() such ranges, one in each rank's piece.
+  // A range of elements of one part that is exchanged in one round. For reduce_scatter it stands
+  // for size() ranges, one in each rank's piece.
   struct Slice {
     int part;
     int64_t begin;
     int64_t numel;
-    int64_t staged_at;  // bytes into the eager buffer or the staging area
+    int64_t staged_at;  // byte offset in the eager buffer or the staging area
   };
-  // A collective, or at most kMaxParts parts of it.
+  // A collective, or at most kMaxParts parts of a collective.
   struct Call {
     std::span<const CollectivePart> parts;
     const CollectiveRecord& record;
     bool is_eager = false;
-    int pieces = 1;  // pieces of `numel` elements in each part's send
+    int pieces = 1;  // number of pieces of `numel` elements in each part's send
   };
 
   void execute(std::span<const CollectivePart> parts, const CollectiveRecord& record);
@@ -80,8 +82,8 @@ class CpuCommunicator : public Communicator {
 
   std::shared_ptr<const JobMember> member_;
   GroupBarrier barrier_;
-  // Slices of this round and of the next, and the sources of one reduction. Kept, so that the
-  // steady state allocates nothing.
+  // The slices of this round and of the next round, and the sources of one reduction. These vectors
+  // are kept, so that after the first collectives nothing is allocated.
   std::vector<Slice> slices_;
   std::vector<Slice> upcoming_;
   std::vector<const void*> sources_;

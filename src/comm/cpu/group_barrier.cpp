@@ -17,18 +17,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSpins = 400;  // a cache line travels in well under this; about 10–40 µs in all
+constexpr int kSpins = 400;  // about 10–40 µs in all; a cache line needs much less
 constexpr auto kYieldFor = std::chrono::microseconds(100);
-// A yield that took this long gave the core to another program for its time slice. A sleeper, in
-// contrast, gets a core as soon as it is woken; so many waits sleep at once before a yield is tried
-// again.
+// A yield that took this long gave the core to another program for a time slice. In contrast, a
+// thread that sleeps gets a core as soon as it is woken. So many of the next waits sleep at once
+// before a wait tries to yield again.
 constexpr auto kLongYield = std::chrono::milliseconds(1);
 constexpr int kSleepsAfterLongYield = 200;
-// A sleep lasts this long at most, so that a dead peer is noticed within this time.
+// The longest sleep. A dead peer is noticed within this time.
 constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
-// A thread that was away for longer was stopped, as the whole job is by Ctrl-Z: no peer was late.
+// If a thread was away for longer, the process was stopped, as the whole job is by Ctrl-Z. So no
+// peer was late.
 constexpr auto kStopped = std::chrono::milliseconds(200);
-// A thread that hangs while it reads must not keep the others from their error for ever.
+// The longest wait for readers. A thread that hangs while it reads must not keep the other ranks
+// from their error.
 constexpr auto kReadersGrace = std::chrono::seconds(10);
 
 void relax() {
@@ -39,7 +41,8 @@ void relax() {
 #endif
 }
 
-// Returns how often a wait spins. Without a core for each rank, spinning delays the awaited rank.
+// Returns how often a wait polls before it yields. If there are fewer cores than ranks, polling
+// would delay the rank waited for.
 int spins_for(int ranks) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -78,7 +81,8 @@ void GroupBarrier::arrive_and_wait() {
   awaited_ = 0;
   mine().phase.store(phase_, std::memory_order_seq_cst);
   if (all_arrived()) {
-    // The last rank to arrive sees all others, so it alone has to wake those that sleep.
+    // The last rank to arrive sees that all others have arrived. So only this rank must wake ranks
+    // that sleep.
     WaitQueue& queue = member_->control().wait_queue(group_.channel);
     if (queue.sleepers.load(std::memory_order_seq_cst) != 0) {
       queue.wakes.fetch_add(1, std::memory_order_seq_cst);
@@ -90,7 +94,7 @@ void GroupBarrier::arrive_and_wait() {
   if (member_->has_failed()) leave();
 }
 
-// Phases only grow, so ranks below awaited_ need no second look.
+// Phases only increase, so ranks below awaited_ need not be checked again.
 bool GroupBarrier::all_arrived() {
   while (awaited_ < group_.size() &&
          endpoint(awaited_).phase.load(std::memory_order_seq_cst) >= phase_) {
@@ -100,8 +104,9 @@ bool GroupBarrier::all_arrived() {
 }
 
 void GroupBarrier::wait() {
-  // A wait has three stages: it spins while a peer is microseconds away, yields while a peer may
-  // need this core, then sleeps. Only a wait that sleeps looks for peers that are gone or late.
+  // A wait has three stages. It polls, because a peer may arrive within microseconds. It yields,
+  // because a peer may need this core. Then it sleeps. Only a wait that sleeps checks for peers
+  // that are gone or late.
   for (int i = 0; i < spins_; ++i) {
     if (all_arrived()) return;
     relax();
@@ -122,7 +127,8 @@ void GroupBarrier::wait() {
     const auto before = std::exchange(now, Clock::now());
     if (now - before > kStopped) watch_.take_off(now - before);
     if (yielding) {
-      // A long yield means a busy core. No peer is late yet, so there is nothing to check.
+      // A long yield means that the core is busy. No peer is late yet, so there is nothing to
+      // check.
       if (now - before > kLongYield) sleeps_to_come_ = kSleepsAfterLongYield;
       continue;
     }
@@ -137,9 +143,9 @@ void GroupBarrier::wait() {
 
 void GroupBarrier::sleep_once() {
   WaitQueue& queue = member_->control().wait_queue(group_.channel);
-  // The rank registers before it looks again. As all of these are seq_cst, either the last rank to
-  // arrive sees a sleeper, or this rank sees that it has arrived. A wake before futex_wait changes
-  // `wakes`, so that the wait returns at once.
+  // The rank registers as a sleeper before it checks the phases again. All of these operations are
+  // seq_cst. So either the last rank to arrive sees a sleeper, or this rank sees that the last rank
+  // has arrived. A wake before futex_wait changes `wakes`, so futex_wait returns at once.
   queue.sleepers.fetch_add(1, std::memory_order_seq_cst);
   const uint32_t seen = queue.wakes.load(std::memory_order_seq_cst);
   if (!all_arrived() && !member_->has_failed()) futex_wait(queue.wakes, seen, kSleepAtMost);
@@ -152,11 +158,11 @@ void GroupBarrier::check_peers() {
     const std::optional<PeerEnd> end = member_->end_of(peer);
     // The end is read first, because a peer arrives before it finishes.
     if (!end || endpoint(i).phase.load(std::memory_order_seq_cst) >= phase_) continue;
-    // With a launcher, the death is known here before the launcher can report its cause.
+    // If there is a launcher, this rank may see the death before the launcher can report its cause.
     const bool has_launcher = member_->control().header().has_launcher.load() != 0;
     if (!watch_.may_tell(*end, has_launcher)) continue;
     // The error names the collective that needs the peer. A rank that is just leaving the previous
-    // one names this one, too.
+    // collective also names this collective.
     Failure failure = failure_of_end(member_->control(), peer, *end);
     failure.text.where = describe(record_);
     member_->fail(failure);
@@ -164,17 +170,18 @@ void GroupBarrier::check_peers() {
   }
 }
 
-// [Note: disagreement across channels] Ranks that part ways often wait in different channels: one
-// gathers the next unit, another reduces. Let d be the first place of the collective sequence at
-// which two ranks differ. All collectives before d complete sooner or later, in every channel, so
-// both ranks open d: in one channel, where compare() finds it, or in two, where this function does.
-// It is no false alarm, because a rank uses a number once. If the peer's collective with this
-// number were complete, this rank would have taken part in it and would not wait here with the same
-// number. For the same reason the peer's record stays valid while it is read: the peer cannot
-// continue without this rank. is_open() keeps that true where callers number collectives by hand
-// and begin anew in each channel.
-// Groups of a split: only groups of this rank are compared, so that all of this holds there.
-// Parts of a mesh: no two meshes of a rank use the same number ([Note: orders of a job]).
+// [Note: disagreement across channels] Ranks that issue different collectives often wait in
+// different channels: one gathers the next unit, another reduces. Let d be the first place of the
+// collective sequence at which two ranks differ. All collectives before d complete sooner or later,
+// in every channel. So both ranks open their collective with number d. If they open it in the same
+// channel, compare() finds the difference. If they open it in two channels, this function finds it.
+// There are no false alarms, because a rank uses each number only once. Suppose that the peer's
+// collective with this number were complete. Then this rank would have taken part in it, and would
+// not wait here with the same number. For the same reason the peer's record stays valid while it is
+// read: the peer cannot continue without this rank. is_open() ensures this also for callers that
+// number collectives by hand and restart in each channel. For groups of a split, only groups that
+// contain this rank are compared, so all of this applies to them. Meshes that are parts of a mesh
+// never share a number with another mesh of the same rank ([Note: orders of a job]).
 void GroupBarrier::check_other_channels() const {
   const uint64_t sequence = record_.sequence;
   if (sequence == 0) return;
@@ -190,15 +197,16 @@ void GroupBarrier::check_other_channels() const {
           there.group.load() != my_group || !is_open(channel, peer)) {
         continue;
       }
-      // The endpoint has two records; the peer's open one is that with this number.
+      // The endpoint has two records. The peer's open collective is the one with this number.
       const CollectiveRecord& theirs = there.records[there.records[0].sequence == sequence ? 0 : 1];
       disagree(me, record_, peer, theirs, in_different_communicators(sequence));
     }
   }
 }
 
-// If collectives run between GPUs, only those of the control communicator use this barrier. A peer
-// that has posted another collective with this rank's number has gone on and will not arrive here.
+// If collectives run between GPUs, only those of the control communicator use this barrier. If a
+// peer has posted another collective with this rank's number, it has continued and will not arrive
+// here.
 void GroupBarrier::check_devices() const {
   const uint64_t sequence = record_.sequence;
   if (sequence == 0) return;
@@ -240,7 +248,8 @@ std::vector<int> GroupBarrier::absent() const {
       absent.push_back(group_.ranks[i]);
     }
   }
-  // A peer that waits for a third rank in another channel is not the cause; in a circle all are.
+  // A peer that waits for a third rank in another channel is not the cause. If all missing ranks
+  // wait in a circle, all of them are.
   std::vector<int> to_blame;
   std::copy_if(absent.begin(), absent.end(), std::back_inserter(to_blame),
                [this](int peer) { return !is_ahead_elsewhere(peer); });
@@ -258,7 +267,7 @@ void GroupBarrier::check_slow() {
 void GroupBarrier::check_deadline() const {
   if (!watch_.is_over()) return;
   const std::vector<int> missing = absent();
-  // All ranks may have arrived since the last look.
+  // All ranks may have arrived since the last check.
   if (missing.empty()) return;
   member_->fail(ranks_are_missing(missing, member_->timeout(), describe(record_)));
   leave();
@@ -281,8 +290,8 @@ void GroupBarrier::disagree(int rank, const CollectiveRecord& record, int other_
 }
 
 void GroupBarrier::leave() const {
-  // Processes need no wait: a reader keeps its own mapping and drops data of a failed job. A
-  // stopped one would hold up the live ranks.
+  // Processes need not wait. A reader keeps its own mapping and drops data of a failed job. Also, a
+  // reader that is stopped would block the ranks that are alive.
   if (member_->kind() == RankKind::kThread) wait_for_readers();
   member_->throw_failure(describe(record_));
 }
@@ -298,8 +307,8 @@ void GroupBarrier::wait_for_readers() const {
 }
 
 GroupBarrier::Reading::Reading(const GroupBarrier& barrier) : barrier_(barrier) {
-  // The flag is set before the failure is read: either this rank sees the failure, or the rank that
-  // failed sees a reader.
+  // The flag is set before the failure is read. So either this rank sees the failure, or the failed
+  // rank sees that this rank reads.
   barrier_.mine().reading.store(1, std::memory_order_seq_cst);
   if (barrier_.member_->has_failed()) {
     barrier_.mine().reading.store(0, std::memory_order_seq_cst);

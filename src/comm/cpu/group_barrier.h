@@ -1,4 +1,5 @@
-// The barrier of one communicator's ranks: arrival, wait, and comparison of their collectives.
+// The barrier of one communicator's ranks. It handles arrival and wait, and compares the ranks'
+// collectives.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +13,15 @@
 
 namespace fsdp {
 
-// One rank's side of the barrier, on one channel. Used by one thread at a time. Ranks are numbered
-// as in the group; failures and messages name those of the job.
+// One rank's side of the barrier, on one channel. Used by one thread at a time. Rank numbers are
+// those of the group. Failures and messages use those of the job.
 //
-// [Note: barriers]
-// To open a collective a rank writes its endpoint: record, fingerprint, a small payload itself, the
-// places of other data. All ranks pass the barrier; each compares the fingerprints and reads. If
-// memory of a rank is read, all pass the barrier once more, so that it may be used again. A wait
-// always checks the first failure, the peers' lives, their collectives in other channels, and the
-// clock.
+// [Note: barriers] To open a collective a rank writes its endpoint: the record, the fingerprint,
+// the data itself if it is small, and the places of other data. All ranks pass the barrier. Then
+// each rank compares the fingerprints and reads the data of its peers. If any rank's memory is
+// read, all ranks pass a second barrier, after which that memory may be reused. Each wait checks
+// four things: the job's first failure, the peers' processes, the peers' collectives in other
+// channels, and the time.
 class GroupBarrier {
  public:
   GroupBarrier(std::shared_ptr<const JobMember> member, RankGroup group);
@@ -28,24 +29,22 @@ class GroupBarrier {
   const RankGroup& group() const { return group_; }
   Endpoint& endpoint(int rank) const { return *endpoints_[rank]; }
   Endpoint& mine() const { return endpoint(group_.rank); }
-  // Returns which of an endpoint's two eager buffers, fingerprints and records the open collective
-  // uses.
+  // Returns the index (0 or 1) of the eager buffer, fingerprint and record that the open collective
+  // uses. An endpoint has two of each.
   int parity() const { return static_cast<int>(opened_ & 1); }
 
-  // Starts the next collective: writes record and fingerprint into this rank's endpoint.
-  // Errors: the job's first failure.
+  // Starts the next collective: writes record and fingerprint into this rank's endpoint. Errors:
+  // CommError, the job's first failure.
   void open(const CollectiveRecord& record);
-  // Arrives and waits until all ranks have arrived. Each rank's earlier writes are visible after
-  // it.
-  // Errors: CommError: a rank is missing at the deadline, gone, or has failed.
+  // Arrives and waits until all ranks have arrived. On return each rank's earlier writes are
+  // visible. Errors: CommError if a rank is missing at the deadline, has ended, or has failed.
   void arrive_and_wait();
-  // Compares the collectives that the ranks have opened.
-  // Requires: the first barrier after open is passed.
-  // Errors: CommError naming both sides if ranks differ.
+  // Compares the collectives that the ranks have opened. The first barrier after open must be
+  // passed. Errors: CommError, which names both sides, if the collectives differ.
   void compare() const;
 
-  // A scope in which this rank reads peers' memory. A thread rank that leaves with an error waits
-  // until no rank reads, since its caller will free the published memory.
+  // A scope in which this rank reads peers' memory. If a thread rank leaves the scope with an
+  // error, it waits until no rank reads, because its caller will free the published memory.
   class Reading {
    public:
     explicit Reading(const GroupBarrier& barrier);
@@ -56,8 +55,8 @@ class GroupBarrier {
    private:
     const GroupBarrier& barrier_;
   };
-  // Waits until no rank of the group reads. For a thread rank that has reported an error of its
-  // own.
+  // Waits until no rank of the group reads. A thread rank calls it after it has reported an error
+  // of its own.
   void wait_for_readers() const;
 
  private:
@@ -67,16 +66,18 @@ class GroupBarrier {
   void check_peers();
   void check_other_channels() const;
   void check_devices() const;
-  // The next three functions use ranks of the job. Returns true if some rank of `peer`'s group
-  // there has not reached the barrier at which `peer` arrived last.
+  // Returns true if some rank of `peer`'s group on `channel` has not reached the barrier at which
+  // `peer` arrived last. This function and the next two use ranks of the job.
   bool is_open(int channel, int peer) const;
-  // Returns true if `peer` has arrived in a channel where some rank has not.
+  // Returns true if `peer` has arrived at a barrier of another channel at which some rank is
+  // missing.
   bool is_ahead_elsewhere(int peer) const;
-  // Returns the ranks that keep this barrier waiting.
+  // Returns the ranks that delay this barrier. Excludes missing ranks that wait for other ranks in
+  // another channel, unless all missing ranks do.
   std::vector<int> absent() const;
   void check_slow();
   void check_deadline() const;
-  // Fails the job, because two ranks issued different collectives.
+  // Fails the job because two ranks issued different collectives.
   [[noreturn]] void disagree(int rank, const CollectiveRecord& record, int other_rank,
                              const CollectiveRecord& other, std::string where) const;
   // Throws the job's first failure.
@@ -85,12 +86,12 @@ class GroupBarrier {
   std::shared_ptr<const JobMember> member_;
   RankGroup group_;
   std::vector<Endpoint*> endpoints_;
-  int spins_;               // 0 if ranks outnumber the cores
-  int sleeps_to_come_ = 0;  // waits that sleep without yielding first
+  int spins_;               // number of polls before a wait yields; 0 if ranks outnumber the cores
+  int sleeps_to_come_ = 0;  // number of waits that sleep without yielding first
   CollectiveRecord record_{};
   uint64_t opened_ = 0;
   uint64_t phase_ = 0;
-  int awaited_ = 0;  // ranks below it have arrived
+  int awaited_ = 0;  // all ranks below this one have arrived
   PeerWatch watch_;
 };
 

@@ -24,8 +24,8 @@ RankGroup group_of(const JobMember& member, Channel channel, std::vector<int> ra
 }
 
 void mark_group(const JobMember& member, const RankGroup& group) {
-  // The lowest rank identifies a group, since groups on a channel are disjoint. 0 means no group,
-  // hence + 1.
+  // The lowest rank identifies a group, because groups on a channel are disjoint. 1 is added
+  // because 0 means no group.
   const int lowest = *std::ranges::min_element(group.ranks);
   member.control().endpoint(group.channel, member.rank()).group.store(lowest + 1);
 }

@@ -16,12 +16,12 @@ struct RankGroup {
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
-// Returns the group of all ranks of the job, on a channel of theirs.
+// Returns the group of all ranks of the job, on a channel that only this group uses.
 RankGroup group_of_all(const JobMember& member, Channel channel);
-// Returns the group of some ranks of the job, this one among them, on a channel that other groups
-// use, too. Requires: the same order on all of them.
+// Returns the group of some ranks of the job, including this rank. Other groups may use the same
+// channel. `ranks` must have the same order on all of them.
 RankGroup group_of(const JobMember& member, Channel channel, std::vector<int> ranks);
-// Marks the channel with this rank's group, so that peers can distinguish it from others there.
+// Marks the channel with this rank's group, so that peers can distinguish groups on the channel.
 void mark_group(const JobMember& member, const RankGroup& group);
 
 }  // namespace fsdp

@@ -25,18 +25,19 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   require_color(color, "Communicator::split");
   RankStatus& status = member.control().status(member.rank());
   const std::vector<SplitWish> wishes = exchange({color, key, status.split_channels.load()});
-  // Ranks may have used different numbers of channels in earlier splits. One channel, above the
-  // largest number, is new to all; the groups of this split share it, as they are disjoint.
+  // Ranks may have used different numbers of channels in earlier splits. The channel after the
+  // largest number is new to all ranks. All groups of this split share it, because they are
+  // disjoint.
   const auto taken = std::ranges::max(wishes, {}, &SplitWish::channels_taken).channels_taken;
   RankGroup group{.channel = kNamedChannels + static_cast<int>(taken)};
   if (group.channel >= kChannels) {
-    // All ranks compute this from all wishes, so all throw.
+    // All ranks compute this from the wishes of all ranks, so all of them throw.
     throw DeviceError({.what = fmt::format("a rank can split off at most {} communicators",
                                            kChannels - kNamedChannels),
                        .where = "Communicator::split",
                        .hint = "split once and keep the communicators"});
   }
-  // The channel is used up for every rank of the parent, also for those of other groups.
+  // After this every rank of the parent has used the channel, even if it is in another group.
   status.split_channels.store(static_cast<uint32_t>(taken) + 1);
 
   std::vector<int> members;  // ranks of the parent
@@ -46,7 +47,8 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   std::ranges::sort(members, {}, [&](int rank) { return std::tuple(wishes[rank].key, rank); });
   group.rank = static_cast<int>(std::ranges::find(members, parent.rank) - members.begin());
   for (const int rank : members) group.ranks.push_back(parent.ranks[rank]);
-  // The mark precedes any collective on the channel: peers never compare a rank of another group.
+  // The channel is marked before any collective runs on it, so that peers never compare a rank of
+  // another group.
   mark_group(member, group);
   return group;
 }

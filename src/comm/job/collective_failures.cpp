@@ -33,7 +33,8 @@ Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
 }
 
 Failure ranks_differ_somewhere(int rank, int other_rank) {
-  // The lower rank is first: both ranks write the same text, whichever of them fails the job.
+  // The lower rank is named first. So the text is the same, no matter which of the two ranks fails
+  // the job.
   return disagreement(fmt::format("ranks {} and {} did not issue the same",
                                   std::min(rank, other_rank), std::max(rank, other_rank)),
                       "before the last recorded collectives");
@@ -41,7 +42,7 @@ Failure ranks_differ_somewhere(int rank, int other_rank) {
 
 Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,
                           std::string where) {
-  // The text names all of them; the first one counts as the rank at fault.
+  // The text names all missing ranks. The first of them counts as the rank at fault.
   return {.rank = missing.front(),
           .code = ExitCode::kPeerFailed,
           .text = {.what = fmt::format("rank {} did not arrive within {}", fmt::join(missing, ", "),

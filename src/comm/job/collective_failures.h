@@ -1,4 +1,4 @@
-// Failures of ranks that do not arrive at a collective, or arrive with different ones.
+// Failures of ranks that do not arrive at a collective, or that issue different collectives.
 #pragma once
 
 #include <chrono>
@@ -11,24 +11,24 @@
 
 namespace fsdp {
 
-// A hint for a rank that may only be slow.
+// A hint to look at a rank that may only be slow.
 inline constexpr std::string_view kLookAtRankHint =
     "look at that rank with a debugger, or raise MeshOptions::timeout if it may be that slow";
 
-// The cause for a rank that did not arrive in time and has not ended.
+// The cause if a rank did not arrive in time and has not ended.
 inline constexpr std::string_view kLateCause =
     "it is alive, but stopped, stuck, slow or doing something else";
 
-// Formats a time: "30.0 s".
+// Formats a time as seconds: "30.0 s".
 std::string seconds_text(std::chrono::milliseconds time);
 
 // Returns the failure of two ranks that issued different collectives. `where` names the collective
-// as its back-end counts them.
+// in the numbering of the back-end.
 Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
                        const CollectiveRecord& other, std::string where);
-// Returns the same failure if the collectives are too old to be named.
+// Returns this failure if the collectives are too old to be named.
 Failure ranks_differ_somewhere(int rank, int other_rank);
-// Returns the failure of ranks that live but did not arrive. `where` says at which collective.
+// Returns the failure of ranks that are alive but did not arrive. `where` names the collective.
 Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,
                           std::string where);
 

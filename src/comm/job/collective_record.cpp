@@ -14,8 +14,8 @@ constexpr std::string_view kCut = "…";
 
 bool continues_a_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// Copies the label, or "…" and its last bytes if it does not fit. Never cuts a UTF-8 character in
-// two.
+// Copies the label. If it does not fit, copies "…" and the last bytes of the label. Never divides a
+// UTF-8 character.
 void put_end(std::string_view label, std::span<char> field) {
   std::string_view end = label;
   if (label.size() >= field.size()) {
@@ -44,7 +44,7 @@ CollectiveRecord make_record(const Collective& collective) {
   record.root = collective.root;
   record.part_count = static_cast<int32_t>(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
-    // The hash covers all parts; messages show the first ones.
+    // The hash covers all parts, but messages show only the first ones.
     if (i < record.parts.size()) record.parts[i] = {parts[i].numel, parts[i].dtype};
     record.parts_hash = mix(record.parts_hash, parts[i].numel);
     record.parts_hash = mix(record.parts_hash, static_cast<uint64_t>(parts[i].dtype));
@@ -58,7 +58,7 @@ CollectiveRecord make_record(const Collective& collective) {
 }
 
 uint64_t fingerprint_of(const CollectiveRecord& record) {
-  // The hash starts at 1, because 0 stands for an unknown one.
+  // The hash starts at 1, because 0 means an unknown hash.
   uint64_t hash = mix(1, static_cast<uint64_t>(record.operation));
   hash = mix(hash, static_cast<uint64_t>(record.reduce_op));
   hash = mix(hash, static_cast<uint64_t>(record.root));
@@ -93,8 +93,8 @@ std::string describe(const CollectiveRecord& record) {
 
 std::string describe_difference(int rank, const CollectiveRecord& record, int other_rank,
                                 const CollectiveRecord& other) {
-  // Both ranks of a pair describe it; the job keeps the first text, which must not depend on the
-  // winner.
+  // Both ranks of a pair compose this text, and the job keeps the first one. So the text must be
+  // the same on both ranks.
   if (other_rank < rank) return describe_difference(other_rank, other, rank, record);
   const std::string here = describe(record);
   const std::string there = describe(other);

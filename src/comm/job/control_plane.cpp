@@ -14,7 +14,7 @@ std::string lines_as_text(const std::vector<std::string>& lines) {
   return text;
 }
 
-// The first line in which two texts differ, in both versions.
+// The first line in which two texts differ, as each of the two texts has it.
 struct Difference {
   int line;
   std::string first, second;
@@ -22,7 +22,7 @@ struct Difference {
 
 std::optional<Difference> first_difference(std::string_view a, std::string_view b) {
   const auto next_line = [](std::string_view& rest) {
-    // A text with fewer lines differs in the first line that it lacks.
+    // If a text has fewer lines, it differs in the first line that it does not have.
     if (rest.empty()) return std::string("(nothing)");
     const size_t end = std::min(rest.find('\n'), rest.size());
     std::string line(rest.substr(0, end));
@@ -40,13 +40,13 @@ std::optional<Difference> first_difference(std::string_view a, std::string_view 
 }  // namespace
 
 void ControlPlane::agree(const CollectiveTag& tag, const std::vector<std::string>& lines) {
-  // Every rank compares all texts with rank 0's and so finds the same difference.
+  // Every rank compares all texts with the text of rank 0, so all ranks find the same difference.
   const auto texts = exchange(tag, lines_as_text(lines));
   for (int other = 1; other < world_size(); ++other) {
     const auto difference = first_difference(texts[0], texts[other]);
     if (!difference) continue;
-    // The text becomes the job's first failure: a rank that is still in the exchange throws it,
-    // too.
+    // This text becomes the job's first failure. A rank that is still in the exchange throws it as
+    // well.
     fail(
         {.rank = -1,
          .code = ExitCode::kConfiguration,

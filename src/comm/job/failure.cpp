@@ -20,7 +20,7 @@ Failure failure_of_abort(int rank, std::string_view cause) noexcept {
                      .cause = std::string(cause),
                      .hint = fmt::format("see what rank {} printed", rank)}};
   } catch (const std::exception&) {
-    // Memory is short: the number alone still names the rank.
+    // Memory is short, so the failure has no text. The rank number still identifies the rank.
     return {.rank = rank, .code = ExitCode::kPeerFailed, .text = {}};
   }
 }

@@ -8,26 +8,26 @@
 
 namespace fsdp {
 
-// A failure of the job, with the rank at fault.
+// A failure of the job, with the rank that caused it.
 struct Failure {
-  int rank = -1;  // the one at fault; -1: no single one (ranks that disagree)
+  int rank = -1;  // the rank at fault; -1: no single rank (ranks that disagree)
   ExitCode code = ExitCode::kPeerFailed;
   ErrorText text;
 };
 
-// Throws `failure` as a CommError; `where` is added if it names no place of its own.
+// Throws `failure` as a CommError. If the failure names no place, `where` is added to the message.
 [[noreturn]] void throw_failure(Failure failure, std::string_view where);
 
-// Returns the failure of a rank that gives up because of `cause`. It has no text if memory is
-// short.
+// Returns the failure of a rank that gives up because of `cause`. If memory is short, the failure
+// has no text.
 Failure failure_of_abort(int rank, std::string_view cause) noexcept;
 
-// The way in which a peer ended. A rank that finished may have ended rightly: this matters only to
-// a rank that still waits for it.
+// The way in which a peer ended. An end in good order is a failure only for a rank that still waits
+// for the peer.
 enum class PeerEnd : uint8_t {
-  kFinished,       // its mesh was destroyed in good order, or is being destroyed
-  kReported,       // the launcher saw its process end and says how
-  kProcessIsGone,  // its process ended; how is not known (yet, if there is a launcher)
+  kFinished,       // its mesh was or is being destroyed without an error
+  kReported,       // the launcher saw its process end and reports how
+  kProcessIsGone,  // its process ended; the launcher, if any, has not reported how
 };
 
 }  // namespace fsdp

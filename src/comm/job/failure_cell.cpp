@@ -12,7 +12,7 @@ using State = FailureCell::State;
 
 template <size_t N>
 void put(std::array<char, N>& field, std::string_view text) {
-  // Cuts a long text and always terminates it.
+  // Cuts a text that is too long and always terminates it with 0.
   const size_t length = std::min(text.size(), N - 1);
   std::copy_n(text.data(), length, field.data());
   field[length] = '\0';
@@ -21,7 +21,7 @@ void put(std::array<char, N>& field, std::string_view text) {
 }  // namespace
 
 bool keep_first(FailureCell& cell, const Failure& failure) noexcept {
-  // One rank wins the exchange and then alone writes the fields; kWritten publishes them.
+  // One rank wins the exchange and is then the only writer of the fields. kWritten publishes them.
   State expected = State::kEmpty;
   if (!cell.state.compare_exchange_strong(expected, State::kBeingWritten,
                                           std::memory_order_seq_cst)) {
@@ -39,7 +39,7 @@ bool keep_first(FailureCell& cell, const Failure& failure) noexcept {
 
 std::optional<Failure> first_failure(const FailureCell& cell) {
   if (cell.state.load(std::memory_order_seq_cst) == State::kEmpty) return std::nullopt;
-  // The process may have died between the two stores of keep_first.
+  // The writer's process may have died between the two stores of keep_first.
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
   while (cell.state.load(std::memory_order_seq_cst) == State::kBeingWritten) {
     if (std::chrono::steady_clock::now() > give_up) {

@@ -1,5 +1,5 @@
-// 64-bit mixing for fingerprints of collectives and for the rolling hash of the collective
-// sequence. Not cryptographic: it finds mistakes, not attacks.
+// 64-bit hashes for fingerprints of collectives and for the rolling hash of the collective
+// sequence. They are not cryptographic: they detect mistakes, not attacks.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,14 @@
 
 namespace fsdp {
 
-// Returns `hash` with `value` mixed in. Order matters; mix(0, 0) is 0.
+// Returns `hash` combined with `value`. The order of calls matters. mix(0, 0) is 0.
 constexpr uint64_t mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
   hash = (hash ^ (hash >> 32)) * 0xd6e8feb86659fd93ULL;
   return hash ^ (hash >> 29);
 }
 
-// Returns `hash` with all of the text mixed in, eight bytes at a time, and its length.
+// Returns `hash` combined with the text, eight bytes at a time, and with the length of the text.
 inline uint64_t mix_text(uint64_t hash, std::string_view text) {
   hash = mix(hash, text.size());
   while (!text.empty()) {

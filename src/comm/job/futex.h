@@ -1,4 +1,4 @@
-// Sleeps on a word of memory, also between processes.
+// Functions to sleep on a word of memory and to wake sleepers. They also work between processes.
 #pragma once
 
 #include <atomic>
@@ -7,10 +7,10 @@
 
 namespace fsdp {
 
-// Sleeps while `word` is `seen`, until it is woken or `at_most` has passed. May return early.
+// Sleeps while `word` equals `seen`, until it is woken or `at_most` has passed. May return early.
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t seen,
                 std::chrono::microseconds at_most);
-// Wakes all that sleep on `word`.
+// Wakes all threads that sleep on `word`.
 void futex_wake_all(std::atomic<uint32_t>& word);
 
 }  // namespace fsdp

@@ -14,13 +14,14 @@ JobMember::JobMember(Parts parts)
 JobMember::~JobMember() { tell_end(RankState::kFinished); }
 
 void JobMember::tell_end(RankState in_good_order) const noexcept {
-  // The count may be above 0 from the start: a destructor that an exception runs may make a mesh.
+  // The count may be above 0 at construction, because a destructor that runs during an exception
+  // may make a mesh.
   if (std::uncaught_exceptions() > exceptions_at_start_) {
     fail(failure_of_abort(rank(), "an exception ended its program"));
     return;
   }
   control().status(rank()).state.store(in_good_order, std::memory_order_seq_cst);
-  // Ranks that sleep look at once whether they still need this one.
+  // Ranks that sleep then check at once whether they still need this rank.
   control().wake_all();
 }
 
@@ -52,7 +53,7 @@ std::optional<PeerEnd> JobMember::end_of(int peer) const {
 }
 
 void JobMember::report_slow(const SlowRank& slow) const {
-  // Many ranks may wait for the same peer; one line is enough.
+  // Many ranks may wait for the same peer, but one report is enough.
   if (control().status(slow.rank).reported_slow.exchange(1) != 0) return;
   if (parts_.on_slow_rank) parts_.on_slow_rank(slow);
 }

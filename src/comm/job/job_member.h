@@ -1,5 +1,5 @@
-// One rank's membership of a job whose ranks share a control segment: access to the first failure
-// and to the ends of peers.
+// One rank's membership of a job whose ranks share a control segment. It provides access to the
+// first failure and to the ends of peers.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -15,26 +15,27 @@
 
 namespace fsdp {
 
-// Keeps the failure if it is the first of the job, and wakes all ranks.
+// Stores the failure if it is the first of the job, and wakes all ranks.
 void report_failure(const ControlSegment& control, const Failure& failure) noexcept;
-// Throws the job's first failure; `where` is added if that names no place of its own.
+// Throws the job's first failure. If the failure names no place, `where` is added to the message.
 [[noreturn]] void throw_first_failure(const ControlSegment& control, std::string_view where);
-// Returns the failure that `peer`'s end means for a rank that needs it.
+// Returns the failure that the end of `peer` means for a rank that needs `peer`.
 Failure failure_of_end(const ControlSegment& control, int peer, PeerEnd end);
 
 enum class RankKind : uint8_t { kThread, kProcess };
 
-// A rank's membership. Shared by the rank's communicators and its control plane. The last owner's
-// destruction marks the rank as finished, or as failed if an exception is leaving the scope.
+// A rank's membership. Shared by the rank's communicators and its control plane. When its last
+// owner destroys it, the rank is marked as finished or, if an exception is leaving the scope, as
+// failed.
 class JobMember {
  public:
   struct Parts {
-    std::shared_ptr<const void> memory;  // the control segment's, shared with the other ranks
+    std::shared_ptr<const void> memory;  // of the control segment, shared with the other ranks
     ControlSegment control;
     int rank;
     RankKind kind;
     std::chrono::milliseconds timeout;
-    std::function<bool(int rank)> process_ended{};  // for processes only
+    std::function<bool(int rank)> process_ended{};  // only for ranks that are processes
     std::function<void(const SlowRank& slow)> on_slow_rank{};
   };
   explicit JobMember(Parts parts);
@@ -44,7 +45,7 @@ class JobMember {
 
   int rank() const { return parts_.rank; }
   int size() const { return parts_.control.world_size(); }
-  // Returns kThread if memory that a rank frees is gone for its peers, too.
+  // Returns kThread if memory that a rank frees is invalid for its peers as well.
   RankKind kind() const { return parts_.kind; }
   std::chrono::milliseconds timeout() const { return parts_.timeout; }
   const ControlSegment& control() const { return parts_.control; }
@@ -55,11 +56,12 @@ class JobMember {
     throw_first_failure(control(), where);
   }
 
-  // Reports, before the communicators are destroyed, the end that the destructor reports.
+  // Reports the end of this rank before its communicators are destroyed. The destructor reports the
+  // same end again.
   void leave() const noexcept { tell_end(RankState::kLeaving); }
-  // Returns how `peer` ended; empty while it lives.
+  // Returns how `peer` ended. Empty while it is alive.
   std::optional<PeerEnd> end_of(int peer) const;
-  // Calls on_slow_rank unless a rank that shares the segment has already reported this peer.
+  // Calls on_slow_rank, unless a rank that shares the segment has already reported this peer.
   void report_slow(const SlowRank& slow) const;
 
  private:

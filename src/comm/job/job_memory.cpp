@@ -19,12 +19,14 @@
 namespace fsdp {
 namespace {
 
-// A machine with little memory still needs room for staging areas and small blocks.
+// The smallest heap. A machine with little memory still needs room for staging areas and small
+// blocks.
 constexpr int64_t kLeastHeapBytes = int64_t{1} << 30;
-// Raise it with every change of the layout that no size shows.
+// Increase this version with every change of the layout that does not change a size.
 constexpr uint64_t kLayoutVersion = 8;
 
-// Returns a mark of this library's layout: fsdp-run and the program may be of different builds.
+// Returns a hash of this library's layout, because fsdp-run and the program may be from different
+// builds.
 uint64_t layout_mark() {
   const uint64_t mark =
       mix(mix(mix_text(kLayoutVersion, "fsdp job"), sizeof(Endpoint)), sizeof(FailureCell));
@@ -40,14 +42,15 @@ uint64_t layout_mark() {
 
 int64_t heap_bytes() {
   const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  // A heap can hold as much as the machine; addresses and sparse files cost nothing.
+  // A heap can be as large as the machine's memory, because addresses and sparse files cost
+  // nothing.
   return round_up(std::max(memory, kLeastHeapBytes), 2 << 20);
 }
 
 Descriptor create_file(const std::string& name, int64_t bytes) {
   Descriptor file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) refused("memfd_create failed", errno);
-  // Seals protect peers: a process that shrank the file would end them by SIGBUS.
+  // The file is sealed, because a process that shrinks it would end its peers by SIGBUS.
   if (ftruncate(file.get(), bytes) != 0 ||
       fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     refused(fmt::format("cannot make a shared file of {}", format_bytes(bytes)), errno);
@@ -84,7 +87,8 @@ JobDescriptors create_job_files(int world_size) {
 }
 
 Mapping::Mapping(const Descriptor& file, int64_t bytes, const char* what) : bytes_(bytes) {
-  // The file is mapped at once: its untouched pages need no memory, and no swap is reserved.
+  // The whole file is mapped at once. Pages that were never touched need no memory, and no swap is
+  // reserved.
   void* data =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
   if (data == MAP_FAILED) {
@@ -101,11 +105,12 @@ Mapping::~Mapping() {
 }
 
 JobMemory::JobMemory(const JobDescriptors& files, int world_size)
-    // mmap refuses 0 bytes; an empty file is then rejected below, by name.
+    // mmap rejects 0 bytes. So one byte of an empty file is mapped, and the checks below reject the
+    // file with a clear message.
     : control_(files.control, std::max<int64_t>(bytes_of(files.control), 1),
                "the control segment") {
-  // The control segment is checked before any heap is mapped: nothing else of a foreign job is
-  // used.
+  // The control segment is checked before any heap is mapped, so that nothing else of a foreign job
+  // is used.
   const auto foreign = [&](std::string what) {
     throw InvalidArgument({.what = std::move(what),
                            .where = "the job's control segment",
@@ -123,7 +128,7 @@ JobMemory::JobMemory(const JobDescriptors& files, int world_size)
   }
   for (const Descriptor& heap : files.heaps) {
     heaps_.emplace_back(heap, bytes_of(heap), "a rank's heap");
-    // map_ranks maps views of the heap later, when the caller has closed its descriptors.
+    // map_ranks maps views of the heap later. By then the caller has closed its descriptors.
     heap_files_.emplace_back(fcntl(heap.get(), F_DUPFD_CLOEXEC, 0));
     if (!heap_files_.back()) refused("cannot duplicate the descriptor of a rank's heap", errno);
   }

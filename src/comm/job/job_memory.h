@@ -1,5 +1,5 @@
-// The memory that the processes of a job share: anonymous files, which vanish with the last process
-// however it dies.
+// The memory that the processes of a job share. It consists of anonymous files, which the system
+// frees when the last process ends, however it ends.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,21 @@
 
 namespace fsdp {
 
-// Descriptors of the control segment and of one heap a rank.
+// The descriptors of the control segment and of the heaps, one heap per rank.
 struct JobDescriptors {
   Descriptor control;
   std::vector<Descriptor> heaps;
 };
 
-// Creates the files, sized and sealed (no process can shrink what others have mapped). Heaps are
-// sparse: each is as large as this machine's memory, but only touched pages exist.
-// Errors: DeviceError when the system refuses.
+// Creates the files and sets their sizes. They are sealed, so that no process can shrink a file
+// that other processes have mapped. Heaps are sparse: each is as large as this machine's memory,
+// but only pages that were touched exist. Errors: DeviceError if the system refuses.
 JobDescriptors create_job_files(int world_size);
 
-// A mapped file; unmapped in the destructor.
+// A mapped file. The destructor unmaps it.
 class Mapping {
  public:
-  // Errors: DeviceError naming `what` when the system refuses.
+  // Maps the file. Errors: DeviceError, which names `what`, if the system refuses.
   Mapping(const Descriptor& file, int64_t bytes, const char* what);
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&&) = delete;
@@ -39,16 +39,16 @@ class Mapping {
   int64_t bytes_;
 };
 
-// The job's memory as one process sees it: all of it, mapped once at the start.
+// The job's memory as one process sees it. All of it is mapped once at the start.
 class JobMemory {
  public:
-  // Errors: InvalidArgument (78) if the files were made for another number of ranks or by another
-  //   version of this library.
+  // Maps the files. Errors: InvalidArgument (78) if they were made for another number of ranks, or
+  // by another version of this library.
   JobMemory(const JobDescriptors& files, int world_size);
 
   ControlSegment control() const { return {control_.data(), static_cast<int>(heaps_.size())}; }
   const Mapping& heap(int rank) const { return heaps_[rank]; }
-  // Returns the file of a rank's heap, of which further views can be mapped.
+  // Returns the file of a rank's heap. Callers can map further views of this file.
   int heap_file(int rank) const { return heap_files_[rank].get(); }
 
  private:

@@ -1,4 +1,4 @@
-// The control plane of a part of a mesh: its ranks agree among themselves, and fail with the job.
+// The control plane of a part of a mesh. Its ranks agree among themselves, and fail with the job.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace fsdp {
 
-// A part's control plane. Texts are exchanged over the part's control communicator. Everything else
-// is the job's and is forwarded to its control plane: the first failure, ends of ranks, posted
-// collectives. A rank that leaves a part stays in the job.
+// A part's control plane. Texts are exchanged over the part's control communicator. All other calls
+// are forwarded to the job's control plane, because first failure, ends of ranks and posted
+// collectives belong to the job. A rank that leaves a part stays in the job.
 class PartControlPlane final : public ControlPlane {
  public:
-  // Requires: `job` outlives it. `control` is over the part's ranks, and lives while texts are
-  //   exchanged. `ranks` are these, as the job numbers them.
+  // `job` must outlive this plane. `control` must connect the part's ranks and must exist while
+  // texts are exchanged. `ranks` are the part's ranks in the job's numbers.
   PartControlPlane(ControlPlane& job, Communicator& control, std::vector<int> ranks)
       : job_(job), control_(control), ranks_(std::move(ranks)) {}
 

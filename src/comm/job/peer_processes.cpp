@@ -17,7 +17,8 @@ PeerProcesses::PeerProcesses(const ControlSegment& control, const std::vector<in
     : processes_(static_cast<size_t>(control.world_size())) {
   for (const int rank : ranks) {
     const int pid = control.status(rank).pid.load();
-    // A pidfd stays that of the process, while its pid may be reused. ESRCH: it has ended already.
+    // A pidfd always refers to this process, while its pid may be reused. ESRCH means that the
+    // process has already ended.
     Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!process && errno != ESRCH) {
       throw InvalidArgument(

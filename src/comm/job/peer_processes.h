@@ -12,17 +12,17 @@ namespace fsdp {
 // The watched processes. Thread-safe after construction.
 class PeerProcesses {
  public:
-  // Opens the processes of `ranks`, all of this host.
-  // Requires: their pids are in their statuses.
-  // Errors: InvalidArgument (78) if this system cannot watch processes.
+  // Opens the processes of `ranks`, which must be on this host. Their pids must be in their
+  // statuses. Errors: InvalidArgument (78) if this system cannot watch processes.
   PeerProcesses(const ControlSegment& control, const std::vector<int>& ranks);
 
-  // Returns true from the moment the process has ended, also before its parent has reaped it;
-  // always false for a rank that is not watched.
+  // Returns true as soon as the process has ended, even before its parent has reaped it. Always
+  // false for a rank that is not watched.
   bool ended(int rank) const;
 
  private:
-  // By rank. Null: not watched; empty: ended before it was opened.
+  // The descriptors by rank. Null: the rank is not watched. Empty: its process ended before it was
+  // opened.
   std::vector<std::optional<Descriptor>> processes_;
 };
 

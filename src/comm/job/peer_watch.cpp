@@ -3,7 +3,7 @@
 namespace fsdp {
 namespace {
 
-// The time that a launcher gets to report how a process ended.
+// The time in which a launcher may report how a process ended.
 constexpr auto kLauncherGrace = std::chrono::milliseconds(500);
 constexpr int kSlowPart = 3;  // a rank is slow after timeout / kSlowPart
 
@@ -27,7 +27,8 @@ bool PeerWatch::becomes_slow() {
 
 bool PeerWatch::may_tell(PeerEnd end, bool has_launcher) {
   if (end != PeerEnd::kProcessIsGone || !has_launcher) return true;
-  // Every call of one wait counts from the first: the caller asks again until the time has passed.
+  // The time counts from the first call in this wait. The caller calls again until the time has
+  // passed.
   if (!vanished_) vanished_ = Clock::now();
   return Clock::now() - *vanished_ >= kLauncherGrace;
 }

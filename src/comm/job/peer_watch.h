@@ -1,5 +1,5 @@
-// The rules of a wait for other ranks, the same for all back-ends: when a rank is slow, when the
-// time is over, and when the end of a process may be reported.
+// The rules of a wait for other ranks, which are the same for all back-ends. They define when a
+// rank is slow, when the time-out has passed, and when the end of a process may be reported.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-// The state of one wait after the other. Used by one thread at a time.
+// The state of a wait. One PeerWatch is used for one wait after the other, by one thread at a time.
 class PeerWatch {
  public:
   using Clock = std::chrono::steady_clock;
@@ -19,24 +19,25 @@ class PeerWatch {
   // Starts a wait.
   void begin();
   bool has_begun() const { return begun_.has_value(); }
-  // Returns how long this wait has lasted; 0 before the first.
+  // Returns the duration of this wait so far. It is 0 before the first wait.
   std::chrono::milliseconds waited() const;
-  // Subtracts `time` from the wait: this process was stopped meanwhile, as the whole job is by
-  // Ctrl-Z, and no peer was late.
+  // Subtracts `time` from the wait. During this time this process was stopped, as the whole job is
+  // by Ctrl-Z, so no peer was late.
   void take_off(Clock::duration time) { *begun_ += time; }
 
-  // Returns true once a wait, after a third of the time-out: its ranks are slow then.
+  // Returns true once per wait, after a third of the time-out: the ranks waited for are slow then.
   bool becomes_slow();
   bool is_over() const { return waited() >= timeout_; }
 
   // Returns true if the end of a peer may be reported. If there is a launcher, the end of a
-  // vanished process waits for half a second, because the launcher may still report how it ended.
+  // vanished process is reported only after half a second, because the launcher may still report
+  // how the process ended.
   bool may_tell(PeerEnd end, bool has_launcher);
 
  private:
   const std::chrono::milliseconds timeout_;
-  std::optional<Clock::time_point> begun_;     // empty: nothing has been waited for
-  std::optional<Clock::time_point> vanished_;  // when a process was first seen to be gone
+  std::optional<Clock::time_point> begun_;     // empty: no wait has begun
+  std::optional<Clock::time_point> vanished_;  // when the process was first seen to be gone
   bool told_slow_ = false;
 };
 

@@ -5,8 +5,8 @@
 namespace fsdp {
 namespace {
 
-// Returns what `read` finds in the entry of that place. A writer may replace the entry meanwhile:
-// if the number is the same before and after, all words are of one collective.
+// Calls `read` for the entry of that place and returns the result. A writer may replace the entry
+// meanwhile. If the number is the same before and after, all words belong to one collective.
 template <class Read>
 auto find(const PostedCollectives& posted, uint64_t sequence, Read read)
     -> std::optional<decltype(read(posted.entries[0]))> {
@@ -28,22 +28,22 @@ void post(PostedCollectives& posted, const PostedCollective& collective) noexcep
   if (sequence == 0) return;
   std::array<uint64_t, PostedCollectives::kWords> words{};
   std::memcpy(words.data(), &collective, sizeof collective);
-  // Only this rank writes, so its own last post needs no ordering.
+  // Only this rank writes, so reading its own last post needs no ordering.
   const uint64_t last = posted.last.load(std::memory_order_relaxed);
   const uint64_t before =
       last == 0 ? 0 : posted.entries[last % PostedCollectives::kKept].history.load();
   PostedCollectives::Entry& entry = posted.entries[sequence % PostedCollectives::kKept];
   entry.sequence.store(0, std::memory_order_relaxed);
-  // These release stores follow the 0: a reader that sees one of these words also sees the 0 or a
-  // later number in its second look, and drops what it has read.
+  // These release stores follow the store of 0. So if a reader sees one of these words, its second
+  // read of the number returns 0 or a later number, and it drops the words.
   entry.mark.store(mark_of(collective), std::memory_order_release);
   entry.history.store(hash_of(before, fingerprint_of(collective.record)),
                       std::memory_order_release);
   for (size_t i = 0; i < words.size(); ++i) {
     entry.words[i].store(words[i], std::memory_order_release);
   }
-  // These stores and the first load of find are seq_cst: of two ranks that each store and then load
-  // the other's number, at least one sees the other's.
+  // These stores and the first load of find are seq_cst. So if two ranks each store and then load
+  // the other's number, at least one of them sees the other's store.
   entry.sequence.store(sequence, std::memory_order_seq_cst);
   posted.last.store(sequence, std::memory_order_seq_cst);
 }

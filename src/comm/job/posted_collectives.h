@@ -12,26 +12,27 @@
 
 namespace fsdp {
 
-// A collective, with the communicator on which it was issued.
+// A collective, and the communicator on which it was issued.
 struct PostedCollective {
   CollectiveRecord record;
-  uint64_t communicator;  // equal on all of its ranks
+  uint64_t communicator;  // identifier of the communicator, equal on all its ranks
 };
 
-// Returns a hash that is equal for equal collectives of one communicator, in all processes.
+// Returns the mark of a collective: a hash that is equal, in all processes, for equal collectives
+// of one communicator.
 uint64_t mark_of(const PostedCollective& posted);
 
-// A ring of a rank's last collectives, in memory that ranks share, also between processes; all
-// zeros is empty. Only its rank writes it, one collective at a time; all ranks may read it at any
-// time.
+// A ring buffer of a rank's last collectives, in memory that ranks share, also between processes. A
+// ring of zeros is empty. Only its rank writes it, one collective at a time. All ranks may read it
+// at any time.
 struct PostedCollectives {
   static constexpr uint64_t kKept = 128;
   static constexpr size_t kWords = (sizeof(PostedCollective) + 7) / 8;
 
   struct Entry {
-    std::atomic<uint64_t> sequence;  // 0: no record, or it is being written
+    std::atomic<uint64_t> sequence;  // 0: empty, or being written
     std::atomic<uint64_t> mark;      // mark_of the record
-    std::atomic<uint64_t> history;   // hash of all fingerprints up to this one
+    std::atomic<uint64_t> history;   // hash of all fingerprints up to this collective
     std::array<std::atomic<uint64_t>, kWords> words;
   };
 
@@ -41,15 +42,16 @@ struct PostedCollectives {
 
 static_assert(std::is_trivially_copyable_v<PostedCollective>);
 
-// Posts a collective. Ignores one without a place in the collective sequence.
+// Posts a collective. Ignores a collective without a place in the collective sequence.
 void post(PostedCollectives& posted, const PostedCollective& collective) noexcept;
-// Returns the rank's collective at that place, if it has issued it and it is still kept. If two
-// ranks post and then look at each other, at least one sees the other's.
+// Returns the rank's collective at that place. Empty if the rank has not issued it, or if the ring
+// does not hold it any more. If two ranks post and then read each other's posts, at least one of
+// them sees the other's post.
 std::optional<PostedCollective> find_posted(const PostedCollectives& posted, uint64_t sequence);
-// Returns a hash that is equal for ranks whose records are equal from the first to this one,
-// whatever the communicators: in one collective sequence, for all ranks.
+// Returns a hash of the rank's records from the first one to this one, regardless of communicators.
+// For ranks of one collective sequence, equal records have equal hashes.
 std::optional<uint64_t> find_history(const PostedCollectives& posted, uint64_t sequence);
-// Returns its mark alone: a comparison then reads two words instead of the record.
+// Returns only the mark of the collective. A comparison then reads two words instead of the record.
 std::optional<uint64_t> find_mark(const PostedCollectives& posted, uint64_t sequence);
 
 }  // namespace fsdp

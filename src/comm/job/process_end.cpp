@@ -11,7 +11,7 @@
 namespace fsdp {
 namespace {
 
-// Returns true for signals that a program raises by a fault of its own; others are sent from
+// Returns true for signals that a program raises through its own fault. Other signals are sent from
 // outside.
 bool is_fault_of_program(int signal) {
   switch (signal) {
@@ -38,7 +38,7 @@ std::string describe_end(int rank, int wait_status) {
                        name != nullptr ? name : "?");
   }
   const int code = WEXITSTATUS(wait_status);
-  // A rank that exits 0 while others need it is an error as well.
+  // Exit code 0 is an error as well if other ranks still need this rank.
   if (code == 0) return fmt::format("rank {} left early with code 0", rank);
   return fmt::format("rank {} ended with code {}", rank, code);
 }
@@ -58,7 +58,7 @@ std::string hint_for_end(int rank, int wait_status, bool out_of_memory, bool is_
            "; the program is at fault and a restart alone is likely to end the same way: look at "
            "its core dump, or run it under a debugger or built with -fsanitize=address";
   }
-  // A restart repeats these failures; after others it may help.
+  // After these exit codes a restart fails in the same way. After others it may help.
   switch (static_cast<ExitCode>(WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0)) {
     case ExitCode::kUsage:
     case ExitCode::kCorruptData:

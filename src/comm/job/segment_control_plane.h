@@ -1,5 +1,5 @@
-// The control plane of ranks that share a control segment: threads of a process, processes of a
-// host.
+// The control plane of ranks that share a control segment, which are threads of a process or
+// processes of a host.
 #pragma once
 
 #include <memory>
@@ -9,12 +9,12 @@
 
 namespace fsdp {
 
-// A control plane over a control segment. Texts are exchanged over the mesh's control communicator,
-// which compares the exchange with the other collectives that ranks issue there.
+// A control plane over a control segment. Texts are exchanged over the mesh's control communicator.
+// It compares the exchange with the other collectives that ranks issue on it.
 class SegmentControlPlane : public ControlPlane {
  public:
-  // Requires: `control` is over all ranks, and lives while texts are exchanged. `member` is shared
-  //   with the rank's communicators.
+  // `control` must connect all ranks and must exist while texts are exchanged. `member` is shared
+  // with the rank's communicators.
   SegmentControlPlane(std::shared_ptr<const JobMember> member, Communicator& control)
       : member_(std::move(member)), control_(control) {}
 

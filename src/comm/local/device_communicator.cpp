@@ -15,22 +15,22 @@ namespace fsdp {
 
 class DeviceMeeting {
  public:
-  // One rank's side. The rank writes it before a barrier of the host threads; its peers read it
-  // after that barrier and before the next.
+  // The state of one rank. The rank writes it before a barrier of the host threads. Its peers read
+  // it between that barrier and the next one.
   struct Side {
     explicit Side(const Device& device) : ready(device), reduced(device), read(device) {}
     std::vector<CollectivePart> parts;
-    Event ready;    // its input is ready, its output may be written
+    Event ready;    // its input is ready and its output may be written
     Event reduced;  // its share of an all_reduce is written
     Event read;     // it has read its peers' input
     SplitWish wish{};
-    std::shared_ptr<DeviceMeeting> split;  // the new group's, if it is its first rank
+    std::shared_ptr<DeviceMeeting> split;  // set by the first rank of a new group, for this group
   };
 
   DeviceMeeting(int size, const Device& device) : sides_(size, Side(device)) {}
   Side& side(int rank) { return sides_[rank]; }
 
-  // Lets `stream` wait for this event of every rank.
+  // Makes `stream` wait for this event of every rank.
   void wait_for_all(Stream& stream, const Event Side::*event) const {
     for (const Side& side : sides_) stream.wait(side.*event);
   }
@@ -41,7 +41,8 @@ class DeviceMeeting {
 
 namespace {
 
-// Returns the contiguous run that begins at a rank's element `begin`, of at most `numel` elements.
+// Returns the contiguous run of at most `numel` elements that begins at element `begin` of a rank's
+// input.
 SendRun together(const CollectivePart& part, int64_t begin, int64_t numel) {
   if (part.runs.empty()) {
     return {static_cast<const std::byte*>(part.send) + begin * size_of(part.dtype), numel};
@@ -60,7 +61,7 @@ std::byte* received(const CollectivePart& part, int64_t element) {
   return static_cast<std::byte*>(part.recv) + element * size_of(part.dtype);
 }
 
-// Copies of one launch. Data that is in place is left out.
+// The copies of one launch. Data that are in place are skipped.
 class Copies {
  public:
   void add(const CollectivePart& from, int64_t begin, int64_t numel, std::byte* to) {
@@ -82,7 +83,7 @@ class Copies {
   std::vector<kernels::CastRun> runs_;
 };
 
-// Reductions of one launch, over all ranks' sources.
+// The reductions of one launch, each over the sources of all ranks.
 class Reductions {
  public:
   void add(std::vector<const void*> sources, std::byte* out, int64_t numel, DType dtype) {
@@ -94,7 +95,7 @@ class Reductions {
   }
 
  private:
-  std::deque<std::vector<const void*>> sources_;  // by run; in a deque, as runs_ points into it
+  std::deque<std::vector<const void*>> sources_;  // by run; a deque, because runs_ points into it
   std::vector<kernels::ReduceRun> runs_;
 };
 
@@ -125,7 +126,7 @@ void DeviceCommunicator::issue(const Collective& collective, Stream& stream) {
   const std::span<const CollectivePart> parts = collective.parts;
   if (size() == 1) {
     if (member_->has_failed()) member_->throw_failure(describe(record));
-    // One rank needs no peer, and no copy of data that is in place.
+    // One rank needs no peers. Data that are in place are not copied.
     Copies copies;
     for (const CollectivePart& part : parts) copies.add(part, 0, part.numel, received(part, 0));
     return copies.issue(stream);
@@ -133,8 +134,8 @@ void DeviceCommunicator::issue(const Collective& collective, Stream& stream) {
   try {
     meet(parts, record, stream);
   } catch (const DeviceError& error) {
-    // The caller frees memory that its peers' kernels read, or are about to read. So the others
-    // learn of the failure first, their host threads stop issuing, and the device ends its work.
+    // The caller will free memory that its peers' kernels read or are about to read. So the other
+    // ranks are notified first, their host threads stop issuing, and the device finishes its work.
     ErrorText text = error.text();
     text.hint.clear();
     Failure failure = failure_of_abort(member_->rank(), DeviceError(std::move(text)).what());
@@ -150,43 +151,45 @@ void DeviceCommunicator::meet(std::span<const CollectivePart> parts, const Colle
                               Stream& stream) {
   DeviceMeeting::Side& mine = meeting_->side(rank());
   mine.parts.assign(parts.begin(), parts.end());
-  // The event follows the work that wrote the input, and precedes any wait of a peer.
+  // The event is recorded after the work that wrote the input and before any peer waits for it.
   stream.record(mine.ready);
   barrier_.open(record);
   barrier_.arrive_and_wait();
   barrier_.compare();
   {
-    // This guards peers' lists of parts, which this thread reads; events order the kernels' reads.
+    // This scope guards the peers' lists of parts, which this thread reads. Events order the reads
+    // of kernels.
     const GroupBarrier::Reading reading(barrier_);
     meeting_->wait_for_all(stream, &DeviceMeeting::Side::ready);
     move(record, stream);
   }
   if (record.operation == Operation::kAllReduce) {
-    // Peers copy the shares, so their streams wait for this one's reduction.
+    // Peers copy the shares, so their streams wait for the reduction on this stream.
     stream.record(mine.reduced);
     barrier_.arrive_and_wait();
     const GroupBarrier::Reading reading(barrier_);
     meeting_->wait_for_all(stream, &DeviceMeeting::Side::reduced);
     spread_shares(stream);
   }
-  // Later work of this stream may overwrite memory that peers read, so it waits for their reads.
+  // Later work of this stream may overwrite memory that peers read. So the stream waits for the
+  // reads of the peers.
   stream.record(mine.read);
   barrier_.arrive_and_wait();
   meeting_->wait_for_all(stream, &DeviceMeeting::Side::read);
 }
 
-// [Note: in place] in cpu_communicator.cpp holds here, too: no rank writes memory that a peer reads
-// before the next barrier of the host threads.
+// [Note: in place] in cpu_communicator.cpp applies here as well: no rank writes memory that a peer
+// reads before the next barrier of the host threads.
 void DeviceCommunicator::move(const CollectiveRecord& record, Stream& stream) const {
   const std::vector<CollectivePart>& mine = meeting_->side(rank()).parts;
   Copies copies;
   Reductions reductions;
-  // Reduces elements [begin, begin + numel) of each rank's input of part `index`, in runs that are
-  // contiguous on all ranks.
+  // Reduces elements [begin, begin + numel) of each rank's input of part `index`. Each launch run
+  // is contiguous on all ranks.
   const auto reduce = [&](size_t index, int64_t begin, int64_t numel, std::byte* out) {
     std::vector<const void*> sources(size());
     for (int64_t done = 0; done < numel;) {
-      // A run has to be contiguous on all ranks, so the shortest one ends it.
+      // A run must be contiguous on all ranks, so the shortest contiguous run limits its length.
       int64_t count = numel - done;
       for (int peer = 0; peer < size(); ++peer) {
         const SendRun run = together(meeting_->side(peer).parts[index], begin + done, count);
@@ -231,7 +234,7 @@ void DeviceCommunicator::spread_shares(Stream& stream) const {
   for (size_t i = 0; i < mine.size(); ++i) {
     for (int peer = 0; peer < size(); ++peer) {
       const Share share = share_of(peer, size(), mine[i].numel);
-      // The peer's output is the source: its reduction has written its share there.
+      // The source is the peer's output, because the peer's reduction has written its share there.
       copies.add(received(meeting_->side(peer).parts[i], share.begin),
                  received(mine[i], share.begin), share.end - share.begin, mine[i].dtype);
     }
@@ -240,7 +243,8 @@ void DeviceCommunicator::spread_shares(Stream& stream) const {
 }
 
 std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
-  // Host memory carries the wishes: the host needs the values, and a kernel would be slower.
+  // The wishes are exchanged in host memory, because the host needs the values and a kernel would
+  // be slower.
   const auto exchange = [&](const SplitWish& wish) {
     meeting_->side(rank()).wish = wish;
     barrier_.open(make_record({.operation = Operation::kAllGather, .tag = {.label = "split"}}));
@@ -252,14 +256,14 @@ std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
     return wishes;
   };
   RankGroup group = agree_on_split(*member_, barrier_.group(), exchange, color, key);
-  // The group's first rank makes the shared state; the others copy its pointer between two
+  // The group's first rank makes the shared state. The other ranks copy its pointer between two
   // barriers.
   if (group.rank == 0) meeting_->side(rank()).split = make_meeting(group.size(), device_);
   barrier_.open(make_record({.tag = {.label = "split"}}));
   barrier_.arrive_and_wait();
   const auto& ranks = barrier_.group().ranks;
   const auto first = std::ranges::find(ranks, group.ranks.front()) - ranks.begin();
-  // The pointer's owner may overwrite it in a next split only after the barrier below.
+  // The first rank may overwrite the pointer in its next split, but only after the barrier below.
   auto meeting = meeting_->side(static_cast<int>(first)).split;
   barrier_.arrive_and_wait();
   return std::make_unique<DeviceCommunicator>(member_, std::move(group), std::move(meeting),

@@ -1,5 +1,5 @@
-// Collectives between threads that share one device: kernels of each rank read its peers' memory in
-// place, and events order them.
+// Collectives between threads that share one device. Kernels of each rank read its peers' memory in
+// place. Events order the kernels.
 #pragma once
 
 #include <memory>
@@ -17,20 +17,21 @@ class DeviceMeeting;
 
 // A communicator of threads that share one device.
 //
-// [Note: thread ranks of one device]
-// All ranks issue a collective together. Each publishes where its parts are, and records on its
-// stream that they are ready. The host threads pass a barrier and compare their collectives. Each
-// rank lets its stream wait for its peers' events, issues one kernel that reads from all of them,
-// and records that it has read. The host threads pass another barrier, and each rank lets its
-// stream wait for the ranks that read from it. Nothing on the device waits for anything but
-// recorded events, so that no kernel spins and no order of streams can block the device. A host
-// thread waits for the issue of the collective, not for its work.
+// [Note: thread ranks of one device] All ranks issue a collective together. Each rank publishes the
+// addresses of its parts and records an event on its stream when they are ready. The host threads
+// pass a barrier and compare their collectives. Each rank makes its stream wait for its peers'
+// events, issues one kernel that reads from all of them, and records an event after this kernel.
+// The host threads pass a second barrier. Then each rank makes its stream wait for the ranks that
+// read from it. On the device, work waits for recorded events only. So no kernel spins, and no
+// order of streams can deadlock the device. A host thread waits until the collective is issued, not
+// until its work is done.
 //
-// Copies are one launch of cast_pack, reductions one of reduce: sums in rank order, the same bits
-// as the other communicators. An all_reduce is shared as CpuCommunicator shares a large one.
+// A copy is one launch of cast_pack. A reduction is one launch of reduce, which sums in rank order
+// and gives the same bits as the other communicators. An all_reduce is divided into shares in the
+// same way as a large all_reduce of CpuCommunicator.
 class DeviceCommunicator final : public Communicator {
  public:
-  // `meeting` is the group's; `device` outlives the communicator.
+  // `meeting` is the shared state of the group. `device` must outlive the communicator.
   DeviceCommunicator(std::shared_ptr<const JobMember> member, RankGroup group,
                      std::shared_ptr<DeviceMeeting> meeting, const Device& device);
   // Makes the shared state of a group of `size` ranks.

@@ -10,7 +10,8 @@ std::unique_ptr<Communicator> LocalCommunicator::make_group(std::shared_ptr<cons
 }
 
 std::optional<uint64_t> LocalCommunicator::publish(const void* data, int64_t) const {
-  // Threads share all addresses, so the place is the address and any memory can be read in place.
+  // All threads use the same addresses. So the place is the address, and any memory can be read in
+  // place.
   return reinterpret_cast<uint64_t>(data);
 }
 
@@ -19,7 +20,7 @@ std::byte* LocalCommunicator::resolve(int, uint64_t place) const {
 }
 
 uint64_t LocalCommunicator::staging_place() {
-  // Only runs are staged, so most communicators never need this memory.
+  // Only runs are staged, so most communicators never allocate this memory.
   if (staging_.bytes() == 0) staging_ = allocate_host(kStagingBytes);
   return reinterpret_cast<uint64_t>(staging_.data());
 }

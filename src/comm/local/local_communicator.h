@@ -6,8 +6,8 @@
 
 namespace fsdp {
 
-// A communicator of threads, which can read any memory of the process in place. It is the reference
-// for the semantics of collectives.
+// A communicator of threads. They can read any memory of the process in place. This class is the
+// reference for the semantics of collectives.
 class LocalCommunicator final : public CpuCommunicator {
  public:
   LocalCommunicator(std::shared_ptr<const JobMember> member, RankGroup group)
@@ -22,7 +22,7 @@ class LocalCommunicator final : public CpuCommunicator {
   std::byte* resolve(int rank, uint64_t place) const override;
   uint64_t staging_place() override;
 
-  Buffer staging_;  // empty until something is sent in runs
+  Buffer staging_;  // empty until a part is sent in runs
 };
 
 }  // namespace fsdp

@@ -13,7 +13,8 @@
 namespace fsdp {
 namespace {
 
-// Makes the membership of each rank; the last one to be destroyed frees the control segment.
+// Makes the membership of each rank. When the last membership is destroyed, it frees the control
+// segment.
 std::vector<std::shared_ptr<const JobMember>> join_all(int world_size, const MeshOptions& options) {
   const auto memory =
       std::make_shared<Buffer>(allocate_host(ControlSegment::bytes_for(world_size)));
@@ -21,7 +22,8 @@ std::vector<std::shared_ptr<const JobMember>> join_all(int world_size, const Mes
   control.header().world_size = world_size;
   std::vector<std::shared_ptr<const JobMember>> members;
   for (int rank = 0; rank < world_size; ++rank) {
-    // No thread of a rank runs yet, so no rank ever finds another one absent.
+    // The ranks are marked as present before any of their threads runs, so no rank ever finds
+    // another one absent.
     control.status(rank).state.store(RankState::kPresent);
     members.push_back(std::make_shared<const JobMember>(
         JobMember::Parts{.memory = memory,
@@ -40,8 +42,8 @@ using MakeCommunicator =
 // Returns a factory of communicators on one device. The first rank of a group makes the state that
 // the group shares.
 MakeCommunicator on_device(const Device& device) {
-  // The key is the channel and the first rank of a group. One thread makes all ranks' parts, so
-  // there is no lock.
+  // The key consists of the channel and the first rank of a group. One thread makes the parts of
+  // all ranks, so no lock is needed.
   using Meetings = std::map<std::pair<int, int>, std::shared_ptr<DeviceMeeting>>;
   return [&device, meetings = std::make_shared<Meetings>()](std::shared_ptr<const JobMember> member,
                                                             RankGroup group) {
@@ -66,7 +68,7 @@ std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
   }
   const MakeCommunicator make_on_device =
       device == nullptr ? MakeCommunicator(on_host) : on_device(*device);
-  // Threads are on one host, so the default group is the world.
+  // All threads are on one host, so the default group is the world.
   const MeshShape shape = shape_of(options, world_size, world_size);
   std::vector<MeshParts> meshes;
   for (const auto& member : join_all(world_size, options)) {
@@ -76,7 +78,7 @@ std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
       return AxisCommunicators{.gather = make(group_of(*member, gather, ranks)),
                                .reduce = make(group_of(*member, reduce, ranks))};
     };
-    // Control values are in host memory, whatever the device.
+    // Control values are in host memory, even if the ranks compute on a device.
     auto control = on_host(member, group_of_all(*member, Channel::kControl));
     auto plane = std::make_unique<SegmentControlPlane>(member, *control);
     meshes.push_back(

@@ -23,26 +23,27 @@ CallWatch::Calls::~Calls() { next({}); }
 
 void CallWatch::Calls::next(std::string_view name) {
   const std::lock_guard lock(watch_.mutex_);
-  // `now_` points to place_, and is empty when a Calls ends.
+  // `now_` points to place_, so it must be empty when a Calls object is destroyed.
   watch_.now_.reset();
   if (!name.empty()) watch_.now_ = Now{.name = name, .place = &place_, .since = Clock::now()};
 }
 
-// Waits for a call that lasts too long. Reads the place under the mutex, because it lives only as
-// long as the call.
+// Waits for a call that lasts too long. Reads the place under the mutex, because the place exists
+// only during the call.
 void CallWatch::watch() {
-  // A stuck call is noticed after at most 17/16 of the time.
+  // With this pause a stuck call is noticed after at most 17/16 of the time limit.
   const auto pause = std::min<std::chrono::milliseconds>(at_most_ / 16, std::chrono::seconds(1));
   std::unique_lock lock(mutex_);
   while (!end_.wait_for(lock, pause, [this] { return ends_; })) {
     if (!now_ || Clock::now() - now_->since < at_most_) continue;
     const std::string name(now_->name);
     const std::string where = now_->place->text();
-    // on_stuck may end the process or wait for others, which must not wait for this mutex.
+    // on_stuck may end the process or wait for other threads, which may need this mutex.
     lock.unlock();
     on_stuck_(name, where);
     lock.lock();
-    // One report is enough: the call cannot be helped, and this thread only waits for its own end.
+    // One report is enough, because nothing can end the call. From now on this thread only waits
+    // until the watch ends.
     end_.wait(lock, [this] { return ends_; });
     return;
   }

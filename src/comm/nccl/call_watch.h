@@ -14,8 +14,8 @@
 
 namespace fsdp {
 
-// The purpose of calls: a collective, or a text. Refers to its argument; the description is
-// composed only when it is read.
+// The purpose of a call: a collective, or a text. It refers to its argument, which must outlive it.
+// The description is composed only when it is read.
 class CallPlace {
  public:
   CallPlace(const CollectiveRecord& record) : record_(&record) {}  // NOLINT: implicit on purpose
@@ -28,7 +28,8 @@ class CallPlace {
   std::string_view text_;
 };
 
-// A watch over calls, in a thread that makes none itself and therefore cannot be stuck in one.
+// A watch over calls. It runs in its own thread, which makes no such calls, so the watch cannot
+// hang.
 class CallWatch {
  public:
   // Calls `on_stuck` once, for a call that has not returned after `at_most`.
@@ -38,14 +39,15 @@ class CallWatch {
   CallWatch(const CallWatch&) = delete;
   CallWatch& operator=(const CallWatch&) = delete;
 
-  // A scope in which a thread makes calls, one after the other. One such thread at a time.
+  // A scope in which a thread makes calls, one after the other. Only one thread may be in such a
+  // scope.
   class Calls {
    public:
     Calls(CallWatch& watch, const CallPlace& place);
     ~Calls();
     Calls(const Calls&) = delete;
     Calls& operator=(const Calls&) = delete;
-    // Begins the next call; with an empty name no call is in progress.
+    // Begins the next call. With an empty name no call is in progress any more.
     void next(std::string_view name);
 
    private:

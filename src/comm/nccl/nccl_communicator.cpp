@@ -36,12 +36,14 @@ nccl::DataType type_of(DType dtype) {
 
 size_t count_of(const CollectivePart& part) { return static_cast<size_t>(part.numel); }
 
-// Returns the address of a part's input, which is contiguous: require_possible has checked it.
+// Returns the address of a part's input. The input is contiguous, because require_possible has
+// checked it.
 const void* sent(const CollectivePart& part) {
   return part.runs.empty() ? part.send : part.runs.front().data;
 }
 
-// Checks a collective, also for abilities that NCCL lacks (capabilities()).
+// Checks the arguments of a collective. Also checks that it needs no ability that NCCL lacks
+// (capabilities()).
 void require_possible(const Collective& collective, int size) {
   require_valid(collective, size);
   const auto where = [&] { return describe(make_record(collective)); };
@@ -58,7 +60,7 @@ void require_possible(const Collective& collective, int size) {
                          .hint = "scale the values and use kSum: see Capabilities::averages"});
 }
 
-// Makes NCCL's call for one part. Averages and maxima do not get here.
+// Makes NCCL's call for one part. Averages and maxima never reach this function.
 nccl::Result issue_part(const nccl::Library& library, const Collective& collective,
                         const CollectivePart& part, nccl::Comm* comm, void* stream) {
   const void* const send = sent(part);
@@ -79,7 +81,7 @@ nccl::Result issue_part(const nccl::Library& library, const Collective& collecti
   return nccl::Result::kSuccess;
 }
 
-// Makes a communicator that has passed a first collective, so that no later one waits for
+// Makes a communicator and passes a first collective on it, so that no later collective waits for
 // connections.
 std::unique_ptr<NcclCommunicator> make_warm(
     const std::shared_ptr<NcclSession>& session, NcclSession::MemberPtr member,
@@ -107,9 +109,9 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclSession> session,
                    : std::nullopt),
       scratch_used_(session_->device()) {}
 
-// Kernels may still use the scratch area, so it is freed only after the device has drained.
+// Kernels may still use the scratch memory, so it is freed only after the device has drained.
 NcclCommunicator::~NcclCommunicator() {
-  // NCCL launches nothing more after this.
+  // After this call NCCL launches nothing more.
   session_->leave(member_);
   if (scratch_) session_->device().drain();
 }
@@ -120,10 +122,10 @@ Buffer NcclCommunicator::allocate(int64_t bytes) {
 }
 
 std::byte* NcclCommunicator::scratch(int64_t bytes, Stream& stream) {
-  stream.wait(scratch_used_);  // its last use may be on another stream
+  stream.wait(scratch_used_);  // the last use may be on another stream
   if (!scratch_ || scratch_->bytes() < bytes) {
-    // The stream has just waited for the last use, so it may free the old area after its work so
-    // far.
+    // The stream has just waited for the last use. So it may free the old scratch memory when its
+    // present work is done.
     if (scratch_) stream.hold(scratch_);
     scratch_ = std::make_shared<Buffer>(session_->device().allocate(bytes, MemoryKind::kDevice));
   }
@@ -157,8 +159,8 @@ void NcclCommunicator::meet(const Collective& collective, Stream& stream) {
   stream.record(scratch_used_);
 }
 
-// Forms maxima. Every rank gathers the whole input of all ranks and reduces it by a kernel, for a
-// reduce_scatter only its own piece.
+// Forms maxima. Every rank gathers the whole input of all ranks and reduces it by a kernel. For a
+// reduce_scatter it reduces only its own piece.
 void NcclCommunicator::maximum(const Collective& collective, Stream& stream) {
   const std::span<const CollectivePart> parts = collective.parts;
   const bool scatters = collective.operation == Operation::kReduceScatter;
@@ -184,7 +186,7 @@ void NcclCommunicator::maximum(const Collective& collective, Stream& stream) {
                     }
                     return nccl::Result::kSuccess;
                   });
-  // The kernels run on the same stream and so after the gather.
+  // The kernels run on the same stream, so they run after the gather.
   std::byte* from = all;
   for (const CollectivePart& part : parts) {
     const int64_t bytes_sent = numel_sent(part) * size_of(part.dtype);
@@ -203,13 +205,13 @@ void NcclCommunicator::maximum(const Collective& collective, Stream& stream) {
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   require_color(color, "Communicator::split");
-  // The ranks exchange their arguments over this communicator: the control plane is over all
-  // ranks of the job, and these may be some of them.
+  // The ranks exchange their arguments over this communicator. The control plane is not usable,
+  // because it connects all ranks of the job, and these may be only some of them.
   struct Wish {
     int64_t color, key;
   };
   Stream& stream = session_->own_stream();
-  // The memory is pinned, because a stream copies from pinned memory only.
+  // The memory is pinned, because a stream copies only from pinned memory.
   const Buffer mine = session_->device().allocate(sizeof(Wish), MemoryKind::kPinned);
   const Wish wish{color, key};
   std::memcpy(mine.data(), &wish, sizeof wish);
@@ -218,7 +220,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   const Buffer all = session_->device().allocate(bytes * (size() + 1), MemoryKind::kDevice);
   stream.copy(all.at(0), mine.data(), bytes);
   const CollectivePart part{all.at(0), all.at(bytes), 2, DType::kInt64};
-  // The tag has no place in the collective sequence, so this is not compared with other ranks'.
+  // The tag has no place in the collective sequence, so this collective is not compared over ranks.
   all_gather({&part, 1}, {.label = "split"}, stream);
   // This blocks, because the groups are needed on the host.
   stream.read(wishes.data(), all.at(bytes), bytes * size());
@@ -227,12 +229,12 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   for (int peer = 0; peer < size(); ++peer) {
     if (wishes[static_cast<size_t>(peer)].color == color) group.push_back(peer);
   }
-  // The sort is stable: ranks with equal keys keep their order, as in MPI_Comm_split and
+  // The sort is stable, so ranks with equal keys keep their order, as in MPI_Comm_split and
   // ncclCommSplit.
   std::ranges::stable_sort(group, {},
                            [&](int peer) { return wishes[static_cast<size_t>(peer)].key; });
   const auto own = static_cast<int>(std::ranges::find(group, rank_) - group.begin());
-  // From here on the group holds ranks of the job, by which failures name them.
+  // From here on the group contains ranks of the job, because failures name these.
   for (int& peer : group) peer = ranks_[static_cast<size_t>(peer)];
   auto member = session_->split(*member_, {.color = color,
                                            .key = key,
@@ -244,7 +246,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
 
 std::unique_ptr<Communicator> NcclCommunicator::with_windows(bool by_copy_engines) {
   nccl::require_windows(session_->library());
-  // NCCL registers windows, and selects copy engines, for a communicator as a whole.
+  // Windows and copy engines are settings of a whole NCCL communicator, so a new one is made.
   auto member = session_->split(*member_, {.key = rank_,
                                            .ranks = ranks_,
                                            .rank = rank_,
@@ -258,7 +260,7 @@ void NcclCommunicator::abort(std::string_view cause) noexcept { session_->plane(
 std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclSession> session,
                                                      std::string_view name,
                                                      const std::vector<int>& ranks) {
-  // All ranks take part in the exchange, whichever group they are in.
+  // All ranks take part in the exchange, even if they are in different groups.
   ControlPlane& plane = session->plane();
   const bool is_first = ranks.front() == plane.rank();
   std::string own;

@@ -14,16 +14,17 @@
 
 namespace fsdp {
 
-// A communicator over NCCL. A collective is one group of NCCL calls, one call a part; parts without
-// elements are left out, on all ranks alike. NCCL forms sums in an order of its own: the same on
-// all ranks, but not rank order. The communicator does not average (Capabilities::averages is
-// false), because NCCL has its fastest kernels for sums. Maxima are gathered and formed by a
-// kernel of this library, in which NaN wins; NCCL's would lose it. They are of few elements.
+// A communicator over NCCL. Each collective is one group of NCCL calls, with one call per part.
+// Parts without elements are skipped on all ranks. NCCL forms sums in its own order, which is the
+// same on all ranks but is not rank order. The communicator does not average
+// (Capabilities::averages is false), because NCCL has its fastest kernels for sums. For maxima, the
+// inputs are gathered and a kernel of this library computes the maximum: in this kernel a NaN wins,
+// while NCCL's kernel would lose the NaN. Maxima have few elements.
 class NcclCommunicator final : public Communicator {
  public:
   // The kind of memory that allocate() returns.
   enum class Memory : uint8_t { kPlain, kWindows };  // plain device memory, or windows
-  // Requires: two ranks or more.
+  // `session` and `member` must belong to a group of at least two ranks.
   NcclCommunicator(std::shared_ptr<NcclSession> session, NcclSession::MemberPtr member,
                    std::vector<int> ranks, int rank, Memory memory = Memory::kPlain);
   ~NcclCommunicator() override;
@@ -40,23 +41,23 @@ class NcclCommunicator final : public Communicator {
  private:
   void meet(const Collective& collective, Stream& stream);
   void maximum(const Collective& collective, Stream& stream);
-  // Returns a scratch area of at least this size, for work on `stream` until scratch_used_ is
-  // recorded.
+  // Returns scratch memory of at least this size. Work on `stream` may use it until scratch_used_
+  // is recorded.
   std::byte* scratch(int64_t bytes, Stream& stream);
 
   const std::shared_ptr<NcclSession> session_;
   const NcclSession::MemberPtr member_;
-  const std::vector<int> ranks_;  // ranks of the job
+  const std::vector<int> ranks_;  // ranks in the job's numbers
   const int rank_;
   const std::optional<NcclWindows> windows_;
-  std::shared_ptr<Buffer> scratch_;  // null until needed; shared with streams that outgrew it
+  std::shared_ptr<Buffer> scratch_;  // null before first use; shared with the work that uses it
   Event scratch_used_;
 };
 
-// Makes this rank's communicator of `ranks`. Collective over all ranks of the job, which may make
-// different groups: the first rank of each group creates its id, and all ranks exchange the ids
-// over the control plane. Blocks until the group has passed a first collective, so that no later
-// one waits for connections.
+// Makes this rank's communicator of `ranks`. Collective over all ranks of the job. Different ranks
+// may make different groups. The first rank of each group creates the group's id, and all ranks
+// exchange the ids over the control plane. Blocks until the group has passed a first collective, so
+// that no later collective waits for connections.
 std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclSession> session,
                                                      std::string_view name,
                                                      const std::vector<int>& ranks);

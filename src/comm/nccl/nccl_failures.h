@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-// Returns the failure of a call on `rank`. `detail` is NCCL's further text, or empty. `where` is
+// Returns the failure of a call on `rank`. `detail` is further text from NCCL, or empty. `where` is
 // the purpose of the call.
 Failure call_failed(int rank, std::string_view call, std::string_view error, std::string detail,
                     std::string where);
@@ -19,12 +19,12 @@ Failure call_did_not_return(int rank, std::string_view call, std::chrono::millis
                             std::string where);
 // Returns the job's first failure, with the stuck call as a further cause.
 Failure with_stuck_call(Failure first, const Failure& stuck);
-// Returns the failure of two ranks that issued different collectives at one place of the collective
-// sequence.
+// Returns the failure of two ranks that issued different collectives at the same place of the
+// collective sequence.
 Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
                        const PostedCollective& theirs);
-// Returns the failure of a call or a collective that does not end. `of_all`: all ranks have arrived
-// at it.
+// Returns the failure of a call or a collective that does not end. `of_all` is true if all ranks
+// have arrived at it.
 Failure is_not_through(bool of_all, std::chrono::milliseconds within, std::string where);
 
 }  // namespace fsdp

@@ -11,7 +11,7 @@ namespace fsdp::nccl {
 namespace {
 
 constexpr char kFile[] = "libnccl.so.2";
-constexpr int kOldest = 22600;  // first version that launches in the order of the host
+constexpr int kOldest = 22600;  // first version that launches in the host's order
 
 [[noreturn]] void refuse(std::string what, std::string cause, std::string hint) {
   throw DeviceError({.what = std::move(what),
@@ -31,19 +31,18 @@ struct Place {
 };
 
 Place place_named(const char* file) {
-  // RTLD_LOCAL: other libraries must not find NCCL's names in this file.
+  // RTLD_LOCAL is set, because other libraries must not find NCCL's names in this file.
   void* const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   if (handle != nullptr) return {handle, file};
   refuse(fmt::format("{} cannot be loaded", file), loader_says(),
          "set FSDP_NCCL to a libnccl.so.2 of this machine");
 }
 
-// Finds the NCCL that the process has loaded: in a file of its own, or in LibTorch's CUDA
-// library, whose names are global. A second copy would not know of the first, nor of its use of the
-// GPU.
+// Finds the NCCL that the process has loaded. It is in its own file or in LibTorch's CUDA library,
+// whose names are global. A second copy of NCCL would not know how the first copy uses the GPU.
 Place place_of_nccl() {
   const char* const named = std::getenv("FSDP_NCCL");
-  // RTLD_NOLOAD only looks: LibTorch decides which NCCL the process has.
+  // RTLD_NOLOAD does not load the file, because LibTorch decides which NCCL the process has.
   void* const loaded = dlopen(kFile, RTLD_NOW | RTLD_NOLOAD);
   const bool is_inside = loaded == nullptr && dlsym(RTLD_DEFAULT, "ncclGetVersion") != nullptr;
   if (loaded == nullptr && !is_inside) {
@@ -76,9 +75,9 @@ void find(const Place& place, const char* name, Function*& function) {
 
 Library find_library() {
   const Place file = place_of_nccl();
-  // Kernels of several communicators then begin in the order in which the host has issued them, on
-  // all ranks alike; otherwise two ranks could wait for each other. NCCL reads the variable at its
-  // first call. A value that the user has set stays.
+  // With this variable, kernels of several communicators begin in the order in which the host has
+  // issued them. This order is equal on all ranks. Otherwise two ranks could deadlock. NCCL reads
+  // the variable at its first call. A value that the user has set is kept.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   Library found;
   find(file, "ncclGetVersion", found.get_version);
@@ -103,7 +102,7 @@ Library find_library() {
   find(file, "ncclReduceScatter", found.reduce_scatter);
   find(file, "ncclAllReduce", found.all_reduce);
   find(file, "ncclBroadcast", found.broadcast);
-  // These are optional: only registered memory needs them, and older versions lack them.
+  // These functions are optional. Only registered memory needs them, and older versions lack them.
   find_if_there(file, "ncclMemAlloc", found.mem_alloc);
   find_if_there(file, "ncclMemFree", found.mem_free);
   find_if_there(file, "ncclCommWindowRegister", found.comm_window_register);

@@ -1,7 +1,8 @@
-// NCCL's C interface, as far as this library calls it. The functions are found at run time: a
-// program without GPU neither links nor loads NCCL, and a process never has two.
+// The part of NCCL's C interface that this library calls. The functions are found at run time. So a
+// program without GPU neither links nor loads NCCL, and a process never loads two versions.
 //
-// Names and values are those of nccl.h, whose interface is C and stays compatible. From 2.26 on.
+// Names and values are those of nccl.h, whose C interface stays compatible. Requires NCCL 2.26 or
+// later.
 #pragma once
 
 #include <array>
@@ -35,8 +36,8 @@ enum class DataType : int {
 
 enum class RedOp : int { kSum = 0, kMax = 2 };
 
-struct Comm;    // ncclComm, of NCCL
-struct Window;  // behind ncclWindow_t
+struct Comm;    // ncclComm of NCCL
+struct Window;  // the type behind ncclWindow_t
 
 struct UniqueId {
   std::array<char, 128> internal;
@@ -45,10 +46,10 @@ struct UniqueId {
 inline constexpr unsigned kConfigVersion = 22800;
 inline constexpr int kCtaPolicyZero = 2;    // copy engines instead of kernels, if possible
 inline constexpr int kSymmetricWindow = 1;  // all ranks use the same offsets
-inline constexpr int kWindowsFrom = 23102;  // before it, registered memory was corrupted
+inline constexpr int kWindowsFrom = 23102;  // older versions corrupt registered memory
 
-// ncclConfig_t as of 2.28. NCCL reads `size` bytes of it and uses its defaults for the rest: as a
-// rule, the fields that 2.18 knows are read.
+// ncclConfig_t as of 2.28. NCCL reads the first `size` bytes and uses its defaults for the fields
+// after them. Usually `size` covers only the fields that 2.18 knows.
 struct Config {
   static constexpr int kUndefined = INT_MIN;
   size_t size = 48;
@@ -94,7 +95,7 @@ struct Library {
                        Comm* comm, void* stream) = nullptr;
   Result (*broadcast)(const void* send, void* recv, size_t count, DataType type, int root,
                       Comm* comm, void* stream) = nullptr;
-  // Null if NCCL is too old for them: see require_windows.
+  // These functions are null if NCCL is too old for them: see require_windows.
   Result (*mem_alloc)(void** memory, size_t bytes) = nullptr;
   Result (*mem_free)(void* memory) = nullptr;
   Result (*comm_window_register)(Comm* comm, void* memory, size_t bytes, Window** window,
@@ -105,15 +106,16 @@ struct Library {
 // Formats a version: "2.30.7" for 23007.
 std::string version_text(int version);
 
-// Throws if this NCCL cannot register memory. Errors: InvalidArgument, with the reason.
+// Checks that this NCCL can register memory. Errors: InvalidArgument, with the reason, if it
+// cannot.
 void require_windows(const Library& library);
 
-// Finds the NCCL of LibTorch's CUDA library, which cuda_devices() of runtime/open_cuda.h has
-// loaded: libnccl.so.2, or a part of that library. If neither shows NCCL's names, opens the file
-// that FSDP_NCCL names.
-// Errors: DeviceError (70) with the reason if there is none.
+// Finds the NCCL that LibTorch's CUDA library uses. cuda_devices() of runtime/open_cuda.h has
+// loaded that library. NCCL is either libnccl.so.2 or linked into the CUDA library. If NCCL's names
+// are found in neither, opens the file that FSDP_NCCL names. Errors: DeviceError (70), with the
+// reason, if no NCCL is found.
 Library find_library();
-// Returns the same, found once a process. Thread-safe.
+// Returns the result of find_library, which is called once per process. Thread-safe.
 const Library& library();
 
 }  // namespace fsdp::nccl

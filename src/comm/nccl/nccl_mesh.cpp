@@ -14,7 +14,8 @@ namespace fsdp {
 
 namespace {
 
-// Makes all communicators, in one order on all ranks, as each is a collective.
+// Makes all communicators. The order must be equal on all ranks, because each one is made by a
+// collective.
 void make_communicators(MeshParts& parts, const std::shared_ptr<NcclSession>& session) {
   const MeshShape shape = parts.shape;
   const auto make = [=](Axis axis, std::string_view name) {
@@ -27,9 +28,9 @@ void make_communicators(MeshParts& parts, const std::shared_ptr<NcclSession>& se
   };
   parts.device = &session->device();
   parts.shares_device = false;
-  // This replaces the host's communicators, or fills in those that store_mesh leaves out.
+  // This replaces the host's communicators, or adds those that store_mesh does not make.
   parts.world = make_axis(Axis::kWorld, "");
-  // `make` holds copies, so it may run long after this call.
+  // `make` holds copies of its arguments, so it may be called long after this call has returned.
   parts.make_modules = [=] { return make(Axis::kWorld, "modules"); };
   if (!parts.shape.has_two_axes()) return;
   parts.shard = make_axis(Axis::kShard, "shard ");
@@ -38,8 +39,8 @@ void make_communicators(MeshParts& parts, const std::shared_ptr<NcclSession>& se
 
 }  // namespace
 
-// If a rank fails, it aborts the job before its communicators are destroyed: their destructors may
-// wait for other ranks.
+// If a rank fails, it aborts the job before its communicators are destroyed, because their
+// destructors may wait for other ranks.
 void connect_by_nccl(MeshParts& parts, const std::shared_ptr<NcclSession>& session) {
   try {
     make_communicators(parts, session);
@@ -53,7 +54,7 @@ void connect_by_nccl(std::vector<MeshParts>& ranks,
                      const std::vector<std::shared_ptr<NcclSession>>& sessions) {
   std::mutex mutex;
   std::exception_ptr first;
-  // All ranks run at once, because each blocks until the others have arrived.
+  // All ranks connect at the same time, because each one blocks until the others have arrived.
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     threads.emplace_back([&, rank] {

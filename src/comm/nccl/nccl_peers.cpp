@@ -11,7 +11,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Limits requests to other hosts: each rank there may take a while to share its posts.
+// The longest wait for answers from other hosts, because each rank there may need some time to
+// share its posts.
 constexpr auto kAnswersWithin = milliseconds(3000);
 
 PostedCollective posted_on(const std::string& communicator, const CollectiveRecord& record) {
@@ -29,7 +30,8 @@ std::optional<Failure> NcclPeers::post(const std::string& communicator,
   const int own = plane_.rank();
   for (const int peer : ranks) {
     if (peer == own) continue;
-    // The mark is read first: it is two words instead of a record, and as a rule it is equal.
+    // The mark is read first, because it is only two words instead of a record. Usually the marks
+    // are equal.
     const auto mark = plane_.posted_mark(peer, record.sequence);
     if (!mark || *mark == own_mark) continue;
     if (const auto theirs = plane_.posted(peer, record.sequence)) {
@@ -46,13 +48,14 @@ std::optional<Failure> NcclPeers::gone(const std::vector<int>& ranks, const Call
     if (peer == plane_.rank()) continue;
     const std::optional<PeerEnd> end = plane_.end_of(peer);
     if (!end) continue;
-    // A finished rank may have done its part before. Without a place in the sequence this is
-    // unknown, and assumed.
+    // A finished rank may have issued its collective before it finished. If the collective has no
+    // place in the sequence, this is unknown, so it is assumed.
     const bool was_here =
         record != nullptr &&
         (record->sequence == 0 || plane_.last_posted(peer, record->sequence) >= record->sequence);
     if (*end == PeerEnd::kFinished && was_here) continue;
-    // A launcher may be present (unknown here), so its grace applies.
+    // It is unknown here whether there is a launcher, so the time for the launcher's report
+    // applies.
     if (!watch.may_tell(*end, true)) continue;
     Failure failure = plane_.failure_of_end(peer, *end);
     failure.text.where = place.text();
@@ -68,9 +71,9 @@ std::vector<int> NcclPeers::behind(const std::vector<int>& ranks, uint64_t seque
   };
   std::ranges::copy_if(ranks, std::back_inserter(late), is_late);
   if (!late.empty()) return late;
-  // All of the group have arrived. Their streams may wait behind an earlier collective for which a
-  // rank of another group is missing. Ranks outside this mesh have other sequences and are no
-  // cause.
+  // All ranks of the group have arrived. Their streams may wait for an earlier collective at which
+  // a rank of another group is missing. Ranks outside this mesh use other sequences, so they are
+  // not the cause.
   const uint64_t begin = begin_of_order(sequence);
   for (int rank = 0; rank < plane_.world_size(); ++rank) {
     const bool is_of_mesh = begin_of_order(plane_.last_posted(rank, sequence)) == begin;

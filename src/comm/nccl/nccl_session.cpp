@@ -16,18 +16,18 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// NCCL launches a collective some 30 us after ncclGroupEnd. The shortest sleep takes 90 us, and on
-// a busy host a yield takes longer still: the first 200 us of polls have neither between them.
-// Every 50th of them looks for ranks that are gone.
+// NCCL launches a collective about 30 us after ncclGroupEnd. The shortest sleep takes 90 us, and a
+// yield on a busy host takes longer. So the polls of the first 200 us neither sleep nor yield.
+// Every 50th of these polls checks for ranks that are gone.
 constexpr int kQuestionsAtOnce = 1000;
 constexpr int kQuestionsALook = 50;
 // Pauses between later polls.
 constexpr auto kShortestPause = microseconds(20);
 constexpr auto kLongestPause = microseconds(1000);
-// Collectives with the longer time of MeshOptions::first_use: the warm-up, and the first large one.
+// The warm-up and the first large collective get the longer time of MeshOptions::first_use.
 constexpr int kFirstCollectives = 2;
 
-// Returns NCCL's text on its last error, beside the error's name.
+// Returns NCCL's text about its last error, in addition to the error's name.
 std::string last_error(const nccl::Library& library, nccl::Comm* comm) {
   const char* const text = library.get_last_error(comm);
   return text == nullptr ? "" : text;
@@ -42,13 +42,13 @@ struct NcclSession::Member {
     PeerWatch watch;    // begins when its stream has reached it
   };
 
-  // A thread of NCCL writes it: after a split, not before the call is complete.
+  // A thread of NCCL writes it. After a split this happens before the call is complete.
   nccl::Comm* comm = nullptr;
-  std::vector<int> ranks;  // ranks of the job
+  std::vector<int> ranks;  // in the job's numbers
   int rank;                // index of this rank
   std::string name;
   std::deque<UnderWay> under_way{};
-  int ended = 0;  // completed collectives
+  int ended = 0;  // number of completed collectives
 };
 
 NcclSession::NcclSession(Parts parts)
@@ -88,7 +88,7 @@ void NcclSession::fail(const Failure& failure, const CallPlace& place) {
   parts_.plane.throw_first_failure(place.text());
 }
 
-// Errors of NCCL go to all ranks, which would wait for the collective of this one.
+// Reports errors of NCCL to all ranks, because they would wait for the collective of this rank.
 void NcclSession::check(const char* name, nccl::Result result, nccl::Comm* comm,
                         const CallPlace& place) {
   if (result == nccl::Result::kSuccess || result == nccl::Result::kInProgress) return;
@@ -106,7 +106,7 @@ void NcclSession::finish_progress(Calls& calls, Member& member, const CallPlace&
     nccl::Result state = nccl::Result::kSuccess;
     calls.next("ncclCommGetAsyncError");
     const nccl::Result asked = parts_.library.comm_get_async_error(member.comm, &state);
-    calls.next({});  // the pause below is no call
+    calls.next({});  // the pause below is not a call
     check("ncclCommGetAsyncError", asked, member.comm, place);
     check("a call that was in progress", state, member.comm, place);
     if (state == nccl::Result::kSuccess) return;
@@ -201,8 +201,8 @@ void NcclSession::leave(const MemberPtr& member) noexcept {
 
 void NcclSession::end(Calls& calls, const MemberPtr& member, const CallPlace& place) {
   if (finalize(calls, *member)) {
-    // The call has no time-out: it returns when all ranks of this host have finalized theirs, and
-    // one of them may still save. It does not wait for a rank that died.
+    // This call has no time limit. It returns when all live ranks of this host have finalized their
+    // communicators. One of them may still save a checkpoint.
     parts_.library.comm_destroy(member->comm);
     return;
   }
@@ -219,7 +219,7 @@ void NcclSession::end(Calls& calls, const MemberPtr& member, const CallPlace& pl
   }
 }
 
-// Returns true if it could finalize in good order. The work is done: an error fails no rank.
+// Returns true if the communicator was finalized. Its work is done, so an error fails no rank.
 bool NcclSession::finalize(Calls& calls, const Member& member) {
   if (parts_.plane.first_failure()) return false;  // collectives in flight may never end
   const auto is_gone = [this](int peer) {
@@ -254,12 +254,12 @@ void NcclSession::issue(Member& member, const CollectiveRecord& record, Stream& 
     fail(*difference, place);
   }
   parts_.device.make_current();
-  // The events are new, because those of collectives in flight are still needed.
+  // The events are new, because the events of collectives in flight are still needed.
   Member::UnderWay now{.record = record,
                        .begun = Event(parts_.device),
                        .done = Event(parts_.device),
                        .watch = PeerWatch(parts_.timeout)};
-  stream.record(now.begun);  // the watchdog's time begins when the stream gets here
+  stream.record(now.begun);  // the watchdog's time begins when the stream reaches this event
   Calls calls(watch_, place);
   calls.next("ncclGroupStart");
   check("ncclGroupStart", parts_.library.group_start(), member.comm, place);
@@ -372,10 +372,10 @@ std::optional<Failure> NcclSession::look_at(Calls& calls, Member& member) {
 }
 
 // Aborts parents before their children, because an abort waits for calls in progress. All aborts
-// are one group, in which all kernels quit before NCCL waits: a single abort waits for its
-// communicator's streams, which may wait for another communicator.
+// form one group, in which all kernels quit before NCCL waits. A single abort would wait for its
+// communicator's streams, and these may wait for another communicator.
 void NcclSession::give_up(const Failure& failure) noexcept {
-  parts_.plane.fail(failure);  // only the job's first failure is kept
+  parts_.plane.fail(failure);  // the plane keeps only the job's first failure
   if (std::exchange(aborted_, true)) return;
   try {
     parts_.plane.throw_first_failure({});

@@ -25,7 +25,7 @@ Buffer NcclWindows::allocate_unregistered(int64_t bytes) const {
                        .where = "Options::tuning.nccl_registration",
                        .hint = "set NCCL_DEBUG=WARN to see NCCL's reason"});
   }
-  // The release function keeps the session, whose mutex the call needs, alive.
+  // The release function keeps the session alive, because the call needs the session's mutex.
   return {data, bytes, [session = session_](void* gone) {
             session->call_at_end(nullptr, "ncclMemFree",
                                  [gone](const nccl::Library& library, nccl::Comm* /*none*/) {
@@ -35,7 +35,7 @@ Buffer NcclWindows::allocate_unregistered(int64_t bytes) const {
 }
 
 Buffer NcclWindows::allocate(int64_t bytes) const {
-  // `bytes` is equal on all ranks, so none of them registers.
+  // `bytes` is equal on all ranks, so either all ranks register or none does.
   if (bytes == 0) return {};
   const auto memory = std::make_shared<Buffer>(allocate_unregistered(bytes));
   // The memory is zeroed before any peer can write to it.
@@ -57,8 +57,8 @@ Buffer NcclWindows::allocate(int64_t bytes) const {
                        .cause = "they cannot reach each other's memory",
                        .hint = "leave nccl_registration at kOff; set NCCL_DEBUG=INFO for details"});
   }
-  // The release function owns `memory`, so the memory is freed after the window, when the function
-  // is destroyed. It keeps session and member alive until then.
+  // The release function owns `memory`. It first removes the window. `memory` is freed afterwards,
+  // when the function itself is destroyed. It also keeps session and member alive until then.
   return {memory->data(), bytes,
           [session = session_, member = member_, memory, window](void* /*data*/) {
             session->call_at_end(member.get(), "ncclCommWindowDeregister",

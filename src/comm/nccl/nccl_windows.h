@@ -1,4 +1,4 @@
-// Memory that the ranks of an NCCL communicator register with it.
+// Memory that the ranks of an NCCL communicator register with NCCL.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,23 @@ namespace fsdp {
 
 // The windows of one NCCL communicator.
 //
-// [Note: registered memory]
-// A window is memory of NCCL's own (ncclMemAlloc) that all ranks of a communicator register
-// together. Each GPU then reads and writes the others' windows in place, provided that all ranks
-// use the same offset of the same window. So only memory that all ranks allocate and use in one
-// order can be a window: slots into which parameters are gathered, whose order the pass determines,
-// but not those of gradients, which arrive in any order. Registration is a collective.
-// Deregistration is not; it happens when no collective uses the memory any more, before the memory
-// is freed and before the communicator ends.
+// [Note: registered memory] A window is memory from NCCL (ncclMemAlloc) that all ranks of a
+// communicator register together. Each GPU reads and writes the windows of the others in place.
+// This works only if all ranks use the same offset of the same window. So a window must be memory
+// that all ranks allocate and use in the same order. Slots into which parameters are gathered
+// qualify, because the pass determines their order. Slots of gradients do not qualify, because
+// gradients arrive in any order. Registration is a collective. Deregistration is not. It happens
+// when no collective uses the memory any more, before the memory is freed and before the
+// communicator ends.
 class NcclWindows {
  public:
   NcclWindows(std::shared_ptr<NcclSession> session, NcclSession::MemberPtr member)
       : session_(std::move(session)), member_(std::move(member)) {}
 
   // Allocates a zeroed window. Collective.
-  // Errors: OutOfMemory, on this rank alone: the others wait until their time is over; DeviceError,
-  //   on all ranks, if these GPUs cannot reach each other's memory; as NcclSession::issue.
+  // Errors: OutOfMemory on this rank alone, and the other ranks wait until their time-out has
+  //   passed. DeviceError, on all ranks, if these GPUs cannot access each other's memory. Those of
+  //   NcclSession::issue.
   Buffer allocate(int64_t bytes) const;
 
  private:

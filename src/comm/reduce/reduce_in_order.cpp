@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kStreamedBlockBytes = 8192;
 
-// Reduces blocks into a buffer in the first-level cache and streams them from there to memory.
+// Reduces blocks into a buffer in the first-level cache and writes them from there to memory with
+// streaming stores.
 void reduce_streaming(const kernels::ReduceRun& run, ReduceOp op) {
   alignas(64) std::array<std::byte, kStreamedBlockBytes> block;
   std::vector<const void*> from(run.sources.begin(), run.sources.end());
@@ -35,8 +36,8 @@ void reduce_streaming(const kernels::ReduceRun& run, ReduceOp op) {
 void reduce_in_order(std::span<const void* const> sources, void* out, int64_t numel, DType dtype,
                      ReduceOp op) {
   const kernels::ReduceRun run{sources, out, numel, dtype};
-  // Counts the bytes that all ranks read: as a rule each source is one rank's, and each rank
-  // reduces as much of all sources.
+  // Counts the bytes that all ranks read. Usually each source belongs to one rank, and each rank
+  // reduces an equal amount of all sources.
   const auto ranks = static_cast<int64_t>(sources.size());
   const bool streams = ranks * ranks * numel * size_of(dtype) >= kStreamFromBytes;
   streams ? reduce_streaming(run, op) : kernels::cpu::reduce_run(run, op);

@@ -1,4 +1,4 @@
-// Reductions of ranks' contributions on the CPU; large ones bypass the caches.
+// Reductions of ranks' inputs on the CPU. Large reductions bypass the caches.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace fsdp {
 
-// Reduces `sources` into `out` as kernels::ReduceRun says. Requires: kAvg for floating types only.
+// Reduces `sources` into `out`. kernels::ReduceRun defines the result. kAvg needs a floating type.
 void reduce_in_order(std::span<const void* const> sources, void* out, int64_t numel, DType dtype,
                      ReduceOp op);
 

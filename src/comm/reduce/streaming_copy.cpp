@@ -22,13 +22,14 @@ void copy_streaming(void* to, const void* from, int64_t bytes) {
   if (to == from || bytes <= 0) return;
   auto* out = static_cast<std::byte*>(to);
   const auto* in = static_cast<const std::byte*>(from);
-  // Streamed stores need aligned lines: the bytes before the first and behind the last are copied
-  // normally.
+  // Streaming stores need aligned cache lines. The bytes before the first line and after the last
+  // line are copied normally.
   const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(out) % kCacheLine);
   const int64_t head = std::min(bytes, (kCacheLine - misaligned) % kCacheLine);
   std::memcpy(out, in, head);
   const int64_t streamed_end = head + (bytes - head) / kCacheLine * kCacheLine;
-  // The loop writes whole cache lines: the four stores leave as one write, and no line is read.
+  // The loop writes whole cache lines. The four stores of a line become one write, and the line is
+  // not read.
   for (int64_t line = head; line < streamed_end; line += kCacheLine) {
     const auto* source = reinterpret_cast<const __m128i*>(in + line);
     auto* target = reinterpret_cast<__m128i*>(out + line);
@@ -42,8 +43,8 @@ void copy_streaming(void* to, const void* from, int64_t bytes) {
   std::memcpy(out + streamed_end, in + streamed_end, bytes - streamed_end);
 }
 
-// Streamed stores are weakly ordered: without a fence a peer could pass the barrier before they are
-// visible.
+// Streaming stores are weakly ordered. Without a fence a peer could pass the barrier before they
+// are visible.
 void finish_streaming() { _mm_sfence(); }
 
 #else

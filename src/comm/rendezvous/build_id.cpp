@@ -22,9 +22,9 @@ std::string in_hexadecimal(std::span<const unsigned char> bytes) {
   return text;
 }
 
-// Returns the GNU build id among the ELF notes [data, data + size); empty if there is none.
+// Returns the GNU build id in the ELF notes [data, data + size). Empty if there is none.
 std::string find_in_notes(const char* data, size_t size, size_t alignment) {
-  // Notes pad their names and contents to the alignment of the segment.
+  // In the notes, names and contents are padded to the alignment of the segment.
   const auto padded = [&](size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; };
   for (size_t at = 0; at + sizeof(ElfW(Nhdr)) <= size;) {
     ElfW(Nhdr) note;
@@ -48,7 +48,7 @@ int look_into(dl_phdr_info* info, size_t, void* found) {
     if (segment.p_type != PT_NOTE) continue;
     const auto* notes = reinterpret_cast<const char*>(info->dlpi_addr + segment.p_vaddr);
     auto* id = static_cast<std::string*>(found);
-    // Notes are aligned to 4 bytes, and to 8 in a segment with that alignment.
+    // Notes are aligned to 8 bytes in a segment with that alignment, otherwise to 4 bytes.
     *id = find_in_notes(notes, segment.p_memsz, segment.p_align < 8 ? 4 : 8);
     if (!id->empty()) break;
   }
@@ -78,7 +78,8 @@ std::string hash_of_program() {
 
 std::string build_id() {
   std::string id;
-  // The linker's id costs nothing; hashing a large program would delay each start.
+  // The linker's build id is free. A hash of a large program would delay each start, so it comes
+  // second.
   dl_iterate_phdr(look_into, &id);
   return id.empty() ? hash_of_program() : id;
 }

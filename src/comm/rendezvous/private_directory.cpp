@@ -24,7 +24,7 @@ namespace {
                          .hint = "remove it, or start the ranks with fsdp-run, which needs none"});
 }
 
-// Returns true if `fd` is the file that `path` names now.
+// Returns true if the open file `fd` is the file that `path` names now.
 bool same_file(int fd, const std::string& path) {
   struct stat by_fd {};
   struct stat by_path {};
@@ -34,11 +34,11 @@ bool same_file(int fd, const std::string& path) {
 
 std::string name_prefix() { return fmt::format("fsdp-{}-", geteuid()); }
 
-// A start opens its lock file a moment before it locks it, and must not find it locked then: no
-// directory that is younger than this is touched.
+// A starting job opens its lock file shortly before it locks the file, and must not find it locked.
+// So no directory is removed that is younger than this.
 constexpr time_t kStartsWithinSeconds = 60;
 
-// Returns true for an old directory of this user; its lock then decides.
+// Returns true for an old directory of this user. Its lock then decides whether it is abandoned.
 bool may_be_abandoned(const std::string& path) {
   struct stat status {};
   return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
@@ -48,14 +48,15 @@ bool may_be_abandoned(const std::string& path) {
 }  // namespace
 
 std::string private_directory_path(const std::string& runtime_dir, const std::string& key) {
-  // The path of a socket may have about 100 characters.
+  // The path of a socket is limited to about 100 characters.
   const bool usable = runtime_dir.starts_with('/') && runtime_dir.size() < 60;
   return fmt::format("{}/{}{:016x}", usable ? runtime_dir : "/tmp", name_prefix(),
                      mix_text(geteuid(), key));
 }
 
 void make_private_directory(const std::string& path) {
-  // mkdir runs before any check: after one, another process could make the directory.
+  // mkdir is called before any check, because another process could make the directory after a
+  // check.
   if (mkdir(path.c_str(), 0700) == 0) return;
   if (errno != EEXIST) refuse(path, std::strerror(errno));
   check_private_directory(path);
@@ -63,7 +64,7 @@ void make_private_directory(const std::string& path) {
 
 bool check_private_directory(const std::string& path) {
   struct stat status {};
-  // lstat does not follow links: another user could have put one into /tmp.
+  // lstat does not follow links. This matters because another user could have put a link into /tmp.
   if (lstat(path.c_str(), &status) != 0) {
     if (errno == ENOENT) return false;
     refuse(path, std::strerror(errno));
@@ -86,8 +87,8 @@ Descriptor lock_private_directory(const std::string& path) {
       refuse(path, std::strerror(errno));
     }
     if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return {};
-    // The last owner may have removed the file between open and flock: such a lock excludes no
-    // process.
+    // The last owner may have removed the file between open and flock. A lock on a removed file
+    // excludes no other process.
     if (same_file(lock.get(), file)) return lock;
   }
 }
@@ -100,14 +101,15 @@ void remove_private_directory(const std::string& path, const std::string& file) 
 
 void remove_abandoned_directories(const std::string& path, const std::string& file) noexcept {
   namespace fs = std::filesystem;
-  std::error_code unreadable;  // then there is nothing that could be removed
+  std::error_code unreadable;  // if set, there is nothing to remove
   fs::directory_iterator entry(fs::path(path).parent_path(), unreadable);
   for (; !unreadable && entry != fs::directory_iterator(); entry.increment(unreadable)) {
     const std::string other = entry->path();
     if (other == path || !entry->path().filename().string().starts_with(name_prefix())) continue;
     if (!may_be_abandoned(other)) continue;
     const std::string lock_file = other + "/lock";
-    // The lock is held meanwhile, so that a run that starts there now keeps its directory.
+    // The lock is held during the removal. So a job that starts in this directory at the same time
+    // keeps it.
     const Descriptor lock(open(lock_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!lock || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) continue;
     if (same_file(lock.get(), lock_file)) remove_private_directory(other, file);

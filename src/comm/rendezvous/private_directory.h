@@ -1,4 +1,4 @@
-// A directory that only this user can enter, where the ranks of a job find each other.
+// A directory that only this user can enter. The ranks of a job find each other there.
 #pragma once
 
 #include <string>
@@ -7,25 +7,26 @@
 
 namespace fsdp {
 
-// Returns the path for `key`: under `runtime_dir` if that is an absolute path of less than 60
-// characters, else under /tmp.
+// Returns the path for `key`. It is under `runtime_dir` if that is an absolute path of less than 60
+// characters, otherwise under /tmp.
 std::string private_directory_path(const std::string& runtime_dir, const std::string& key);
 
-// Makes the directory with mode 0700, or checks that an existing one is a directory of this user
-// with that mode. Errors: InvalidArgument (78) if it is anything else.
+// Makes the directory with mode 0700. If the path exists, checks that it is a directory of this
+// user with that mode. Errors: InvalidArgument (78) if it is not.
 void make_private_directory(const std::string& path);
-// Checks an existing directory; returns false if there is none yet. Errors: as above.
+// Checks an existing directory. Returns false if the path does not exist. Errors: as above.
 bool check_private_directory(const std::string& path);
 
-// Makes the directory and locks PATH/lock, while the descriptor lives. Empty if another process has
-// the lock. The lock of a process that died is free.
+// Makes the directory and locks PATH/lock. The lock is held while the returned descriptor exists.
+// Empty if another process holds the lock. When a process dies, its lock is released.
 Descriptor lock_private_directory(const std::string& path);
 
-// Removes the directory with the lock and `file` in it. Never throws.
+// Removes the directory with its lock and with `file`. Never throws.
 void remove_private_directory(const std::string& path, const std::string& file) noexcept;
 
-// Removes this user's directories beside `path` that runs left because they were killed while their
-// ranks met: those whose lock is free and that were not touched for a minute. Never throws.
+// Removes directories of this user next to `path` that earlier jobs left because they were killed
+// during the rendezvous. These are directories whose lock is free and that were not touched for a
+// minute. Never throws.
 void remove_abandoned_directories(const std::string& path, const std::string& file) noexcept;
 
 }  // namespace fsdp

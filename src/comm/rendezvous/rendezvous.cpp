@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 Descriptor find_server(const std::string& directory, Clock::time_point deadline) {
   while (true) {
     if (check_private_directory(directory)) {
-      // The socket may not exist yet, or a dead run may have left it: tries again.
+      // The socket may not exist yet, or may be left from a dead run, so the loop tries again.
       if (Descriptor server = connect_to(directory + "/" + kRendezvousSocket)) return server;
     }
     if (Clock::now() > deadline) return {};
@@ -36,13 +36,13 @@ Descriptor find_server(const std::string& directory, Clock::time_point deadline)
   }
 }
 
-// Receives one of rank 0's replies and returns the descriptors that came with it.
+// Receives one of rank 0's replies and returns the descriptors attached to it.
 std::vector<Descriptor> next_reply(const Descriptor& server, const std::string& directory,
                                    Clock::time_point deadline) {
   JoinReply reply;
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
   auto received = receive_message(server, bytes_of(reply), std::max(left, milliseconds(0)));
-  // Before the deadline, nothing received means a closed connection.
+  // If nothing was received before the deadline, the connection was closed.
   if (!received && Clock::now() < deadline) {
     throw CommError({.what = "rank 0 ended during the rendezvous",
                      .where = "start of the job",
@@ -55,7 +55,7 @@ std::vector<Descriptor> next_reply(const Descriptor& server, const std::string& 
                         "needs no socket",
                         directory, kRendezvousSocket)});
   }
-  // The texts are another process's and may lack their terminating zeros.
+  // The texts are from another process and may lack their terminating zeros.
   reply.what.back() = reply.hint.back() = '\0';
   if (reply.accepted == 0) refuse({reply.what.data(), reply.hint.data()});
   return std::move(*received);
@@ -74,10 +74,11 @@ JobDescriptors join(const LaunchEnvironment& environment, const std::string& dir
   JoinRequest request{
       .rank = environment.rank, .world_size = environment.world_size, .pid = getpid()};
   send_message(server, bytes_of(request), {});
-  // Rank 0 replies by its own deadline, which began when it started.
+  // Rank 0 replies by its own deadline, which began when rank 0 started.
   const auto deadline = Clock::now() + timeout + milliseconds(1000);
   std::vector<Descriptor> descriptors;
-  // One reply has room for a limited number of descriptors; the control segment's is the first.
+  // The number of descriptors per reply is limited, so several replies may be needed. The first
+  // descriptor is that of the control segment.
   while (descriptors.size() < static_cast<size_t>(environment.world_size) + 1) {
     std::ranges::move(next_reply(server, directory, deadline), std::back_inserter(descriptors));
   }
@@ -92,7 +93,7 @@ JobDescriptors join(const LaunchEnvironment& environment, const std::string& dir
 
 JobDescriptors inherited_job(const LaunchEnvironment& environment) {
   JobDescriptors files;
-  // The first descriptor is the control segment's; the heaps' follow by rank.
+  // The first descriptor is that of the control segment. Those of the heaps follow by rank.
   for (const int fd : environment.job_fds) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     if (!files.control) {
@@ -108,10 +109,10 @@ JoinedJob rendezvous_in_directory(const LaunchEnvironment& environment, millisec
   const std::string directory =
       private_directory_path(environment.runtime_dir, environment.job_key);
   if (environment.rank == 0) {
-    // If the lock is taken, a rank 0 runs already: it will reject this one, and the whole job with
-    // it.
+    // If the lock is taken, another rank 0 is already running. It will reject this process, and
+    // with it the whole job.
     if (Descriptor lock = lock_private_directory(directory)) {
-      // Rank 0 alone cleans up, once a start.
+      // Only rank 0 cleans up, once per start.
       remove_abandoned_directories(directory, kRendezvousSocket);
       auto server = std::make_unique<RendezvousServer>(environment, directory, std::move(lock));
       JobDescriptors files = server->serve(timeout);

@@ -1,5 +1,5 @@
-// The rendezvous of a job's processes on one host: how they get the job's shared memory, without a
-// port.
+// The rendezvous of a job's processes on one host. It gives each process the job's shared memory
+// and needs no port.
 #pragma once
 
 #include <chrono>
@@ -11,21 +11,23 @@
 
 namespace fsdp {
 
-// Returns the descriptors inherited from fsdp-run. Effects: child processes do not inherit them.
+// Returns the descriptors that fsdp-run passed to this process. Also ensures that child processes
+// do not inherit them.
 JobDescriptors inherited_job(const LaunchEnvironment& environment);
 
 // The files of a job that this process has joined.
 struct JoinedJob {
   JobDescriptors files;
-  std::unique_ptr<RendezvousServer> server;  // on rank 0 alone
+  std::unique_ptr<RendezvousServer> server;  // only on rank 0
 };
 
-// Joins the job. Rank 0 creates the job's files and waits for the others in a private directory
-// named after the job's key; when all have arrived it sends them the descriptors. It takes over
-// files that a dead run left there; the server removes the directory at its end.
-// Errors: CommError or InvalidArgument (78), on all ranks that arrived: a rank missing after
-//   `timeout` (named), two processes with one rank, WORLD_SIZE differing, another program in rank
-//   0's place.
+// Joins the job. Rank 0 creates the job's files. It waits for the other ranks in a private
+// directory named after the job's key. When all ranks have arrived, it sends them the descriptors.
+// Rank 0 reuses files that a dead run left in the directory. The server removes the directory when
+// it ends.
+// Errors: CommError or InvalidArgument (78), on all ranks that arrived, in these cases: a rank is
+//   missing after `timeout` (it is named), two processes have the same rank, WORLD_SIZE differs, or
+//   another program is in the place of rank 0.
 JoinedJob rendezvous_in_directory(const LaunchEnvironment& environment,
                                   std::chrono::milliseconds timeout);
 

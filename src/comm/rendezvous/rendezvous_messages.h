@@ -1,5 +1,5 @@
-// Messages of the rendezvous of a job's processes. Their sizes are fixed; receivers trust nothing
-// in them.
+// Messages of the rendezvous of a job's processes. Their sizes are fixed. Receivers check all
+// contents.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace fsdp {
 inline constexpr std::array<char, 8> kRendezvousMagic{'f', 's', 'd', 'p', 'm', 'e', 'e', 't'};
 inline constexpr auto kRendezvousSocket = "meet";  // in the job's private directory
 
-// A request of a rank to rank 0.
+// A rank's request to rank 0 to join the job.
 struct JoinRequest {
   std::array<char, 8> magic = kRendezvousMagic;
   int32_t rank = 0;
@@ -23,13 +23,13 @@ struct JoinRequest {
   int32_t pid = 0;
 };
 
-// The reason why a start is refused, on every rank.
+// The reason why rank 0 refuses to start the job. Every rank gets it.
 struct Refusal {
   std::string what;
   std::string hint;
 };
 
-// A reply of rank 0, with the job's descriptors if the rank is accepted.
+// A reply of rank 0. If the rank is accepted, the job's descriptors are attached.
 struct JoinReply {
   std::array<char, 8> magic = kRendezvousMagic;
   int32_t accepted = 1;

@@ -16,15 +16,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// The server still waits when all ranks have arrived, because a second process with one of the
-// ranks usually starts at the same time.
+// The server waits a little longer after all ranks have arrived, because a second process with the
+// same rank usually starts at the same time.
 constexpr auto kSettle = milliseconds(250);
-// Processes of one start differ by less, even if each loads large libraries first.
+// The time for late processes. Processes of one start differ by less, even if each one first loads
+// large libraries.
 constexpr auto kWatchFor = std::chrono::seconds(10);
 constexpr auto kWatchStep = milliseconds(20);
-// A process of this job sends its request at once; a silent client must not hold up the others.
+// The time for a request. A process of this job sends its request at once, and a silent client must
+// not delay the others.
 constexpr auto kSpeakWithin = milliseconds(1000);
-// An error names this many missing ranks and counts the rest.
+// An error names at most this many missing ranks. It only counts the rest.
 constexpr int kNamedAtMost = 8;
 
 milliseconds left_until(Clock::time_point deadline) {
@@ -43,7 +45,7 @@ RendezvousServer::RendezvousServer(const LaunchEnvironment& environment, std::st
       pids_(environment.world_size) {
   // Rank 0 is this process and does not connect.
   pids_[0] = getpid();
-  unlink(socket_path_.c_str());  // left by a dead run: the lock proves that it is unused
+  unlink(socket_path_.c_str());  // left by a dead run; the lock proves that it is unused
   listener_ = listen_at(socket_path_);
 }
 
@@ -66,7 +68,7 @@ JobDescriptors RendezvousServer::serve(milliseconds timeout) {
   }
   JobDescriptors files = create_job_files(world_size_);
   hand_out(files);
-  // Each process has its descriptors, so the connections may close.
+  // Each process has received its descriptors, so the connections may be closed.
   clients_.clear();
   return files;
 }
@@ -75,7 +77,8 @@ std::optional<RendezvousServer::Client> RendezvousServer::accept_client(
     milliseconds at_most) const {
   Client client{.socket = accept_within(listener_, at_most), .request = {}};
   if (!client.socket) return std::nullopt;
-  // A client that sends nothing, or something else, is dropped and must not stop the others.
+  // A client that sends nothing, or another message, is dropped, so that it does not stop the
+  // others.
   if (!receive_message(client.socket, bytes_of(client.request), kSpeakWithin)) return std::nullopt;
   if (client.request.magic != kRendezvousMagic) return std::nullopt;
   return client;
@@ -86,7 +89,8 @@ std::optional<Refusal> RendezvousServer::admit_all(Clock::time_point deadline,
   std::optional<Refusal> refusal;
   bool settling = false;
   while (true) {
-    // The job is complete, or refused: a last wait lets other processes get the answer, too.
+    // The job is complete or refused. The server waits a last time, so that further processes get
+    // the answer as well.
     if (!settling && (refusal || !std::count(pids_.begin(), pids_.end(), 0))) {
       settling = true;
       deadline = Clock::now() + kSettle;
@@ -157,7 +161,7 @@ void RendezvousServer::hand_out(const JobDescriptors& files) const {
 }
 
 void RendezvousServer::refuse_latecomers(std::shared_ptr<const JobMemory> memory) {
-  // `memory` keeps the control segment mapped as long as the thread may fail the job.
+  // The thread holds `memory`, because it uses the control segment to fail the job.
   watcher_ = std::jthread(
       [this, memory = std::move(memory)](const std::stop_token& stop) { watch(stop, *memory); });
 }
@@ -167,14 +171,14 @@ void RendezvousServer::watch(const std::stop_token& stop, const JobMemory& memor
   while (!stop.stop_requested() && Clock::now() < deadline) {
     if (const auto client = accept_client(kWatchStep)) refuse_latecomer(*client, memory);
   }
-  // No process can connect any more; those that have connected get their answer.
+  // No process can connect any more. Processes that have connected still get their answer.
   unlink(socket_path_.c_str());
   while (const auto client = accept_client(milliseconds(0))) refuse_latecomer(*client, memory);
   remove_private_directory(directory_, kRendezvousSocket);
 }
 
 void RendezvousServer::refuse_latecomer(const Client& client, const JobMemory& memory) {
-  // All ranks are present, so each process is refused; the text names both.
+  // All ranks are present, so each further process is refused. The text names both processes.
   const std::optional<Refusal> refusal = admit(client.request);
   if (!refusal) return;
   report_failure(

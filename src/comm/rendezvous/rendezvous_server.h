@@ -16,22 +16,22 @@
 
 namespace fsdp {
 
-// A server that listens in a private directory, and removes it when destroyed.
+// A server that listens in a private directory. The destructor removes the directory.
 class RendezvousServer {
  public:
-  // Listens. `lock` is the directory's, held as long as the server lives.
+  // Listens. `lock` is the lock of the directory. The server holds it until it is destroyed.
   RendezvousServer(const LaunchEnvironment& environment, std::string directory, Descriptor lock);
   ~RendezvousServer();
   RendezvousServer(const RendezvousServer&) = delete;
   RendezvousServer& operator=(const RendezvousServer&) = delete;
 
-  // Waits for all ranks, creates the job's files and sends them to all.
-  // Errors: CommError (78), reported to all that arrived: a rank missing after `timeout`, a rank
-  //   twice, WORLD_SIZE differing.
+  // Waits for all ranks, creates the job's files and sends their descriptors to all ranks.
+  // Errors: CommError (78), which is also reported to all ranks that arrived, in these cases: a
+  //   rank is missing after `timeout`, a rank arrives twice, or WORLD_SIZE differs.
   JobDescriptors serve(std::chrono::milliseconds timeout);
-  // Starts a thread that rejects late processes for ten seconds. As the ranks are complete, a late
-  // process is a second one with some rank, and the whole job (`memory`) fails with it: it is
-  // unknown which one was meant.
+  // Starts a thread that rejects late processes for ten seconds. All ranks have arrived already. So
+  // a late process has the same rank as another process, and it is unknown which of the two is the
+  // right one. Therefore the whole job (`memory`) fails.
   void refuse_latecomers(std::shared_ptr<const JobMemory> memory);
 
  private:
@@ -54,9 +54,9 @@ class RendezvousServer {
   std::string socket_path_;
   Descriptor lock_;
   Descriptor listener_;
-  std::vector<int32_t> pids_;  // by rank; 0: has not arrived
+  std::vector<int32_t> pids_;  // by rank; 0: the rank has not arrived
   std::vector<Client> clients_;
-  std::jthread watcher_;  // last: it ends before the members that it uses
+  std::jthread watcher_;  // declared last: it ends before the members that it uses are destroyed
 };
 
 }  // namespace fsdp

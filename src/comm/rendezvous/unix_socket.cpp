@@ -17,7 +17,7 @@ namespace {
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  // private_directory_path keeps paths short enough, so none is cut here.
+  // private_directory_path limits the length of paths, so no path is cut here.
   std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
   return address;
 }
@@ -27,7 +27,7 @@ bool readable_within(const Descriptor& socket, std::chrono::milliseconds at_most
   return poll(&entry, 1, static_cast<int>(at_most.count())) == 1;
 }
 
-// A message's descriptors, behind the header that the kernel expects.
+// The descriptors of a message, after the header that the kernel requires.
 using ControlBytes = std::array<char, CMSG_SPACE(kDescriptorsAMessage * sizeof(int))>;
 
 }  // namespace
@@ -47,7 +47,7 @@ Descriptor listen_at(const std::string& path) {
 }
 
 Descriptor connect_to(const std::string& path) {
-  // No error is fatal here: the caller tries again until its deadline.
+  // No error is fatal here, because the caller tries again until its deadline.
   Descriptor client(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const sockaddr_un address = address_of(path);
   if (connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
@@ -59,7 +59,8 @@ Descriptor connect_to(const std::string& path) {
 Descriptor accept_within(const Descriptor& listener, std::chrono::milliseconds at_most) {
   if (!readable_within(listener, at_most)) return {};
   Descriptor client(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  // The kernel reports the peer's user; the mode of the directory is not relied on alone.
+  // The kernel reports the peer's user. So the check does not rely on the mode of the directory
+  // alone.
   ucred peer{};
   socklen_t length = sizeof peer;
   if (!client || getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
@@ -85,7 +86,7 @@ bool send_message(const Descriptor& socket, std::span<const std::byte> message,
     entry->cmsg_len = CMSG_LEN(descriptors.size_bytes());
     std::memcpy(CMSG_DATA(entry), descriptors.data(), descriptors.size_bytes());
   }
-  // MSG_NOSIGNAL: a peer that has ended makes the call fail, and must not end this process.
+  // MSG_NOSIGNAL: if the peer has ended, the call fails and does not end this process by a signal.
   return sendmsg(socket.get(), &header, MSG_NOSIGNAL) == static_cast<ssize_t>(message.size());
 }
 
@@ -101,7 +102,7 @@ std::optional<std::vector<Descriptor>> receive_message(const Descriptor& socket,
   header.msg_control = control.data();
   header.msg_controllen = control.size();
   const ssize_t received = recvmsg(socket.get(), &header, MSG_CMSG_CLOEXEC);
-  // All descriptors get an owner first, so that a message of a wrong size leaks none.
+  // Descriptor objects own all descriptors first, so that a message of a wrong size leaks none.
   std::vector<Descriptor> descriptors;
   for (cmsghdr* entry = CMSG_FIRSTHDR(&header); entry != nullptr;
        entry = CMSG_NXTHDR(&header, entry)) {
@@ -113,7 +114,7 @@ std::optional<std::vector<Descriptor>> receive_message(const Descriptor& socket,
       descriptors.emplace_back(fd);
     }
   }
-  // The connection has ended (0 bytes), or another program sends messages of another size.
+  // The connection has ended (0 bytes), or another program has sent a message of another size.
   if (received != static_cast<ssize_t>(message.size())) return std::nullopt;
   return descriptors;
 }

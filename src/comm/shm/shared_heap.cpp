@@ -13,8 +13,8 @@ namespace fsdp {
 namespace {
 
 constexpr int64_t kCacheLine = 64;
-// Small blocks have a range of their own: among large ones they would keep pages from the system
-// and leave gaps that are not whole pages.
+// Small blocks have a separate range. Among large blocks they would keep pages in use and leave
+// gaps that are not whole pages.
 constexpr int64_t kSmallBegin = kChannels * kStagingBytes;
 constexpr int64_t kSmallEnd = kSmallBegin + (256 << 20);
 
@@ -43,9 +43,10 @@ Buffer SharedHeap::allocate(int64_t bytes) {
         {.what = fmt::format("out of shared memory: cannot allocate {}", format_bytes(bytes)),
          .hint = "use more ranks, smaller units or a smaller batch"});
   }
-  // Large blocks need no zeroing: their pages are untouched, or were removed when last released.
+  // Large blocks need no zeroing. Their pages were never touched, or were removed when they were
+  // last released.
   if (bytes < kLargeBlockBytes) std::memset(base_ + *offset, 0, bytes);
-  // Each buffer keeps the heap, and with it the mapping, alive.
+  // Each buffer keeps the heap, and thereby the mapping, alive.
   return {base_ + *offset, bytes,
           [heap = shared_from_this(), at = *offset, bytes](void*) { heap->release(at, bytes); }};
 }
@@ -53,11 +54,11 @@ Buffer SharedHeap::allocate(int64_t bytes) {
 void SharedHeap::release(int64_t offset, int64_t bytes) {
   if (bytes >= kLargeBlockBytes) {
     const int64_t pages = round_up(bytes, kPageBytes);
-    // MADV_REMOVE frees the pages for all processes. If the system refuses, they are zeroed by
-    // hand.
+    // MADV_REMOVE frees the pages for all processes. If the system refuses, the pages are zeroed
+    // instead.
     if (madvise(base_ + offset, pages, MADV_REMOVE) != 0) std::memset(base_ + offset, 0, pages);
   }
-  // Only now may another thread allocate the range: its zeros would come too late otherwise.
+  // The range is freed only now. Otherwise another thread could allocate it before it is zeroed.
   const std::lock_guard lock(mutex_);
   ranges_for(bytes).give_back(offset, bytes);
 }

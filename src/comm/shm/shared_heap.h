@@ -1,5 +1,5 @@
-// The heap of one rank, which its peers have mapped: the staging areas first, then the blocks of
-// allocate().
+// The heap of one rank, which its peers have mapped. It begins with the staging areas. The blocks
+// of allocate() follow.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,18 @@
 
 namespace fsdp {
 
-// A heap in shared memory. Thread-safe. Shared by the communicators of its rank and the buffers
-// allocated from it.
+// A heap in shared memory. Thread-safe. The communicators of its rank and the buffers allocated
+// from it share it.
 class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
  public:
-  // Serves [base, base + bytes). Requires: `memory` keeps it mapped; it is this rank's heap.
+  // Manages [base, base + bytes), which must be this rank's heap. `memory` must keep it mapped.
   SharedHeap(std::shared_ptr<const void> memory, std::byte* base, int64_t bytes);
 
-  // Allocates zeroed memory, aligned to 64 bytes. Large blocks return to the system when released.
-  // Errors: DeviceError with the size when the heap has no such range left.
+  // Allocates zeroed memory, aligned to 64 bytes. The pages of large blocks return to the system
+  // when the block is released. Errors: DeviceError, with the size, if no free range is large
+  // enough.
   Buffer allocate(int64_t bytes);
-  // Returns the offset of these bytes if they are in this heap.
+  // Returns the offset of these bytes in this heap. Empty if they are not in it.
   std::optional<uint64_t> offset_of(const void* data, int64_t bytes) const;
   // Returns the offset of a channel's staging area.
   static uint64_t staging_of(int channel) { return uint64_t{kStagingBytes} * channel; }
@@ -34,7 +35,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   RangeAllocator& ranges_for(int64_t bytes);
   void release(int64_t offset, int64_t bytes);
 
-  std::shared_ptr<const void> memory_;  // the mapping, shared with the rank's job
+  std::shared_ptr<const void> memory_;  // keeps the mapping, shared with the rank's job
   std::byte* base_;
   int64_t bytes_;
   std::mutex mutex_;

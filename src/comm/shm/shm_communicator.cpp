@@ -16,12 +16,13 @@ constexpr int64_t kCannotBeShown = -1;
 Buffer ShmCommunicator::allocate(int64_t bytes) { return heap_->allocate(bytes); }
 
 RanksView ShmCommunicator::map_ranks(const void* mine, int64_t bytes) {
-  // `bytes` is equal on all ranks, so either all return here or none does.
+  // `bytes` is equal on all ranks, so either all ranks return here or none does.
   if (!has_whole_pages(bytes)) return {};
   Stream& stream = cpu_device().compute_stream();
   const auto place = publish(mine, bytes);
   const bool whole_pages = place && *place % kPageBytes == 0;
-  // A rank whose memory cannot be mapped joins the gather, too, so that all ranks decide alike.
+  // A rank whose memory cannot be mapped joins the gather as well, so that all ranks make the same
+  // decision.
   const int64_t own = whole_pages ? static_cast<int64_t>(*place) : kCannotBeShown;
   std::vector<int64_t> places(size());
   const CollectivePart part{&own, places.data(), 1, DType::kInt64};
@@ -29,7 +30,7 @@ RanksView ShmCommunicator::map_ranks(const void* mine, int64_t bytes) {
   if (std::find(places.begin(), places.end(), kCannotBeShown) != places.end()) return {};
   std::vector<FilePages> pieces;
   for (int peer = 0; peer < size(); ++peer) {
-    // The view needs mappings of its own: read-only, and side by side.
+    // The view needs its own mappings, because they must be read-only and side by side.
     pieces.push_back({memory_->heap_file(job_rank(peer)), places[peer], bytes});
   }
   return {memory_, pieces};
@@ -45,7 +46,7 @@ std::optional<uint64_t> ShmCommunicator::publish(const void* data, int64_t bytes
 }
 
 std::byte* ShmCommunicator::resolve(int rank, uint64_t place) const {
-  // Each process maps a heap at an address of its own, so places are offsets.
+  // Each process maps a heap at a different address, so a place is an offset.
   return memory_->heap(rank).data() + place;
 }
 

@@ -8,7 +8,7 @@
 namespace fsdp {
 
 // A communicator of processes. Memory from allocate() is in this rank's heap, where peers read it
-// in place; other memory passes through the heap's staging area.
+// in place. Other memory is copied to the heap's staging area.
 class ShmCommunicator final : public CpuCommunicator {
  public:
   // `memory` and `heap` are shared with the rank's other communicators.

@@ -20,10 +20,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A wrong environment ends within 10 s, the program's own start included.
+// The time for ranks to arrive. With it, a wrong environment is reported within 10 s, including the
+// program's own start.
 constexpr auto kArriveWithin = milliseconds(8000);
-// Under fsdp-run no rank can be missing, only slow: a rank that ended before it arrived is
-// reported.
+// The same time under fsdp-run. There no rank can be missing, only slow, because fsdp-run reports a
+// rank that ended before it arrived.
 constexpr auto kStartWithin = milliseconds(60'000);
 
 void require_job(const LaunchEnvironment& environment) {
@@ -37,11 +38,12 @@ void require_job(const LaunchEnvironment& environment) {
 }
 
 // Marks this rank as present. Errors: InvalidArgument, for the whole job, if another process has
-// its rank.
+// the same rank.
 void register_process(const ControlSegment& control, int rank) {
   RankStatus& status = control.status(rank);
   int32_t nobody = 0;
-  // The first process wins. It is unknown which one was meant, so a second one fails the job.
+  // The first process wins. It is unknown which one is the right one, so a second process fails the
+  // job.
   if (!status.pid.compare_exchange_strong(nobody, getpid())) {
     const ErrorText text{
         .what =
@@ -61,13 +63,13 @@ void wait_for_all(const ControlSegment& control, milliseconds timeout) {
   const auto& wakes = control.wait_queue(static_cast<int>(Channel::kControl)).wakes;
   const auto deadline = Clock::now() + timeout;
   for (int peer = 0; peer < control.world_size();) {
-    // This is read before the state: a rank that arrives later changes `wakes`, so that futex_wait
-    // returns at once.
+    // This is read before the state. If a rank arrives later, it changes `wakes`, so that
+    // futex_wait returns at once.
     const uint32_t seen = wakes.load(std::memory_order_seq_cst);
     if (failed(control.failure())) throw_first_failure(control, kWhere);
     const RankState state = control.status(peer).state.load(std::memory_order_seq_cst);
-    // Both reports let the next turn of the loop throw: the job's first failure, not this one, if
-    // another rank was faster.
+    // Both reports make the next iteration throw the job's first failure. If another rank was
+    // faster, that is its failure and not this one.
     if (state == RankState::kEnded) {
       report_failure(control, failure_of_end(control, peer, PeerEnd::kReported));
     } else if (state != RankState::kAbsent) {
@@ -97,10 +99,10 @@ class ProcessControlPlane final : public SegmentControlPlane {
       : SegmentControlPlane(std::move(member), control), server_(std::move(server)) {}
 
  private:
-  std::unique_ptr<RendezvousServer> server_;  // on rank 0 alone, where there is no launcher
+  std::unique_ptr<RendezvousServer> server_;  // only on rank 0, and only if there is no launcher
 };
 
-// Joins this rank, and returns its membership when all have arrived.
+// Joins this rank. Returns its membership when all ranks have arrived.
 std::shared_ptr<const JobMember> join(const LaunchEnvironment& environment,
                                       const MeshOptions& options, milliseconds within,
                                       const std::shared_ptr<const JobMemory>& memory) {
@@ -128,7 +130,7 @@ MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& opti
   const MeshShape shape = shape_of(options, environment.world_size, environment.local_world_size);
   const bool launched = environment.launcher == Launcher::kFsdpRun;
   const milliseconds within = launched ? kStartWithin : std::min(options.timeout, kArriveWithin);
-  // The files are mapped once and closed at the end: JobMemory keeps what it needs.
+  // The files are mapped once and closed at the end, because JobMemory keeps what it needs.
   JoinedJob joined = launched ? JoinedJob{inherited_job(environment), nullptr}
                               : rendezvous_in_directory(environment, within);
   const auto memory = std::make_shared<const JobMemory>(joined.files, environment.world_size);
@@ -145,7 +147,7 @@ MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& opti
                              .reduce = make(group_of(*member, reduce, ranks))};
   };
   auto control = make(group_of_all(*member, Channel::kControl));
-  // From here on, a second process of some rank fails the running job.
+  // From here on, a second process with the same rank fails the running job.
   if (joined.server) joined.server->refuse_latecomers(memory);
   auto plane = std::make_unique<ProcessControlPlane>(member, *control, std::move(joined.server));
   MeshParts parts{.control_plane = std::move(plane),

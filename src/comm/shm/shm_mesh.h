@@ -6,12 +6,10 @@
 
 namespace fsdp {
 
-// Returns the parts of this process's rank. The ranks were started by fsdp-run, or find each other
-// by themselves.
-// Effects: blocks until all ranks have arrived.
-// Requires: all ranks are of this host.
-// Errors: InvalidArgument (78) for an environment that names no job; CommError or InvalidArgument
-//   (78) on all ranks if they do not meet (rendezvous/rendezvous.h).
+// Returns the parts of this process's rank. fsdp-run has started the ranks, or they find each other
+// through a rendezvous. All ranks must be on this host. Blocks until all ranks have arrived.
+// Errors: InvalidArgument (78) for an environment that names no job. CommError or InvalidArgument
+//   (78), on all ranks, if the rendezvous fails (rendezvous/rendezvous.h).
 MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& options);
 
 }  // namespace fsdp

@@ -1,5 +1,6 @@
-// A real group without data transfer, for the classic diagnostic: the same run without
-// communication. For processes only: threads of one process do not run independently of each other.
+// A real group without data transfer. It serves the classic diagnostic: to compare a run with the
+// same run without communication. For processes only, because threads of one process do not run
+// independently of each other.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,7 @@
 namespace fsdp {
 
 // A communicator with the memory, mappings and groups of `real`. Its collectives are simulated with
-// silent peers, so that results are meaningless.
+// silent peers, so the results of a run are meaningless.
 class AblatedCommunicator final : public Communicator {
  public:
   explicit AblatedCommunicator(std::unique_ptr<Communicator> real);
@@ -31,7 +32,7 @@ class AblatedCommunicator final : public Communicator {
   SimulatedCommunicator silent_;
 };
 
-// Replaces all communicators of engines and modules by ablated ones; for MeshMaking::change.
+// Replaces all communicators of engines and modules by ablated ones. For use as MeshMaking::change.
 void ablate(MeshParts& parts);
 
 }  // namespace fsdp

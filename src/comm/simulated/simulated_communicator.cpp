@@ -24,14 +24,15 @@ Buffer SimulatedCommunicator::allocate(int64_t bytes) {
 
 RanksView SimulatedCommunicator::map_ranks(const void* /*mine*/, int64_t bytes) {
   if (!group_.capabilities.maps_ranks || !has_whole_pages(bytes)) return {};
-  // One block stands for all ranks' pieces; a device without memory has addresses for it.
+  // One block stands for the pieces of all ranks. A device without memory provides addresses for
+  // it.
   return RanksView(allocate(bytes * group_.size));
 }
 
 void SimulatedCommunicator::issue(const Collective& collective, Stream& stream) {
   if (collective.operation == Operation::kBarrier) return;
   if (group_.peers != SimulatedPeers::kAbsent && hears(collective)) {
-    // A threaded stream runs this later, after the caller's span is gone.
+    // A threaded stream runs this later. By then the caller's span of parts may be invalid.
     const auto parts = collective.parts;
     stream.call([this, op = collective.operation, reduce_op = collective.reduce_op,
                  kept = std::vector(parts.begin(), parts.end())] {
@@ -40,8 +41,8 @@ void SimulatedCommunicator::issue(const Collective& collective, Stream& stream) 
   }
   const bool on_wire = collective.operation == Operation::kAllGather ||
                        collective.operation == Operation::kReduceScatter;
-  // The stream sleeps, not the caller: a threaded stream overlaps it with compute, as a real
-  // transfer.
+  // The stream sleeps and the caller does not. So on a threaded stream the time overlaps with
+  // compute, as for a real transfer.
   if (on_wire && group_.wire_time.count() != 0) {
     stream.call([time = group_.wire_time] { std::this_thread::sleep_for(time); });
   }
@@ -69,18 +70,19 @@ void SimulatedCommunicator::move(Operation operation, ReduceOp op,
   }
 }
 
-// Reduces as many equal contributions as there are ranks, from element `begin` of send on.
+// Reduces as many equal inputs as the group has ranks, from element `begin` of `send` on.
 void SimulatedCommunicator::reduce(const CollectivePart& part, int64_t begin, ReduceOp op) const {
   copy_sent(part, begin, part.numel, part.recv);
   if (group_.peers == SimulatedPeers::kSilent) return;
-  // All sources are this rank's contribution, in place: reduce allows a source that is the output.
+  // All sources are this rank's input, which is in place: reduce allows a source that is also the
+  // output.
   const std::vector<const void*> sources(group_.size, part.recv);
   reduce_in_order(sources, part.recv, part.numel, part.dtype, op);
 }
 
 void SimulatedCommunicator::gather(const CollectivePart& part) const {
   for (int rank = 0; rank < group_.size; ++rank) {
-    // Silent peers leave their pieces as they were.
+    // Pieces of silent peers do not change.
     if (rank != group_.rank && group_.peers == SimulatedPeers::kSilent) continue;
     copy_sent(part, 0, part.numel, static_cast<std::byte*>(part.recv) + rank * bytes_of(part));
   }

@@ -1,5 +1,5 @@
-// A group with simulated peers: the same calls as with real ones, in one process, without any
-// transfer.
+// A group with simulated peers. It has the calls of a real group, but runs in one process and
+// transfers nothing.
 #pragma once
 
 #include <chrono>
@@ -13,21 +13,21 @@ class Device;
 
 // The effect of collectives on memory.
 enum class SimulatedPeers : uint8_t {
-  kAbsent,  // none: the cost of issuing a collective alone
-  kSilent,  // only this rank's contribution is in the result, the rest is unchanged
-  kAlike,   // every rank has sent the same as this one
+  kAbsent,  // no effect: a collective costs only its issue
+  kSilent,  // the result contains only this rank's input, the rest is unchanged
+  kAlike,   // as if every rank had sent the same data as this rank
 };
 
-// A simulated group and this rank's place in it.
+// A simulated group, with this rank's index in it.
 struct SimulatedGroup {
   int rank = 0;
   int size = 1;
   SimulatedPeers peers = SimulatedPeers::kAlike;
   // The time for which each all_gather and each reduce_scatter occupies its stream.
   std::chrono::nanoseconds wire_time{};
-  const Device* device = nullptr;  // provides the memory; null: the host
-  Capabilities capabilities{};     // with maps_ranks the ranks' memory is addresses of the device
-  bool has_windows = false;        // false: with_windows throws
+  const Device* device = nullptr;  // provides the memory; null: host memory
+  Capabilities capabilities{};     // with maps_ranks, the view has addresses of `device`
+  bool has_windows = false;        // if false, with_windows throws
 };
 
 // A communicator without peers. It compares no arguments, and no collective fails.
@@ -41,7 +41,7 @@ class SimulatedCommunicator final : public Communicator {
   RanksView map_ranks(const void* mine, int64_t bytes) override;
   Capabilities capabilities() const override { return group_.capabilities; }
   void issue(const Collective& collective, Stream& stream) override;
-  // Returns the same group: simulated ranks pass this rank's color and key.
+  // Returns the same group, because simulated ranks pass the same color and key as this rank.
   std::unique_ptr<Communicator> split(int color, int key) override;
   std::unique_ptr<Communicator> with_windows(bool by_copy_engines) override;
   void abort(std::string_view) noexcept override {}  // no rank waits

@@ -7,16 +7,17 @@
 
 namespace fsdp {
 
-// A control plane whose other ranks send and issue the same as this one, and never end.
+// A control plane whose other ranks send the same texts and issue the same collectives as this
+// rank, and never end.
 class SimulatedControlPlane final : public ControlPlane {
  public:
   SimulatedControlPlane(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
-  // Errors: CommError, the first failure, if there is one.
+  // Returns `text` for each rank. Errors: CommError, the first failure, if there is one.
   std::vector<std::string> exchange(const CollectiveTag& tag, std::string_view text) override;
-  // Returns at once, as the simulated ranks agree. Errors: as exchange.
+  // Returns at once, because the simulated ranks agree. Errors: those of exchange.
   void agree(const CollectiveTag& tag, const std::vector<std::string>& lines) override;
   void fail(const Failure& failure) noexcept override { keep_first(failure_, failure); }
   std::optional<Failure> first_failure() const override { return fsdp::first_failure(failure_); }

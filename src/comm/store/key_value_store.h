@@ -1,5 +1,5 @@
-// A key-value store of short texts that all processes of a job reach. Ranks of several hosts find
-// each other and communicate over it.
+// A key-value store of short texts that all processes of a job can access. Ranks on several hosts
+// find each other and communicate through it.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@
 
 namespace fsdp {
 
-// A connection to the store. Not thread-safe. Errors of all functions: CommError when the store is
-// gone.
+// A connection to the store. Not thread-safe. Errors of all functions: CommError if the store does
+// not answer any more.
 class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;
@@ -22,14 +22,14 @@ class KeyValueStore {
   KeyValueStore& operator=(const KeyValueStore&) = delete;
 
   virtual void set(const std::string& key, std::string_view value) = 0;
-  // Sets the key unless it exists. Returns the value that it then has.
+  // Sets the key if it does not exist. Returns the value that the key has then.
   virtual std::string set_once(const std::string& key, std::string_view value) = 0;
-  // Adds to a number, which is 0 at first. Returns the sum.
+  // Adds `value` to a number, which is 0 if it was not set. Returns the sum.
   virtual int64_t add(const std::string& key, int64_t value) = 0;
   virtual bool has(const std::string& key) = 0;
-  // Waits until all keys exist. Returns false if they do not within that time.
+  // Waits until all keys exist. Returns false if they do not exist after `at_most`.
   virtual bool wait(const std::vector<std::string>& keys, std::chrono::milliseconds at_most) = 0;
-  // Returns the values of the keys. Requires: they exist.
+  // Returns the values of the keys. All keys must exist.
   virtual std::vector<std::string> get(const std::vector<std::string>& keys) = 0;
   virtual void forget(const std::string& key) = 0;
   // Opens another connection to the same store, for another thread.
@@ -40,13 +40,13 @@ class KeyValueStore {
 struct StoreAddress {
   std::string host;
   int port = 0;
-  bool is_server = false;  // this process serves it; else another one does, or will
-  std::string prefix;      // prefix of all keys
+  bool is_server = false;  // this process serves the store; otherwise another process does
+  std::string prefix;      // of all keys
 };
 
-// Opens a store, or connects to it.
-// Errors: InvalidArgument (78) with address and remedy: no such host, another program listens
-//   there, no program does within `timeout`.
+// Opens the store, or connects to it. Errors: InvalidArgument (78), with address and remedy, if the
+// host does not exist, if another program listens at the address, or if no program listens there
+// within `timeout`.
 using OpenStore = std::unique_ptr<KeyValueStore> (*)(const StoreAddress& address,
                                                      std::chrono::milliseconds timeout);
 }  // namespace fsdp

@@ -17,12 +17,12 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr auto kStep = milliseconds(100);
-// Rank 0 serves the store for this long after a refusal, until all ranks have read it.
+// The time for which rank 0 serves the store after a refusal, so that all ranks can read it.
 constexpr auto kHeardWithin = 5 * kStep;
 
 std::string who(int rank) { return fmt::format("who/{}", rank); }
 
-// Throws the job's first refusal, or failure: this one unless another rank was faster.
+// Throws the job's first refusal or failure. This is the given one, unless another rank was faster.
 [[noreturn]] void refuse_all(KeyValueStore& store, const LaunchEnvironment& environment,
                              std::string what, std::string hint) {
   const Failure refusal{
@@ -30,7 +30,7 @@ std::string who(int rank) { return fmt::format("who/{}", rank); }
       .code = ExitCode::kConfiguration,
       .text = {.what = std::move(what), .where = "start of the job", .hint = std::move(hint)}};
   const Failure first = failure_of(store.set_once(kFailureKey, text_of(refusal)));
-  // With rank 0's process the store ends, and with the store the text for the others.
+  // The store ends with rank 0's process. Then the other ranks could not read the text any more.
   const bool serves = environment.rank == 0 && !environment.has_agent_store;
   if (serves) std::this_thread::sleep_for(kHeardWithin);
   throw_failure(first, {});
@@ -44,7 +44,7 @@ void hear_refusal(KeyValueStore& store, const LaunchEnvironment& environment) {
 void wait_for_all(KeyValueStore& store, const LaunchEnvironment& environment,
                   const std::vector<std::string>& keys, milliseconds within) {
   const auto deadline = Clock::now() + within;
-  // The wait is cut into steps, because a refusal by one rank must end the waits of all.
+  // The wait is divided into steps, because a refusal by one rank must end the waits of all ranks.
   while (!store.wait(keys, kStep)) {
     hear_refusal(store, environment);
     if (Clock::now() < deadline) continue;
@@ -64,13 +64,14 @@ void wait_for_all(KeyValueStore& store, const LaunchEnvironment& environment,
 std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnvironment& environment,
                                        milliseconds within) {
   const int rank = environment.rank;
-  // Each process counts itself under its rank; a second one finds more than 1.
+  // Each process increments a counter of its rank. A second process with the same rank finds more
+  // than 1.
   if (store.add(fmt::format("joined/{}", rank), 1) > 1) {
     refuse_all(store, environment, fmt::format("two processes have RANK={}", rank),
                "give every process a RANK of its own, and every job a MASTER_PORT of its own");
   }
   const std::string host = host_name();
-  // Host names need not be unique; a launcher's node id is.
+  // Host names need not be unique. A launcher's node id is unique.
   const std::string& node = environment.node.empty() ? host : environment.node;
   store.set(who(rank), fmt::format("{}\n{}\n{}\n{}\n{}", environment.world_size, node, host,
                                    environment.local_rank, getpid()));
@@ -92,7 +93,7 @@ std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnviron
                       .local_rank = number_in<int>(lines[3]),
                       .pid = number_in<int>(lines[4])});
   }
-  // A late process with another's rank may have refused the job meanwhile.
+  // A late process with the rank of another process may have refused the job meanwhile.
   hear_refusal(store, environment);
   return places;
 }

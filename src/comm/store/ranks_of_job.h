@@ -13,14 +13,14 @@ namespace fsdp {
 // The place where a rank runs.
 struct PlaceOfRank {
   std::string node;  // equal for ranks of one host
-  std::string host;  // its name
+  std::string host;  // name of the host
   int local_rank = 0;
   int pid = 0;
 };
 
-// Publishes the place of this process, and returns the places of all, by rank.
-// Errors: InvalidArgument or CommError (78), on all ranks that arrived: one is missing after
-//   `within`, named; two processes have one rank; WORLD_SIZE differs.
+// Publishes the place of this process and returns the places of all ranks, by rank.
+// Errors: InvalidArgument or CommError (78), on all ranks that arrived, if a rank is missing after
+//   `within` (it is named), if two processes have the same rank, or if WORLD_SIZE differs.
 std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnvironment& environment,
                                        std::chrono::milliseconds within);
 

@@ -27,7 +27,7 @@ struct Found {
 };
 
 Found find(const std::string& host, const std::string& port) {
-  // AF_UNSPEC: the host may have addresses of IPv4 and IPv6.
+  // AF_UNSPEC is used, because the host may have both IPv4 and IPv6 addresses.
   const addrinfo wanted{.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), port.c_str(), &wanted, &found);
@@ -45,21 +45,21 @@ std::string text_of(const addrinfo& address) {
 std::vector<std::string> texts_of(const Found& found) {
   std::vector<std::string> texts;
   for (const addrinfo* each = found.addresses.get(); each != nullptr; each = each->ai_next) {
-    // getaddrinfo may return one address several times.
+    // getaddrinfo may return the same address several times.
     const std::string text = text_of(*each);
     if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
   }
   return texts;
 }
 
-// Tries to connect, and returns the system's error; 0 if a program listens.
+// Tries to connect and returns the system's error, or 0 if a program listens.
 int connect_error(const addrinfo& address, milliseconds at_most) {
   const Descriptor socket(
       ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol));
   if (!socket) return errno;
   if (connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
-  // A non-blocking connect reports its end by a writable socket, its result in SO_ERROR.
+  // When a non-blocking connect ends, the socket becomes writable and SO_ERROR holds the result.
   pollfd writable{.fd = socket.get(), .events = POLLOUT, .revents = 0};
   if (poll(&writable, 1, static_cast<int>(at_most.count())) != 1) return ETIMEDOUT;
   int error = 0;
@@ -82,10 +82,10 @@ Reach reach_of(const std::string& host, int port, milliseconds at_most) {
         .text = fmt::format("{} does not resolve on this host: {}", host, found.why_none),
         .hint = "set MASTER_ADDR on all ranks to a name or address that resolves on every host"};
   }
-  // All addresses of the host share the time.
+  // All addresses of the host share one deadline.
   const auto deadline = std::chrono::steady_clock::now() + at_most;
   int error = ETIMEDOUT;
-  // The loop ends when an address answers; the last error is reported.
+  // The loop ends when an address answers. If none answers, the last error is reported.
   for (const addrinfo* each = found.addresses.get(); each != nullptr && error != 0;
        each = each->ai_next) {
     const auto left = deadline - std::chrono::steady_clock::now();

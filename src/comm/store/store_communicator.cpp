@@ -20,16 +20,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Time between two looks at the job's failure while a wait goes on.
+// The interval at which a wait checks for the job's failure.
 constexpr auto kLookEvery = milliseconds(100);
 
 int64_t piece_bytes(const CollectivePart& part) { return part.numel * size_of(part.dtype); }
-// Returns the bytes of a part's input, rounded up: the next part begins where any dtype may.
+// Returns the size of a part's input, rounded up so that the next part may have any dtype.
 size_t sent_bytes(const CollectivePart& part, int pieces) {
   return static_cast<size_t>(round_up(pieces * piece_bytes(part), 8));
 }
 
-// Returns the record at the begin of a rank's text.
+// Returns the record at the beginning of a rank's text.
 CollectiveRecord record_in(const std::string& sent) {
   CollectiveRecord record{};
   if (sent.size() >= sizeof record) std::memcpy(&record, sent.data(), sizeof record);
@@ -57,7 +57,7 @@ void StoreCommunicator::wait(const std::vector<std::string>& keys, const Collect
   watch.begin();
   while (!store_->wait(keys, kLookEvery)) {
     if (member_->has_failed()) member_->throw_failure(describe(record));
-    // This costs a request per rank, so it follows only a step without success.
+    // This costs one request per rank, so it is done only after a step in which keys were missing.
     std::vector<int> missing;
     for (int peer = 0; peer < size(); ++peer) {
       if (!store_->has(keys[static_cast<size_t>(peer)])) {
@@ -66,14 +66,14 @@ void StoreCommunicator::wait(const std::vector<std::string>& keys, const Collect
     }
     for (const int peer : missing) {
       const std::optional<PeerEnd> end = member_->end_of(peer);
-      // Over a store no launcher reports ends, so this one is named at once.
+      // Over a store no launcher reports ends, so this end is reported at once.
       if (!end || !watch.may_tell(*end, false)) continue;
       Failure failure = failure_of_end(member_->control(), peer, *end);
       failure.text.where = describe(record);
       member_->fail(failure);
       member_->throw_failure(describe(record));
     }
-    // All keys may have been set since the wait.
+    // All keys may have been set since the last wait.
     if (missing.empty() || !watch.is_over()) continue;
     member_->fail(ranks_are_missing(missing, member_->timeout(), describe(record)));
     member_->throw_failure(describe(record));
@@ -82,7 +82,7 @@ void StoreCommunicator::wait(const std::vector<std::string>& keys, const Collect
 
 void StoreCommunicator::compare(const std::vector<std::string>& sent,
                                 const CollectiveRecord& record) const {
-  // All ranks read all records and find the same difference.
+  // All ranks read all records, so all find the same difference.
   const CollectiveRecord first = record_in(sent.front());
   for (int peer = 1; peer < size(); ++peer) {
     const CollectiveRecord other = record_in(sent[static_cast<size_t>(peer)]);
@@ -99,7 +99,8 @@ void StoreCommunicator::issue(const Collective& collective, Stream& /*stream*/) 
   const CollectiveRecord record = make_record(collective);
   int pieces = collective.pieces_sent(size());
   if (collective.operation == Operation::kBroadcast && collective.root != rank()) pieces = 0;
-  // Ranks that are not the root send a text without parts, so that all take part in the exchange.
+  // Ranks other than the root send a text without parts, so that all ranks take part in the
+  // exchange.
   const std::vector<std::string> sent = exchange(collective.parts, pieces, record);
   size_t at = 0;
   for (const CollectivePart& part : collective.parts) {
@@ -124,7 +125,7 @@ void StoreCommunicator::receive(const CollectivePart& part, const CollectiveReco
       std::memcpy(to, sent[static_cast<size_t>(record.root)].data() + at, bytes);
       return;
     case Operation::kReduceScatter:
-      // The rest is an all_reduce of this rank's piece of every rank's input.
+      // The rest is an all_reduce over this rank's piece of every rank's input.
       at += static_cast<size_t>(rank()) * bytes;
       [[fallthrough]];
     case Operation::kAllReduce: {
@@ -142,15 +143,16 @@ std::vector<std::string> StoreCommunicator::exchange(std::span<const CollectiveP
   if (member_->has_failed()) member_->throw_failure(describe(record));
   try {
     return exchange_at_store(parts, pieces, record);
-  } catch (const CommError& error) {  // the job's failure, or the store's
-    // The failure goes to this process's segment, as the store cannot pass it on.
+  } catch (const CommError& error) {  // the job's failure, or that of the store
+    // The failure is stored in this process's segment, because the store cannot distribute it any
+    // more.
     if (!member_->has_failed()) member_->fail(lost_(error.text().cause));
     member_->throw_failure(describe(record));
   }
 }
 
-// Writes this rank's key and reads those of all. Once all keys of a collective exist, every rank
-// has read those of the one before, so that they may be deleted.
+// Writes this rank's key and reads the keys of all ranks. If all keys of a collective exist, every
+// rank has read the keys of the previous collective. So those may be deleted.
 std::vector<std::string> StoreCommunicator::exchange_at_store(std::span<const CollectivePart> parts,
                                                               int pieces,
                                                               const CollectiveRecord& record) {
@@ -179,7 +181,7 @@ std::vector<std::string> StoreCommunicator::exchange_at_store(std::span<const Co
 std::unique_ptr<Communicator> StoreCommunicator::split(int color, int key) {
   const auto exchange = [this](const SplitWish& mine) { return exchange_wishes(*this, mine); };
   RankGroup group = agree_on_split(*member_, group_, exchange, color, key);
-  // The new communicator has its own connection, because another thread may use it.
+  // The new communicator gets its own connection, because another thread may use it.
   return std::make_unique<StoreCommunicator>(member_, std::move(group), store_->connect_again(),
                                              lost_);
 }

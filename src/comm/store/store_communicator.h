@@ -1,5 +1,5 @@
-// Collectives over a key-value store, in host memory: small values of ranks on several hosts,
-// outside steps.
+// Collectives over a key-value store, in host memory. They are for small values of ranks on several
+// hosts, outside steps.
 #pragma once
 
 #include <chrono>
@@ -18,12 +18,13 @@
 
 namespace fsdp {
 
-// A communicator over a store. Each rank writes its input under a key of its own and reads those of
-// all: two requests a rank, about a millisecond. Sums are formed in rank order, as by the other
-// communicators of the CPU. A collective is complete when its call returns, whatever the stream.
+// A communicator over a store. Each rank writes its input under its own key and reads the inputs of
+// all ranks. This takes two requests per rank, which is about a millisecond. Sums are formed in
+// rank order, like those of the other CPU communicators. A collective is complete when its call
+// returns, for any stream.
 class StoreCommunicator final : public Communicator {
  public:
-  // `lost` returns the job's failure for a store that does not answer any more.
+  // `lost` returns the job's failure if the store does not answer any more.
   using StoreIsLost = std::function<Failure(std::string_view cause)>;
   StoreCommunicator(std::shared_ptr<const JobMember> member, RankGroup group,
                     std::unique_ptr<KeyValueStore> store, StoreIsLost lost);
@@ -36,7 +37,8 @@ class StoreCommunicator final : public Communicator {
   void abort(std::string_view cause) noexcept override;
 
  private:
-  // Sends `pieces` pieces of each part. Returns each rank's input, its parts one after the other.
+  // Sends `pieces` pieces of each part. Returns the input of each rank, in which the parts follow
+  // each other.
   std::vector<std::string> exchange(std::span<const CollectivePart> parts, int pieces,
                                     const CollectiveRecord& record);
   std::vector<std::string> exchange_at_store(std::span<const CollectivePart> parts, int pieces,
@@ -49,7 +51,7 @@ class StoreCommunicator final : public Communicator {
   const std::shared_ptr<const JobMember> member_;
   const RankGroup group_;
   const std::unique_ptr<KeyValueStore> store_;
-  const std::string name_;  // prefix of its keys; no other group of one of its ranks has it
+  const std::string name_;  // prefix of its keys, which no other group of any of its ranks has
   const StoreIsLost lost_;
   uint64_t count_ = 0;
 };

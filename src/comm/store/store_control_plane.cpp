@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kPause = milliseconds(250);
-constexpr auto kPauseOfRank = milliseconds(4);  // limits the requests of many ranks
+constexpr auto kPauseOfRank = milliseconds(4);  // per rank, to limit the requests of many ranks
 constexpr auto kAnswerWithin = milliseconds(2000);
 constexpr auto kAskAgain = milliseconds(100);
 constexpr char kEnds[] = "ends";
@@ -32,7 +32,7 @@ std::vector<PostedCollective> posted_in(const std::string& records) {
   return posted;
 }
 
-// Makes the segment of this process, in which all ranks are present.
+// Makes the segment of this process. All ranks are marked as present in it.
 Buffer segment_of(const std::vector<PlaceOfRank>& places) {
   const auto size = static_cast<int>(places.size());
   Buffer memory = allocate_host(ControlSegment::bytes_for(size));
@@ -114,12 +114,12 @@ void StoreRelay::share_posted() {
 }
 
 std::optional<PostedCollective> StoreRelay::shared_by(int rank, uint64_t sequence) {
-  // The rank has not issued the collective as far as is known here.
+  // As far as this process knows, the rank has not issued the collective.
   if (control().posted(rank, order_of(sequence)).last.load() < sequence) return std::nullopt;
   const auto deadline = Clock::now() + kAnswerWithin;
   std::unique_lock lock(mutex_);
-  while (Clock::now() < deadline) {  // it may be about to share it
-    // An answer may be older than the record: asks again.
+  while (Clock::now() < deadline) {  // the rank may be about to share it
+    // The answer may be older than the record, so the rank is asked again.
     posted_by_.erase(rank);
     asked_ = rank;
     changed_.notify_all();
@@ -140,7 +140,8 @@ void StoreRelay::run() {
     run_until_end();
     if (parts_.server == parts_.rank) linger();
   } catch (const std::exception& error) {
-    // The store may end before a rank that has finished, or after its server has: no failure.
+    // If the rank has finished, it is no failure that the store ends. The same holds if the rank
+    // that serves it has finished.
     const auto has_finished = [this](int rank) {
       return control().status(rank).state.load() != RankState::kPresent;
     };
@@ -169,7 +170,7 @@ void StoreRelay::run_until_end() {
   for (bool ends = false; !ends;) {
     changed_.wait_for(lock, pause(), [this] { return ends_ || is_woken_ || asked_ || shares_; });
     is_woken_ = false;
-    // A last turn, after ends_ is set, reports this rank's end.
+    // The last turn runs after ends_ is set and reports the end of this rank.
     ends = ends_;
     lock.unlock();
     turn();
@@ -177,8 +178,8 @@ void StoreRelay::run_until_end() {
   }
 }
 
-// Serves the store until the others have left. After a failure that takes a few turns: all have
-// then read it.
+// Serves the store until the others have left. After a failure it continues for a few turns, so
+// that all ranks can read the failure.
 void StoreRelay::linger() {
   const auto begin = Clock::now();
   const auto is_over = [&] {
@@ -215,8 +216,8 @@ void StoreRelay::tell() {
   std::unique_lock lock(mutex_);
   const uint64_t wishes = wishes_;
   lock.unlock();
-  // The report has beat, state and wishes, then last place and hash of each sequence. The beat
-  // makes each report differ from the one before.
+  // The report contains beat, state and wishes, then last place and hash of each sequence. The beat
+  // makes each report different from the previous one.
   std::string text = fmt::format("{} {} {}", ++beats_, finished ? "finished" : "present", wishes);
   for (int order = 0; order < kOrders; ++order) {
     const PostedCollectives& own = control().posted(parts_.rank, order);
@@ -255,8 +256,9 @@ void StoreRelay::hear_from(int rank, const std::string& said) {
   shares_ = true;
 }
 
-// Returns true if `rank` has posted something else than this rank, up to its last place in some
-// sequence. The sequence of another part begins elsewhere, so that this rank has no such place.
+// Returns true if this rank's posts differ from those of `rank`, up to the last place of `rank` in
+// some sequence. If that sequence belongs to another part, this rank has no such place, and nothing
+// is compared.
 bool StoreRelay::differs(int rank) const {
   for (int order = 0; order < kOrders; ++order) {
     const uint64_t theirs = peers_[static_cast<size_t>(rank)].history[static_cast<size_t>(order)];
@@ -286,15 +288,15 @@ void StoreRelay::explain() {
   const bool is_shared = parts_.store->has(posted_key(other));
   const std::string records = is_shared ? parts_.store->get({posted_key(other)}).front() : "";
   std::optional<PostedCollective> first;
-  // The earliest difference is the cause, later ones follow from it.
+  // The earliest difference is the cause. Later differences follow from it.
   for (const PostedCollective& theirs : posted_in(records)) {
     const auto ours = own(theirs.record.sequence);
     const bool differs = ours && fingerprint_of(ours->record) != fingerprint_of(theirs.record);
     if (differs && (!first || theirs.record.sequence < first->record.sequence)) first = theirs;
   }
-  if (!first) {  // it may be about to share it
+  if (!first) {  // the rank may be about to share it
     if (Clock::now() - differs_since_ < kAnswerWithin) return;
-    // The rank never shared it, or no longer keeps the record that differs first.
+    // The rank never shared its records, or does not keep the first record that differs any more.
     return fail(ranks_differ_somewhere(parts_.rank, other));
   }
   const uint64_t sequence = first->record.sequence;
@@ -309,7 +311,7 @@ void StoreRelay::hear() {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     RankStatus& status = control().status(rank);
     const std::string& now = said[static_cast<size_t>(rank)];
-    // A text that stays the same is silence.
+    // If the text of a rank does not change, the rank counts as silent.
     if (now != peer.said) {
       hear_from(rank, now);
     } else if (status.state.load() == RankState::kPresent &&
@@ -323,18 +325,19 @@ void StoreRelay::hear() {
                      .hint = "look at that host, then restart the job"}});
     }
   }
-  // Ends are numbered, because any rank of a host may report one: keys ends/1, ends/2, …
+  // Ends are numbered with keys ends/1, ends/2, …, because any rank of a host may report one.
   const int64_t ends = parts_.store->add(kEnds, 0);
   for (; ends_heard_ < ends; ++ends_heard_) {
     const std::string key = fmt::format("{}/{}", kEnds, ends_heard_ + 1);
-    if (!parts_.store->wait({key}, kPause)) return;  // it is being written
+    if (!parts_.store->wait({key}, kPause)) return;  // it is just being written
     const int rank = number_in<int>(parts_.store->get({key}).front());
     if (rank >= 0 && rank < size()) ended_[static_cast<size_t>(rank)] = true;
   }
 }
 
-// Reports processes of this host that have ended. After hear(), so that the last report of a
-// process is known; once more, as it may have finished between the two.
+// Reports processes of this host that have ended. Called after hear(), so that the last report of a
+// process is known. For a process that has ended, hear() is called once more, because the process
+// may have finished meanwhile.
 void StoreRelay::see_processes() {
   for (int rank = 0; rank < size(); ++rank) {
     const auto is_known = [&] {
@@ -349,7 +352,7 @@ void StoreRelay::see_processes() {
   }
 }
 
-// Serves the requests of other threads, because only this one may use the store.
+// Serves the requests of other threads, because only this thread may use the store.
 void StoreRelay::answer() {
   std::unique_lock lock(mutex_);
   const bool shares = std::exchange(shares_, false);
@@ -360,7 +363,7 @@ void StoreRelay::answer() {
     for (int order = 0; order < kOrders; ++order) {
       const PostedCollectives& own = control().posted(parts_.rank, order);
       const uint64_t last = own.last.load();
-      // All records that are still kept are shared. Place 0 is the creation of a part.
+      // Shares all records that are still kept. Place 0 is the creation of a part.
       for (uint64_t back = 0; back < PostedCollectives::kKept && back <= place_of(last); ++back) {
         const auto posted = find_posted(own, last - back);
         if (posted) records.append(reinterpret_cast<const char*>(&*posted), sizeof *posted);

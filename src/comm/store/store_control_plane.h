@@ -1,4 +1,4 @@
-// The control plane of processes on several hosts, which share nothing but a store.
+// The control plane of processes on several hosts, which share only a store.
 #pragma once
 
 #include <array>
@@ -22,50 +22,50 @@
 
 namespace fsdp {
 
-// [Note: a job over a store]
-// Each process has a control segment of its own, for all ranks of the job. Where ranks share
-// memory, peers write to it; here a thread that reads the store does. Every quarter of a second, or
-// less often in a large job, a rank reports that it lives and how far it has come in its collective
-// sequences. It reports at once that the job has failed or that it has finished. The end of a
-// process is reported by any rank of its host that sees it. A host that is gone as a whole is
-// silent, which counts when the time-out is over.
+// [Note: a job over a store] Each process has its own control segment, which covers all ranks of
+// the job. If ranks share memory, peers write to the segment. Here a thread that reads the store
+// does this instead. Every quarter of a second, or less often in a large job, a rank reports that
+// it is alive and which place it has reached in each of its collective sequences. A rank reports at
+// once if the job has failed or if the rank has finished. Any rank of a host that sees the end of a
+// process of this host reports this end. If a whole host fails, its ranks are silent. This counts
+// as a failure when the time-out has passed.
 //
-// [Note: collectives over hosts are compared]
-// No other process can read the records that a rank posts, so no collective is compared with its
-// peers' before it is issued. With its last place each rank reports a hash of everything that it
-// has posted up to there. A rank that has passed that place compares the hash with its own, about
-// half a second later. If they differ, or if something is late, a rank shares the records that it
-// still keeps; ranks that notice share theirs, and the first records that differ are named.
+// [Note: collectives over hosts are compared] Other processes cannot read the records that a rank
+// posts. So a collective cannot be compared with the collectives of peers before it is issued.
+// Instead, each rank reports a hash of all records that it has posted up to its last place. Another
+// rank that has passed this place compares the hash with its own, about half a second later. If the
+// hashes differ, or if something is late, a rank shares the records that it still keeps. Ranks that
+// notice this share theirs as well. The first records that differ are named in the error.
 
-// This process's control segment, and the thread that relays it. Shared by the rank's
-// JobMember, whose end it reports, and its control plane.
+// This process's control segment and the thread that relays it. Shared by the rank's JobMember,
+// whose end it reports, and by the rank's control plane.
 class StoreRelay {
  public:
   struct Parts {
     int rank = 0;
     std::vector<PlaceOfRank> places;
-    std::unique_ptr<KeyValueStore> store;  // a connection of its own
+    std::unique_ptr<KeyValueStore> store;  // a connection that no other object uses
     std::chrono::milliseconds timeout;
-    std::optional<int> server;  // the rank with whose process the store ends; empty: none
+    std::optional<int> server;  // the rank whose process serves the store; empty: none
   };
   // Blocks until all ranks have a relay. Errors: CommError.
   explicit StoreRelay(Parts parts);
-  // Reports to the others the segment's last state of this rank. The rank that serves the store
-  // waits for the others to leave before it, for the time-out at most.
+  // Reports the last state of this rank in the segment to the other ranks. The rank that serves the
+  // store first waits for the others to leave, at most for the time-out.
   ~StoreRelay();
   StoreRelay(const StoreRelay&) = delete;
   StoreRelay& operator=(const StoreRelay&) = delete;
 
   ControlSegment control() const { return {memory_.data(), size()}; }
-  // Returns true if the process of that rank has ended, and not in good order.
+  // Returns true if the process of that rank has ended before the rank had finished.
   bool ended(int rank) const { return ended_[static_cast<size_t>(rank)]; }
-  // Returns the job's failure for a store that does not answer any more.
+  // Returns the job's failure if the store does not answer any more.
   Failure failure_of_lost_store(std::string_view cause) const;
   // Reports changes of the segment at once.
   void wake();
   // Shares this rank's posted collectives, and asks all ranks to share theirs.
   void share_posted();
-  // Returns the collective that another rank has posted and shared; waits for up to 2 s.
+  // Returns the collective that another rank has posted and shared. Waits for it up to 2 s.
   std::optional<PostedCollective> shared_by(int rank, uint64_t sequence);
 
  private:
@@ -74,7 +74,7 @@ class StoreRelay {
     std::string said;
     Clock::time_point heard;
     std::array<uint64_t, kOrders> history{};  // hash of all its posts, by sequence; 0: unknown
-    uint64_t wishes_heard = 0;                // its own count of wishes_
+    uint64_t wishes_heard = 0;                // requests to share (its wishes_) that were seen
   };
 
   int size() const { return static_cast<int>(parts_.places.size()); }
@@ -98,25 +98,25 @@ class StoreRelay {
 
   const Parts parts_;
   const Buffer memory_;
-  const PeerProcesses processes_;   // the others of this host
+  const PeerProcesses processes_;   // other ranks' processes on this host
   std::vector<std::string> alive_;  // keys, by rank
   std::vector<Peer> peers_;         // by rank
   std::vector<std::atomic<bool>> ended_;
   uint64_t beats_ = 0;
   int64_t ends_heard_ = 0;
   bool failure_is_told_ = false;
-  std::optional<int> differs_from_;  // a rank that has posted something else
+  std::optional<int> differs_from_;  // a rank that has posted another collective
   Clock::time_point differs_since_;
   std::mutex mutex_;  // guards the members below
   bool ends_ = false, is_woken_ = false, shares_ = false;
-  uint64_t wishes_ = 0;                   // how often this rank asked all to share
-  std::optional<int> asked_;              // the rank whose posts are to be read
-  std::map<int, std::string> posted_by_;  // answers to asked_
+  uint64_t wishes_ = 0;                   // number of times this rank has asked all ranks to share
+  std::optional<int> asked_;              // the rank whose posts this rank wants to read
+  std::map<int, std::string> posted_by_;  // answers of the rank asked_
   std::condition_variable changed_;
   std::thread thread_;
 };
 
-// A control plane over a segment that a StoreRelay keeps up to date.
+// A control plane over a segment that a StoreRelay updates.
 class StoreControlPlane final : public SegmentControlPlane {
  public:
   StoreControlPlane(std::shared_ptr<const JobMember> member, std::shared_ptr<StoreRelay> relay,

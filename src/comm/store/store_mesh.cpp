@@ -27,7 +27,8 @@ StoreAddress address_of(const LaunchEnvironment& environment) {
   return {.host = environment.master_addr,
           .port = *environment.master_port,
           .is_server = environment.rank == 0 && !environment.has_agent_store,
-          // An agent's store survives a restart: the new job must not read keys of the old one.
+          // An agent's store survives a restart. The prefix ensures that the new job does not read
+          // keys of the old job.
           .prefix = fmt::format("fsdp/{}/", environment.restart_count)};
 }
 
@@ -36,7 +37,7 @@ StoreAddress address_of(const LaunchEnvironment& environment) {
 MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
                      OpenStore open) {
   const StoreAddress address = address_of(environment);
-  // The library below LibTorch has no store of its own.
+  // The libraries below LibTorch have no store, so `open` may be null.
   if (open == nullptr) {
     throw InvalidArgument(
         {.what = "ranks of several hosts cannot join: the program does not link LibTorch's store",
@@ -49,18 +50,19 @@ MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& op
 
 MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
                           const LaunchEnvironment& environment, const MeshOptions& options) {
-  // This uses the connection that the relay owns later.
+  // This uses the connection that the relay will own later.
   std::vector<PlaceOfRank> places = meet_at_store(*store, environment, options.timeout);
   const PlaceOfRank own = places[static_cast<size_t>(environment.rank)];
-  // A connection serves one thread: one for the relay's thread, one for control collectives.
+  // Only one thread may use a connection. So there is one for the relay's thread and one for
+  // control collectives.
   std::unique_ptr<KeyValueStore> of_control = store->connect_again();
   const auto relay = std::make_shared<StoreRelay>(
       StoreRelay::Parts{.rank = environment.rank,
                         .places = std::move(places),
-                        .store = std::move(store),  // which may be the server itself
+                        .store = std::move(store),  // this object may be the server itself
                         .timeout = options.timeout,
                         .server = environment.has_agent_store ? std::nullopt : std::optional(0)});
-  // `memory` keeps the relay alive, so process_ended needs only its address.
+  // `memory` keeps the relay alive, so process_ended needs only the address of the relay.
   const auto member = std::make_shared<const JobMember>(
       JobMember::Parts{.memory = relay,
                        .control = relay->control(),

@@ -9,16 +9,17 @@
 
 namespace fsdp {
 
-// Returns the parts of this process's rank, with a control plane over the store at MASTER_ADDR and
-// MASTER_PORT. Rank 0 serves the store, unless the launcher's agent does. Communicators of engines
-// and modules are missing: between hosts collectives run on GPUs alone (connect_by_nccl). `open`
-// opens the store; null: this program has none.
-// Effects: blocks until all ranks have arrived.
-// Errors: InvalidArgument (78) without an address or `open`; those of `open` and meet_at_store.
+// Returns the parts of this process's rank. Their control plane works over the store at MASTER_ADDR
+// and MASTER_PORT. Rank 0 serves the store, unless the launcher's agent does. The communicators of
+// engines and modules are missing, because between hosts collectives run only on GPUs
+// (connect_by_nccl). `open` opens the store. It is null if this program cannot open a store. Blocks
+// until all ranks have arrived.
+// Errors: InvalidArgument (78) if there is no address or no `open`. Those of `open` and
+//   meet_at_store.
 MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
                      OpenStore open);
 
-// Returns the same over an open store.
+// Returns the parts in the same way for a store that is already open.
 MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
                           const LaunchEnvironment& environment, const MeshOptions& options);
 

@@ -30,7 +30,8 @@ Failure failure_of(const std::string& text) {
 
 std::vector<std::string> parts_of(std::string_view text, char between, size_t count) {
   std::vector<std::string> parts;
-  // With <=, an empty text, or one that ends with `between`, has an empty last part.
+  // The condition is <=, so that an empty text, or one that ends with `between`, has an empty last
+  // part.
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(between, begin), text.size());
     parts.emplace_back(text.substr(begin, end - begin));
