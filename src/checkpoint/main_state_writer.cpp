@@ -8,7 +8,8 @@
 namespace fsdp {
 namespace {
 
-// Elements staged at a time: 1 MiB of pinned memory, however large a parameter is.
+// The number of elements that are staged at a time. They need 1 MiB of pinned memory, for a
+// parameter of any size.
 constexpr size_t kStagedNumel = 256 * 1024;
 
 }  // namespace

@@ -143,7 +143,8 @@ std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Opti
 }
 
 std::vector<std::string> describe_options(const Options& options) {
-  // Options that change collectives or values must be equal. Others, such as debug, may differ.
+  // Options that change collectives or values must be equal on all ranks. Other options, such as
+  // debug, may differ.
   std::vector<std::string> lines{
       fmt::format("reshard_after_forward {}", options.reshard_after_forward),
       fmt::format("keep_last_units {}", options.keep_last_units),
