@@ -116,7 +116,7 @@ class BatchTransfer {
   int64_t made_ = 0;
   int64_t taken_ = 0;
   std::exception_ptr failure_;
-  BatchCopies copies_;  // destroyed before the batches that it copies to
+  BatchCopies copies_;  // declared last, so destroyed before the batches to which it copies
 };
 
 }  // namespace fsdp

@@ -99,9 +99,9 @@ struct EngineStats {
   MemoryStats memory;
   int64_t all_gathers = 0;
   int64_t reduces = 0;  // reduce_scatter or all_reduce of gradients
-  int64_t passes = 0;   // backwards that reduced
-  Traffic sent;  // bytes sent by this rank, without mapped shards and whole values (Gathered)
-  int64_t exposed_comm_ns = 0;  // the compute thread's waits for communication
+  int64_t passes = 0;   // backwards that reduced gradients
+  Traffic sent;         // bytes that this rank sent; mapped shards and Gathered are not counted
+  int64_t exposed_comm_ns = 0;  // time for which the compute thread waited for communication
 };
 
 // One measurement of all gradients. It is equal on every rank. The call that returns the report
@@ -112,7 +112,7 @@ struct EngineStats {
 //   the values were read.
 class GradientReport {
  public:
-  GradientReport();  // no gradients: norm 0, finite
+  GradientReport();  // a report without gradients: norm 0, finite
   double norm() const;
   bool finite() const;
   // Returns the first parameter with a non-finite gradient on any rank, in the order of units, as
@@ -240,7 +240,7 @@ class Engine {
 
 // Selects the values that the destructor of Gathered writes to the main shards.
 enum class WriteBack : uint8_t {
-  kNone,         // none
+  kNone,         // nothing
   kOwnSlice,     // modified parameters, each rank its own slice; of equal slices the lowest rank's
   kFromRankZero  // modified parameters, rank 0's values on all ranks
 };

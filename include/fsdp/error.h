@@ -21,13 +21,13 @@ enum class ExitCode : int {
   kInternal = 70,       // broken invariant, misuse of the API, device failure
   kCannotCreate = 73,   // an output cannot be created
   kIoError = 74,        // reading or writing failed (disk full)
-  kPeerFailed = 75,     // another rank died or left: temporary, restart the job
+  kPeerFailed = 75,     // another rank died or left; restart the job
   kConfiguration = 78,  // environment, options or ranks that do not fit together
 };
 
 // The text of an error. `what` is required; the other fields may be empty.
 struct ErrorText {
-  std::string what;   // what failed, with expected and got and their units
+  std::string what;   // what failed, with expected and actual value and their units
   std::string where;  // unit, file and byte, or collective and its sequence number
   std::string cause;  // the first cause, if that is another rank or the system
   std::string hint;   // an instruction for the reader

@@ -76,7 +76,7 @@ class LossScaler {
 
   const LossScalerOptions options_;
   State state_;
-  bool is_found_ = false;  // a step was applied with a scale, or one was loaded
+  bool is_found_ = false;  // true once a step was applied or a state was loaded
   const std::weak_ptr<EngineParts> engine_;
   const std::shared_ptr<const TrainingPlace> place_;
 };

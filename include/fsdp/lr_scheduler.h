@@ -89,7 +89,7 @@ class LRScheduler {
   // Sets the rates of epoch().
   virtual void advance(bool restarts);
   virtual void add_state(LRSchedulerState&) const {}
-  virtual void restore(const LRSchedulerState&) {}  // epoch() is restored already
+  virtual void restore(const LRSchedulerState&) {}  // epoch() is already restored
 
   Optimizer& optimizer_;
   const std::shared_ptr<const TrainingPlace> place_;
@@ -168,7 +168,7 @@ class LambdaLR : public LRScheduler {
 
 struct SequentialLROptions {
   std::vector<LRScheduler*> schedulers;  // of the same optimizer
-  std::vector<int64_t> milestones;       // rising; one fewer than schedulers
+  std::vector<int64_t> milestones;       // ascending; one fewer than schedulers
 };
 
 // Runs its schedulers one after the other. At each milestone the next scheduler begins at its own

@@ -53,7 +53,7 @@ struct MemoryPlan {
   MemoryBytes backward_peak;   // at the peak of a backward
   MemoryBytes after_backward;  // before the optimizer's step
   std::vector<PlannedSlots> slots;
-  int64_t held_bytes = 0;  // bytes allocated from the system once every buffer was used
+  int64_t held_bytes = 0;  // bytes allocated from the system when every buffer was used once
   // The learned share of held_bytes: slots and main gradients that the simulated pass does not
   // need, but a real pass has needed (a second forward beside the first, gradients kept by
   // GradSync). Once they are known, the peaks include such passes too.
@@ -90,7 +90,7 @@ struct MemoryStats {
   int64_t torch_peak = 0;
   int64_t device_peak = 0;
   int64_t system_allocations = 0;  // allocations from the system or driver
-  int64_t overflow_slots = 0;      // demands for a slot beyond the planned ones
+  int64_t overflow_slots = 0;      // slots allocated in addition to the planned ones
 };
 
 }  // namespace fsdp

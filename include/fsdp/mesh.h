@@ -57,7 +57,7 @@ struct MeshEvent {
 
 // Selects the device on which ranks compute.
 enum class DeviceKind : uint8_t {
-  kAuto,  // GPUs if ranks can use some, else the CPU; rank 0 then warns with the reason
+  kAuto,  // GPUs if ranks can use them; else the CPU, and rank 0 warns with the reason
   kCpu,
   kCuda,
 };

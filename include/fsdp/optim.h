@@ -56,7 +56,7 @@ struct AdamWOptions {
   double eps = 1e-8;
   double weight_decay = 0.01;
   bool bias_correction = true;
-  ParameterMatch parameters{};  // trained parameters; empty: all of the engine's
+  ParameterMatch parameters{};  // parameters to train; unset: all of the engine's
   std::vector<ParameterGroup> groups{};
   // true: all ranks skip the whole step if any rank has a non-finite gradient.
   bool skip_nonfinite = true;
@@ -75,7 +75,7 @@ struct SgdOptions {
 
 // The report of a step. Reading it waits for the device, as for GradientReport.
 struct StepReport {
-  GradientReport gradients;  // empty if nothing was measured: neither clipping nor skipping
+  GradientReport gradients;  // empty if the step neither clips nor can skip
   bool skips_nonfinite = true;
   // Returns true if a gradient was not finite. Parameters and optimizer state are then unchanged. A
   // graph that was kept from before the step is stale even then: its next backward throws.
@@ -91,7 +91,7 @@ class OptimizerParamGroup {
   OptimizerParamGroup(std::string name, double lr_scale, double weight_decay,
                       const double* optimizer_lr);
 
-  const std::string& name() const { return name_; }  // "default": in no ParameterGroup
+  const std::string& name() const { return name_; }  // "default" for all others
   // Returns the optimizer's lr() times lr_scale, or the group's own rate after set_lr. Schedulers
   // change a group's own rate, starting from its current value, in the same way as the optimizer's
   // rate.
@@ -103,7 +103,7 @@ class OptimizerParamGroup {
   void set_weight_decay(double weight_decay);
 
  private:
-  friend class Optimizer;  // and its State
+  friend class Optimizer;  // also for Optimizer::State
   std::string name_;
   double lr_scale_;
   double weight_decay_;  // from the options

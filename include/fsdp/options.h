@@ -27,8 +27,8 @@ enum class Strategy : uint8_t {
 
 // Selects the reduction of the gradients that a backward computes (GradSync).
 enum class GradientSync : uint8_t {
-  kNone,    // not: each rank keeps whole gradients
-  kInside,  // over the ranks of a group; as kAll if no strategy has groups
+  kNone,    // no reduction; each rank keeps whole gradients
+  kInside,  // over the ranks of a group; equals kAll if no strategy has groups
   kAll,
 };
 
@@ -41,7 +41,7 @@ enum class CpuStreamKind : uint8_t { kInline, kThreaded };
 // Selects the registration of parameter slots with NCCL (docs/gpu.md).
 enum class NcclRegistration : uint8_t {
   kOff,
-  kWindows,  // as windows, which other GPUs write without a copy
+  kWindows,  // as windows, to which other GPUs write without a copy
   kZeroCta,  // as windows; copy engines gather while kernels compute
 };
 
@@ -69,8 +69,8 @@ struct MixedPrecision {
 
 // Options of one unit that replace the engine's options. An unset field has the engine's value.
 struct UnitOptions {
-  std::optional<Strategy> strategy;  // not under a BuildScope, which shards before the FQN is known
-  std::optional<MixedPrecision> mixed_precision;  // as a whole
+  std::optional<Strategy> strategy;  // not in a BuildScope, which shards before FQNs exist
+  std::optional<MixedPrecision> mixed_precision;  // replaces all fields of the engine's
   std::optional<bool> reshard_after_forward;
   std::optional<int> prefetch_units;
   // false: the unit's parameters are not gathered in backward. Allowed if the unit's backward reads

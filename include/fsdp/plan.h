@@ -36,7 +36,7 @@ struct ShardedParameter;  // engine.h
 
 // An optimizer that trains some or all of the parameters.
 struct PlannedOptimizer {
-  int moments = 2;  // as PlanRequest::optimizer_moments
+  int moments = 2;  // same meaning as PlanRequest::optimizer_moments
   // Same meaning as AdamWOptions::parameters. If it is unset, all parameters.
   std::function<bool(const ShardedParameter&)> parameters{};
 };
@@ -52,7 +52,7 @@ struct PlanRequest {
   // true: ranks are processes of one host that read each other's shards in place
   // (Options::tuning.map_shards). false (threads, several hosts, GPUs): shards are gathered.
   bool maps_shards = false;
-  Options options;  // the plan may exceed memory_limit: StepPlan::refused_at
+  Options options;  // if the plan exceeds memory_limit, see StepPlan::refused_at
   // fp32 values that the optimizer keeps per element: 2 (AdamW), 1 (SGD with momentum) or 0.
   int optimizer_moments = 2;
   // Several optimizers that step one after the other. All gradients are cleared after the last
@@ -63,9 +63,9 @@ struct PlanRequest {
 // Bytes of LibTorch's tensors on one rank: activations, gradients before they are captured,
 // buffers, inputs.
 struct TorchMemoryPlan {
-  int64_t rest = 0;  // between steps: buffers
+  int64_t rest = 0;  // between steps; buffers only
   int64_t forward_peak = 0;
-  int64_t after_forward = 0;  // saved for backward, or held by the caller
+  int64_t after_forward = 0;  // tensors saved for backward or held by the caller
   int64_t backward_peak = 0;
   bool operator==(const TorchMemoryPlan&) const = default;
 };
@@ -76,7 +76,7 @@ struct StepPlan {
   TorchMemoryPlan torch;
   Traffic traffic;  // of one rank
   int ranks = 1;
-  Strategy strategy = Strategy::kFullShard;  // the engine's; a unit may have another one
+  Strategy strategy = Strategy::kFullShard;  // the engine's strategy; a unit may have another one
   int64_t parameters = 0;                    // elements of all parameters that the engine shards
   int units = 0;
   // The place at which the run exceeds Options::memory_limit, in the words of the error:

@@ -83,13 +83,13 @@ class Prefetcher {
   const int64_t count_;
   const int64_t depth_;
   const std::function<T(int64_t)> make_;
-  std::mutex mutex_;  // guards the members between it and the thread
+  std::mutex mutex_;  // guards the members below, up to thread_
   std::condition_variable changed_;
   std::deque<T> ready_;
   std::exception_ptr failure_;
   int64_t taken_ = 0;
   bool stopping_ = false;
-  std::thread thread_;  // last, because it uses the members above
+  std::thread thread_;  // declared last, because the thread uses the members above
 };
 
 }  // namespace fsdp

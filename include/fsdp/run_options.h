@@ -29,8 +29,8 @@ struct RunFlag {
   std::string name;        // "--prefetch"
   std::string value_name;  // "N"
   std::string meaning;
-  std::string value;  // current value, as one would type it; empty: none
-  std::string alone;  // value of the flag without a value; empty: it needs one
+  std::string value;  // current value, as the user would type it; may be empty
+  std::string alone;  // value if the user gives none; empty: the user must give one
   // Sets the value. Errors: InvalidArgument (64) that names the flag, the value and the allowed
   // values.
   std::function<void(std::string_view value)> set;
@@ -52,7 +52,7 @@ struct ProgramFlags {
 
 // Selects the form in which a program prints the plan of its step.
 enum class LogLevel : uint8_t {
-  kInfo,   // a line: StepPlan::summary
+  kInfo,   // one line: StepPlan::summary
   kDebug,  // tables: StepPlan::to_string, Engine::describe
 };
 

@@ -18,7 +18,7 @@
 namespace fsdp {
 
 struct RunPlanOptions {
-  bool force = false;         // true: a run that cannot fit is not refused
+  bool force = false;         // true: a run that cannot fit is allowed
   int optimizer_moments = 2;  // PlanRequest::optimizer_moments
 };
 

@@ -49,8 +49,8 @@ enum class StoredDType : uint8_t {
   kU64,
 };
 
-std::string_view name_of(StoredDType dtype);  // "F32", "BF16", …: as in the format
-int64_t bits_of(StoredDType dtype);           // bits of one element; 4 and 6 occur
+std::string_view name_of(StoredDType dtype);  // "F32", "BF16", …, as in the file format
+int64_t bits_of(StoredDType dtype);           // bits of one element; may be 4 or 6
 std::optional<StoredDType> stored_dtype_from_name(std::string_view name);
 // Map LibTorch's float32, bfloat16, float16, float64, int64, int32 and uint8 to stored types and
 // back. Errors: stored_dtype throws InvalidArgument for any other type. scalar_type_of returns

@@ -34,7 +34,7 @@ struct MicroBatch {
   // Samples to run. It is never empty: if the rank's slice is empty, the rank runs the first
   // sample of the micro-batch with weight 0, so that it takes part in every collective.
   std::vector<int64_t> samples;
-  int64_t count = 0;  // samples that count: samples.size() or 0
+  int64_t count = 0;  // samples with a weight: samples.size() or 0
   // Factor for the mean loss over `samples`: world_size * count / (samples in the global batch).
   // If gradients are averaged over ranks and added over micro-batches, this factor gives every
   // sample of the global batch equal weight, also if slices have different sizes.
@@ -43,7 +43,7 @@ struct MicroBatch {
 
 struct GlobalBatch {
   int64_t sample_count = 0;               // over all ranks and micro-batches
-  std::vector<MicroBatch> micro_batches;  // at least one; equally many on every rank
+  std::vector<MicroBatch> micro_batches;  // at least one; the same number on every rank
 };
 
 // A sampler that computes batches from integers. It stores no list of samples.
@@ -70,7 +70,7 @@ class BatchSampler {
   int64_t micro_batch_size_;  // over all ranks
   int64_t samples_per_epoch_;
   int64_t batches_per_epoch_;
-  int half_bits_;  // half of the bits in which positions are permuted
+  int half_bits_;  // half of the bits of a permuted position
 };
 
 }  // namespace fsdp

@@ -38,7 +38,7 @@ concept TensorFree =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_empty_v<T> ||
     (std::is_pointer_v<T> && !TensorPointer<T>) ||
     std::is_convertible_v<T, std::string_view> ||
-    std::is_convertible_v<T, std::string> ||  // std::filesystem::path, a range of itself
+    std::is_convertible_v<T, std::string> ||  // std::filesystem::path is a range of paths
     std::is_same_v<T, std::nullopt_t> || std::is_same_v<T, at::ScalarType> ||
     std::is_same_v<T, at::Device>;
 

@@ -21,9 +21,9 @@ AxisTraffic operator-(const AxisTraffic& later, const AxisTraffic& earlier);
 
 struct Traffic {
   AxisTraffic world;        // over all ranks
-  AxisTraffic inside;       // over the ranks of a group; none if there is one group
+  AxisTraffic inside;       // over the ranks of a group; zero if there is only one group
   AxisTraffic across;       // over the ranks with the same number in all groups
-  int64_t other_bytes = 0;  // all_reduces of norms; without those of modules (SyncBatchNorm)
+  int64_t other_bytes = 0;  // all_reduces of norms, but not those of modules (SyncBatchNorm)
 
   AxisTraffic& along(Axis axis);
   int64_t total_bytes() const;

@@ -98,7 +98,7 @@ class UnitBody<M, R(A...)> : public UnitModule<M>,
         std::forward<Given>(arguments)...);
   }
 
-  bool built_ = this->built(*this);  // this initialiser runs right after M's constructor
+  bool built_ = this->built(*this);  // this initialiser runs directly after M's constructor
 };
 
 template <class M, class R, class... A>
@@ -124,7 +124,7 @@ class Unit : public torch::nn::ModuleHolder<UnitImpl<unit_detail::ModuleOf<T>>> 
   using Impl = UnitImpl<M>;
   using ContainedType = UnitBody<M>;  // type behind as<Unit<T>>()
 
-  Unit() {}  // not defaulted: an error about a module that needs arguments names the caller's line
+  Unit() {}  // not defaulted, so that a compiler error names the caller's line
   Unit(std::nullptr_t) : Holder(nullptr) {}
   Unit(std::shared_ptr<Impl> unit) : Holder(std::move(unit)) {}
   Unit(std::shared_ptr<ContainedType> unit) : Holder(std::static_pointer_cast<Impl>(unit)) {}

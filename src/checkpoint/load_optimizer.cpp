@@ -193,7 +193,7 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
   state.engine.require_between_passes("load_optimizer");
   // Parameters that were unfrozen since the last step must have moments before the comparison.
   state.follow_trained();
-  const Parameters parameters = state.segments().parameters();  // waits for the steps under way
+  const Parameters parameters = state.segments().parameters();  // waits for issued steps
   const Mesh& mesh = state.engine.context->mesh;
   // The digest needs a collective, and the work of run_on_all_ranks must not issue one.
   const uint64_t weights = options.beside_other_weights ? 0 : digest_of_weights(state.engine);

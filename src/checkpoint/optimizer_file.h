@@ -43,7 +43,7 @@ struct OptimizerHead {
   int64_t steps = 0;
   double lr = 0;
   std::map<std::string, double> groups;  // Optimizer::State::group_values
-  std::string weights;                   // the digest's text; empty in a file that has none
+  std::string weights;                   // the digest as text; empty if the file has none
   std::vector<std::string> notes;        // options that differ from this optimizer's
 };
 // Returns the digest as text, in the form used in metadata.

@@ -114,7 +114,7 @@ void scatter(const WeightsFile& file, const MappedTensor& tensor, const MemoryIn
       place -= interval.strides[dim] * tensor.shape[dim];
       index[dim] = 0;
     }
-    if (i > order.size()) break;  // i wrapped around: the outermost has ended
+    if (i > order.size()) break;  // i wrapped around, because the outermost dimension has ended
   }
   file.forget(tensor.bytes.subspan(forgotten * sizeof(Stored)));
 }

@@ -38,9 +38,9 @@ class GradientHook final : public ag::FunctionPreHook {
  public:
   explicit GradientHook(GradientArrived arrived) : arrived_(std::move(arrived)) {}
   ag::variable_list operator()(const ag::variable_list& gradients) override {
-    const at::NoGradGuard no_grad;  // create_graph runs hooks with grad mode on
+    const at::NoGradGuard no_grad;  // under create_graph hooks run with grad mode on
     arrived_(gradients[0]);
-    return {at::Tensor()};  // an undefined gradient: AccumulateGrad does nothing
+    return {at::Tensor()};  // an undefined gradient, so AccumulateGrad does nothing
   }
 
  private:
@@ -53,7 +53,7 @@ class GradientHook final : public ag::FunctionPreHook {
 class OutputHook final : public ag::FunctionPreHook {
  public:
   OutputHook(std::shared_ptr<Call> call, ag::Node* node) : call_(std::move(call)), node_(node) {
-    const auto clock = call_->clock.lock();  // not null: the call's forward runs
+    const auto clock = call_->clock.lock();  // not null, because the call's forward runs
     const std::lock_guard lock(clock->mutex);
     call_->output_nodes.push_back(node_);
   }
@@ -67,7 +67,7 @@ class OutputHook final : public ag::FunctionPreHook {
   }
   ag::variable_list operator()(const ag::variable_list& gradients) override {
     const auto clock = call_->clock.lock();
-    if (!clock) return gradients;  // the parameters' own message reports that the engine is gone
+    if (!clock) return gradients;  // the engine was destroyed, and an access to a parameter throws
     const std::lock_guard lock(clock->mutex);
     // In hooks, autograd leaves grad mode on only under create_graph.
     if (at::GradMode::is_enabled()) {
@@ -79,7 +79,7 @@ class OutputHook final : public ag::FunctionPreHook {
   }
 
  private:
-  std::shared_ptr<Call> call_;  // shared by the hooks of one call: it lives as long as its graph
+  std::shared_ptr<Call> call_;  // shared by the hooks of a call, so it lives as long as the graph
   ag::Node* node_;
 };
 

@@ -54,7 +54,7 @@ BatchCopies::~BatchCopies() {
   // the next user.
   try {
     while (!copied_.empty()) take();
-  } catch (const std::exception&) {  // the next use of the device throws it
+  } catch (const std::exception&) {  // the next use of the device throws the error
   }
 }
 

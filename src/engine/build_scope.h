@@ -40,7 +40,7 @@ struct BuildState {
 
   Mesh mesh;
   Options options;
-  const Precision precision;  // the engine's: units have no names yet
+  const Precision precision;  // the engine's types, because units have no names yet
   std::unique_ptr<ShardContext> context;
   // The sharded units by key_of: by UnitBase, or by the first module of a unit chosen by policy.
   std::unordered_map<const void*, BuiltUnit> units;

@@ -43,7 +43,7 @@ void EngineParts::shut_down() noexcept {
   const auto quietly = [](const auto& act) {
     try {
       act();
-    } catch (const std::exception&) {  // the device is lost: its next use throws
+    } catch (const std::exception&) {  // the device is lost, and its next use throws
     }
   };
   for (const auto& unit : model.units) {
@@ -60,7 +60,7 @@ void EngineParts::shut_down() noexcept {
   }
   // Reports may outlive the engine. They read their values now, while the units' names still exist.
   gradients.settle();
-  context->streams.finish();  // a prefetch without a use may still read main shards
+  context->streams.finish();  // an unused prefetch may still read main shards
   model.units.clear();
 }
 
@@ -126,7 +126,7 @@ void EngineParts::add_optimizer_state(int64_t bytes) {
   if (bytes < 0 || model.options.try_beyond_plan) return;
   try {
     require_within_limit(*clock, context->memory.cap().limit);
-  } catch (const InvalidArgument&) {  // its optimizer throws: no destructor takes them back
+  } catch (const InvalidArgument&) {  // the optimizer's constructor throws; no destructor runs
     memory.add_optimizer_state(-bytes);
     memory.remake(pass.schedule());
     throw;

@@ -146,10 +146,10 @@ void EnginePass::end_forward(int unit, Call& call, bool failed) {
   call.spans.reset();
   try {
     with_place([&] { return ended.describe("forward"); }, [&] { end_call(ended, call); });
-  } catch (const DeviceError&) {  // the device is lost, and forward throws that already
+  } catch (const DeviceError&) {  // the device is lost, and forward already throws
     if (!failed) throw;
   }
-  if (failed) ended.forget_written();  // the forward's own error is on its way
+  if (failed) ended.forget_written();  // forward already throws its own error
   ended.throw_if_written();
 }
 
@@ -174,7 +174,7 @@ void EnginePass::begin_backward() {
   keeps_graph_ = autograd_hooks::keeps_graph();
   if (!std::exchange(looked_for_scaler_, true)) warn_of_unscaled(of_.model, of_.context);
   sync_changes(/*rebinds=*/false);
-  of_.model.follow_zero_grads();  // zero_grad since forward
+  of_.model.follow_zero_grads();  // zero_grad may have run since forward
   if (!schedule_->is_inside_forward()) of_.memory.begin_backward(of_.model.has_gradients());
   of_.context.peers.begin();
   schedule_->begin_backward();
@@ -245,12 +245,12 @@ void EnginePass::idle(int unit) {
 void EnginePass::abandon(int unit) {
   EngineUnit& abandoned = unit_at(unit);
   abandoned.span.reset();
-  abandoned.forget_written();  // the backward's own error is on its way
+  abandoned.forget_written();  // backward already throws its own error
   try {
     abandoned.shard->gradients().abandon();
     const bool is_bound = abandoned.shard->parameters().state() != ParameterState::kSharded;
     if (is_bound && schedule_->active_calls(unit) == 0) reshard(unit);
-  } catch (const DeviceError&) {  // the device is lost, and backward throws that already
+  } catch (const DeviceError&) {  // the device is lost, and backward already throws
   }
 }
 
@@ -307,7 +307,7 @@ void EnginePass::abandon_backward() {
   }
   try {
     schedule_->abandon();
-  } catch (const DeviceError&) {  // the device is lost, and backward throws that already
+  } catch (const DeviceError&) {  // the device is lost, and backward already throws
   }
   wait_after_throw();
 }
@@ -359,7 +359,7 @@ void EnginePass::sum_across(int unit) {
 void EnginePass::sync_changes(bool rebinds) {
   bool issued = false;
   for (const auto& unit : of_.model.units) issued = unit->shard->issue_digests() || issued;
-  if (issued) of_.context.main->stream().synchronize();  // once for all units
+  if (issued) of_.context.main->stream().synchronize();  // one wait for all units
   for (const auto& unit : of_.model.units) unit->shard->sync_changes(rebinds);
 }
 

@@ -132,8 +132,8 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   int64_t count_ = 0;
   int gathered_ = 0;
   bool looked_for_scaler_ = false;
-  bool keeps_graph_ = false;        // the running backward does
-  bool forward_has_graph_ = false;  // the running forward does
+  bool keeps_graph_ = false;        // true if the running backward keeps its graph
+  bool forward_has_graph_ = false;  // true if the running forward makes a graph
 };
 
 // Returns the passes of all engines of a mesh.

@@ -35,7 +35,7 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
  public:
   struct Place {
     int index = 0;
-    const EngineUnit* parent = nullptr;  // the unit around it; null for the root
+    const EngineUnit* parent = nullptr;  // the unit around this unit; null for the root
     std::vector<NamedModule> modules;
     UnitOptions options;  // every field is set
     Precision precision;  // options.mixed_precision
@@ -106,7 +106,7 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
 
  private:
   const OnGradient on_gradient_;
-  const std::unique_ptr<TouchedUnit> touched_;  // outlives shard, whose storages name it
+  const std::unique_ptr<TouchedUnit> touched_;  // outlives shard, whose storages point to it
 
  public:
   const std::unique_ptr<ShardUnit> shard;

@@ -22,7 +22,7 @@ void gather_whole(const EngineUnit& unit) {
   if (shard.parameters().state() != ParameterState::kSharded) {
     unit.owner.pass.reshard(unit.index);
   }
-  shard.parameters().unshard_own_copy();  // the caller may write it
+  shard.parameters().unshard_own_copy();  // an own copy, because the caller may write to it
   shard.parameters().wait_for_unshard();
 }
 

@@ -233,7 +233,7 @@ GradientReport::Measurement::Values GradientReport::Measurement::read() {
 void GradientReport::Measurement::settle() noexcept {
   try {
     read();
-  } catch (const std::exception&) {  // a failed collective: the wait for it has thrown
+  } catch (const std::exception&) {  // a failed collective, whose wait has already thrown
   }
   const std::lock_guard lock(mutex);
   owner = nullptr;

@@ -107,8 +107,8 @@ class GradientMeasure {
 
   ShardContext& context_;
   const std::vector<std::shared_ptr<EngineUnit>>& units_;
-  Buffer scratch_;  // of the norm, as large as any table has needed
-  std::vector<std::shared_ptr<StepScalars>> scalars_;  // those with one reference are free
+  Buffer scratch_;  // for the norm; as large as any table has needed
+  std::vector<std::shared_ptr<StepScalars>> scalars_;  // a block with one reference is free
   std::vector<std::weak_ptr<GradientReport::Measurement>> reports_;
 };
 
@@ -127,9 +127,9 @@ struct GradientReport::Measurement {
   void settle() noexcept;
 
   std::mutex mutex;
-  const GradientMeasure* owner = nullptr;  // null: the engine is gone
-  std::shared_ptr<StepScalars> scalars;    // null: read, or the engine is gone
-  Stream* measured_on = nullptr;           // compute may have become another stream since
+  const GradientMeasure* owner = nullptr;  // null after the engine's destruction
+  std::shared_ptr<StepScalars> scalars;    // null after a read or the engine's destruction
+  Stream* measured_on = nullptr;           // kept, because the compute stream may change
   std::optional<Values> values;
 };
 

@@ -17,7 +17,7 @@ namespace {
 
 using Flags = std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>>;
 
-constexpr int64_t kSmallBytes = 64 * 1024;  // the fp32 statistics of 16384 channels
+constexpr int64_t kSmallBytes = 64 * 1024;  // size of the fp32 statistics of 16384 channels
 
 // These variables are thread-local, because thread ranks run forwards of the same program
 // concurrently.
@@ -142,7 +142,7 @@ ModuleStates::Restored::~Restored() {
     try {
       write(each.buffer, each.value);
       torch_compat::set_version(each.buffer, each.version);
-    } catch (const std::exception&) {  // the device is lost, and backward throws that already
+    } catch (const std::exception&) {  // the device is lost, and backward already throws
     }
   }
 }

@@ -88,14 +88,14 @@ class ModuleStates {
   struct KeptBuffer {
     std::string fqn;
     at::Tensor buffer;
-    at::Tensor found;  // a copy of the recorded value; undefined: dropped
+    at::Tensor found;  // copy of the recorded value; undefined if dropped
     int64_t version = 0;
-    bool is_inside = false;  // of a unit that ran in the function
+    bool is_inside = false;  // true for a buffer of a unit that ran in the function
   };
   void remember(const EngineUnit& unit, bool is_inside);
 
   std::weak_ptr<EngineUnit> running_;
-  std::vector<const EngineUnit*> units_;                                    // to be compared only
+  std::vector<const EngineUnit*> units_;                                    // only compared
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> flags_;  // is_training
   std::vector<KeptBuffer> buffers_;
 };

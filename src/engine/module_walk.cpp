@@ -84,7 +84,7 @@ void check_overlap(const std::vector<FoundUnit>& units) {
   std::vector<Range> ranges;
   for (const FoundUnit& unit : units) {
     for (const FoundParameter& found : unit.parameters) {
-      if (found.tensor.numel() == 0 || found.tensor.is_meta()) continue;  // no memory
+      if (found.tensor.numel() == 0 || found.tensor.is_meta()) continue;  // has no memory
       const auto* begin = static_cast<const char*>(found.tensor.const_data_ptr());
       ranges.push_back({begin, begin + found.tensor.nbytes(), &found.fqn});
     }
@@ -125,8 +125,8 @@ class Walk {
 
   // Neighbouring children of a module that form one unit.
   struct Neighbours {
-    int layers = 0;  // of the unit; 0: no unit
-    int left = 0;    // of these, not visited yet
+    int layers = 0;  // number of layers of the unit; 0: no unit
+    int left = 0;    // layers of the unit that are not visited yet
     int unit = -1;   // -1: all so far belong to units found earlier
 
     // Adds the next child. The policy chose it for a unit of `layers_of_unit` layers; 0 means that

@@ -35,9 +35,9 @@ struct NamedModule {
 // A unit of the model, before it is sharded.
 struct FoundUnit {
   std::string fqn;                   // "layers.0"; for several modules "layers.0-3"
-  UnitBase* unit = nullptr;          // null: chosen by policy
-  std::vector<NamedModule> modules;  // one; or by policy several neighbours
-  int parent = 0;                    // index of the enclosing unit; the root's is itself
+  UnitBase* unit = nullptr;          // null if a policy chose the unit
+  std::vector<NamedModule> modules;  // one, or several neighbours chosen by policy
+  int parent = 0;                    // index of the enclosing unit; for the root its own index
   std::vector<FoundParameter> parameters;
 };
 

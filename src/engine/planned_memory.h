@@ -57,11 +57,11 @@ class PlannedMemory {
   const std::vector<std::shared_ptr<EngineUnit>>& units_;
   MemoryPlan plan_;
   int64_t optimizer_state_bytes_ = 0;
-  int64_t learned_gradients_ = 0;  // bytes of main gradients that the played order does not show
+  int64_t learned_gradients_ = 0;  // bytes of main gradients that the simulated order does not need
   MemoryBytes forward_peak_;       // of the running pass
-  MemoryBytes learned_forward_;    // of a forward, and of a backward, that was higher than the plan
+  MemoryBytes learned_forward_;    // peaks of a forward and a backward that exceeded the plan
   MemoryBytes learned_peak_;
-  bool finds_gradients_ = false;  // the running backward does
+  bool finds_gradients_ = false;  // true if the running backward finds gradients
   bool accumulates_ = false;
   bool keeps_gradients_ = false;
   bool warned_ = false;

@@ -27,7 +27,7 @@ namespace {
 namespace ag = torch::autograd;
 
 using Generators = std::vector<at::Generator>;
-using States = std::vector<at::Tensor>;  // one of each generator
+using States = std::vector<at::Tensor>;  // one per generator
 
 // Returns the generators from which a segment may draw: LibTorch's generators for the CPU and for
 // the devices of the inputs.
@@ -105,10 +105,10 @@ Tensors defined_of(Tensors all) {
 struct SavedSegment : torch::CustomClassHolder {
   SavedSegment(Segment code, const UnitBase* whose) : segment(std::move(code)), unit(whose) {}
   Segment segment;
-  const UnitBase* const unit;  // the unit whose forward it is; null: none
+  const UnitBase* const unit;  // the unit whose forward this is, or null
   Defined inputs, outputs;
   Generators generators;
-  States before, after;  // around its run in forward
+  States before, after;  // before and after its run in forward
   ModuleStates modules;
   touched_units::CallsAround around;
 };
@@ -224,7 +224,7 @@ struct Recompute : ag::Function<Recompute> {
       // the gradient to `.grad`.
       inputs.push_back(input.detach().set_requires_grad(input.requires_grad()));
     }
-    const ModuleStates::Restored restored(saved->modules);  // also while the inner backward runs
+    const ModuleStates::Restored restored(saved->modules);  // must include the inner backward
     const Tensors outputs = outputs_for(*saved, run_again(*saved, inputs), gradients);
     Tensors roots, root_gradients;
     for (size_t i = 0; i < outputs.size(); ++i) {

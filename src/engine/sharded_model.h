@@ -18,7 +18,7 @@ namespace fsdp {
 struct ShardedModel {
   const std::shared_ptr<torch::nn::Module> root;
   const Options options;
-  std::vector<std::shared_ptr<EngineUnit>> units;  // the root first, each before those inside it
+  std::vector<std::shared_ptr<EngineUnit>> units;  // in pre-order, the root first
 
   // Returns the index of the unit with this FQN.
   // Errors: InvalidArgument that lists the existing units.

@@ -44,7 +44,7 @@ class StepSpans {
   }
 
   SpanLog& log_;
-  std::optional<StreamSpan> span_;  // of the running step, while a trace is taken
+  std::optional<StreamSpan> span_;  // of the running step, while a trace records
   int64_t number_ = 1;
   bool has_reduced_ = false;
 };

@@ -16,8 +16,8 @@ namespace {
 struct Holders {
   std::unordered_set<const c10::TensorImpl*> parameters;
   std::unordered_map<const c10::TensorImpl*, std::pair<at::TensorBase, size_t>>
-      bases;           // and the number of their registered views
-  std::string buffer;  // the FQN of one
+      bases;           // with the number of their registered views
+  std::string buffer;  // FQN of a buffer on this storage
 
   // Returns how many tensors are allowed to hold the storage. A base is counted if only its
   // registered views and this table refer to it.
@@ -64,7 +64,7 @@ class Collect {
     if (!holders.parameters.insert(parameter.unsafeGetTensorImpl()).second) return;
     if (!parameter.is_view()) return;
     const at::TensorBase& base = parameter._base();
-    if (storage_of(base) != storage_of(parameter)) return;  // set_data moved it, as clone() does
+    if (storage_of(base) != storage_of(parameter)) return;  // set_data moved it, as in clone()
     auto& known = holders.bases[base.unsafeGetTensorImpl()];
     if (!known.first.defined()) known.first = base;
     ++known.second;

@@ -42,7 +42,7 @@ void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label
                                                values.device().str(), device.str()),
                            .hint = "move the batch with input.to(engine.device())"});
   }
-  if (values.is_meta()) torch_compat::allow_access(values);  // of a plan: the memory is never read
+  if (values.is_meta()) torch_compat::allow_access(values);  // a plan never reads the memory
   Stream& stream = on_device
                        ? parts.device->compute_stream(torch_cuda::current_stream(values.device()))
                        : cpu_device().compute_stream();

@@ -113,7 +113,7 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
   }
   if (!of_gradient)
     return pass.require_not_gathered(fmt::format("'{}' on main shards", touch.name));
-  if (touch.name == "aten::detach_") return;  // LibTorch's zero_grad, allowed at any time
+  if (touch.name == "aten::detach_") return;  // LibTorch's zero_grad, which is always allowed
   // A write, for example a scaling, may change sums within groups. A read belongs to a step, and a
   // step is not allowed before the sum over groups.
   if (touch.writes && unit.shard->gradients().await_across()) return;
@@ -195,7 +195,7 @@ class Touches final : public touch_trap::Listener {
   }
 
   void failed(const touch_trap::Touch& touch, c10::Error& error) override {
-    if (!error.context().empty()) return;  // an inner unit has explained it
+    if (!error.context().empty()) return;  // an inner unit has already explained the error
     const EngineUnit& unit = unit_of(touch.units[0]);
     refuse_buffers_of_other_type(error, unit);
     std::string text =
@@ -343,7 +343,7 @@ ForwardAgain::ForwardAgain()
 ForwardAgain::~ForwardAgain() { running_again_in = around_; }
 
 void arm() {
-  static auto* const touches = new Touches;  // never destroyed: tensors use it to the end
+  static auto* const touches = new Touches;  // never destroyed; tensors use it until the end
   touch_trap::arm(*touches);
 }
 

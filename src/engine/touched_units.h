@@ -29,7 +29,7 @@ class CallsAround {
   void fire() const;
 
  private:
-  std::shared_ptr<BackwardScheduler> clock_;  // null: no such calls
+  std::shared_ptr<BackwardScheduler> clock_;  // null if there are no such calls
   std::vector<std::weak_ptr<Call>> calls_;
 };
 

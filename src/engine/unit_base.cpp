@@ -44,7 +44,7 @@ void UnitBase::refuse_recompute() const {
 
 void UnitBase::zero_gradients() {
   const auto unit = engine_unit_.lock();
-  if (!unit) return;  // the gradients ended with the engine
+  if (!unit) return;  // the engine's destruction has freed the gradients
   EngineParts& engine = unit->owner;
   // LibTorch's zero_grad leaves `.grad` undefined. The next forward restores the guards in `.grad`.
   const auto forget_grad = [](const EngineUnit& each) {

@@ -16,8 +16,8 @@ namespace fsdp {
 
 struct UnitCall::State {
   std::shared_ptr<Call> call;
-  std::vector<at::Tensor> inputs;    // as forward gets them: cast
-  std::vector<at::Tensor*> outputs;  // in the caller's result, to be replaced if they are cast
+  std::vector<at::Tensor> inputs;    // the cast inputs of forward
+  std::vector<at::Tensor*> outputs;  // tensors in the caller's result, replaced if they are cast
   torch_compat::NodePtr producer;
   bool outermost = false;
   std::optional<ModuleStates::Running> running;
@@ -37,7 +37,7 @@ UnitCall::UnitCall(UnitBase& unit) {
 
 UnitCall::UnitCall(const Engine& engine) {
   EngineParts& state = *engine.state_;
-  if (!state.model.units[0]->is_by_policy()) return;  // the root is a Unit: its own call does this
+  if (!state.model.units[0]->is_by_policy()) return;  // the root is a Unit; its own call does this
   unit_ = state.model.units[0];
   state_ = std::make_unique<State>();
 }
@@ -176,7 +176,7 @@ void UnitCall::end() {
 }
 
 void UnitCall::explain(c10::Error& error) const {
-  if (!error.context().empty()) return;  // an inner unit has explained it
+  if (!error.context().empty()) return;  // an inner unit has already explained the error
   refuse_buffers_of_other_type(error, *unit_);
   error.add_context(fmt::format("in the forward of {}", name_of_unit(unit_->shard->fqn())));
 }

@@ -118,7 +118,7 @@ void allow_access(const at::Tensor& tensor) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   storage->*throw_flag() = false;
   at::DataPtr own = std::move(storage->_mutable_data_ptr_no_checks());
-  storage->set_data_ptr_noswap(std::move(own));  // renews the cached flag
+  storage->set_data_ptr_noswap(std::move(own));  // updates the cached flag
 }
 
 at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,

@@ -62,7 +62,7 @@ class BoundStorage {
 
  private:
   c10::intrusive_ptr<c10::StorageImpl> storage_;
-  touch_trap::WatchedStorage* watched_ = nullptr;  // storage_, where it has an owner
+  touch_trap::WatchedStorage* watched_ = nullptr;  // storage_ if it has an owner, else null
   at::Device device_;
 };
 

@@ -91,8 +91,8 @@ class Counted {
 
 // A counted block.
 struct Block {
-  Counted counted;    // first, hence returned after the memory
-  c10::DataPtr from;  // the allocator below
+  Counted counted;    // declared first, so subtracted after the memory is freed
+  c10::DataPtr from;  // memory of the allocator below
 };
 
 // The counted blocks that are in use, by address. The table is divided into several tables with

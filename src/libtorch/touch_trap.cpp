@@ -157,7 +157,7 @@ class Given {
   Units units_;
   Touched* written_ = nullptr;
   bool is_cut_ = false, first_is_cut_ = false;
-  int64_t numel_ = 0, dim_ = 0;  // the most of a cut shard
+  int64_t numel_ = 0, dim_ = 0;  // the largest values among cut shards
   c10::SmallVector<const c10::StorageImpl*, 4> storages_;
 };
 

@@ -19,10 +19,11 @@
 // The tensors of Engine::parameters() and their `.grad` have the key too. The listener is called
 // with the operator that uses them (Listener::shard). An operator that reduces a slice to a number
 // (clip_grad_norm_, LBFGS, a norm by hand) would compute a different number on each rank if ranks
-// hold different slices. So the trap checks the results of operators. A view is allowed. A scalar,
-// a tensor without dimensions, or a tensor with fewer elements is refused. A result of the same
-// size still has the shard's values, so it gets the key too; abs().max() is therefore refused. The
-// result of clone(), and results written in place, belong to the caller and are not checked.
+// hold different slices. So the trap checks the results of operators. A view is allowed. A scalar
+// or a tensor without dimensions is refused. A tensor with fewer elements is refused too, unless
+// the operator only selects elements (index, gather). A result of the same size still has the
+// shard's values, so it gets the key too; abs().max() is therefore refused. The result of clone(),
+// and results written in place, belong to the caller and are not checked.
 //
 // A process can have only one fallback per key. Therefore this file also calls the library's other
 // uses of the key. A thread may include the key in all its calls for such a use
@@ -100,7 +101,7 @@ void set_of_thread(OfThread does);
 struct Watch {
   Touched* owner = nullptr;
   Holds holds = Holds::kParameters;
-  bool is_cut = false;  // other ranks hold other parts of the whole
+  bool is_cut = false;  // other ranks hold other slices
 };
 
 // A storage that the trap watches.

@@ -93,7 +93,7 @@ void LossScaler::update(std::initializer_list<StepReport> reports) {
                            .hint = "leave the optimizer's skip_nonfinite on"});
   }
   State next = state_;
-  bool skipped = false;  // reads each report, also after a skipped one
+  bool skipped = false;  // every report is read, even after a skipped step
   for (const StepReport& report : reports) skipped = report.skipped() || skipped;
   if (skipped) {
     next = {.scale = state_.scale * options_.backoff_factor};

@@ -102,7 +102,7 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, OneCycleLROptions options)
     : LRScheduler(optimizer, "OneCycleLR", cycle_of(optimizer, options)) {}
 
 void OneCycleLR::restore(const LRSchedulerState&) {
-  next(last_lr(), last_lr());  // sets the epoch's momentum; its rate is not used
+  next(last_lr(), last_lr());  // sets the momentum of the epoch; the returned rate is not used
 }
 
 }  // namespace fsdp

@@ -65,7 +65,7 @@ std::vector<MomentPiece> OptimizedSegments::pieces_of(const EngineUnit& unit,
   };
   if (std::ranges::all_of(placed, is_chosen)) return {{.numel = segment.numel}};
   std::vector<MomentPiece> pieces;
-  bool adjoins = false;  // the parameter before is the optimizer's
+  bool adjoins = false;  // true if the optimizer trains the previous parameter
   for (const PlacedParameter& each : placed) {
     const Interval& own = shard.main().local(each.parameter);
     if (own.numel == 0) continue;
@@ -185,7 +185,7 @@ int64_t OptimizedSegments::read(const kernels::StepCount& counter) const {
 
 std::vector<OptimizedParameter> OptimizedSegments::parameters() const {
   std::vector<OptimizedParameter> kept;
-  size_t first_of_unit = 0;  // in known_
+  size_t first_of_unit = 0;  // index into known_
   for (const auto& unit : of_.engine.model.units) {
     const size_t first = kept.size();
     for (size_t i = 0; i < segments_.size(); ++i) {
@@ -223,7 +223,7 @@ void OptimizedSegments::set_counts(int64_t applied,
       counts.push_back(each.steps);
     }
   }
-  for (auto& counter : counter_of) {  // segments that are frozen now
+  for (auto& counter : counter_of) {  // for segments that are frozen now
     if (!counter.empty()) continue;
     counter.emplace(0, counts.size());
     counts.push_back(0);
@@ -252,7 +252,7 @@ void OptimizedSegments::set_counts(int64_t applied,
 // Replaces all counters. The first one is applied_.
 void OptimizedSegments::write_counters(const std::vector<int64_t>& counts) {
   Stream& stream = of_.engine.context->main->stream();
-  stream.synchronize();  // work that reads the old ones
+  stream.synchronize();  // issued work may still read the old counters
   counters_.clear();
   applied_ = add_counters(counts.size());
   const auto bytes = static_cast<int64_t>(counts.size() * sizeof(kernels::StepCount));

@@ -19,7 +19,7 @@ struct OptimizerRun {
   int64_t numel = 0;
   int64_t moment_offset = 0;
   int group = 0;
-  kernels::StepCount* step = nullptr;  // one of the segment's
+  kernels::StepCount* step = nullptr;  // a counter of the segment
 };
 
 // A range of a slice that has moments. The moments of elements [offset, offset + numel) begin at
@@ -39,12 +39,12 @@ struct OptimizedSegment {
   // The whole slice as one element. If another optimizer trains parameters of the segment, the
   // ranges that this optimizer trains.
   std::vector<MomentPiece> pieces;
-  std::vector<Buffer> moments;  // fp32, as long as the pieces
+  std::vector<Buffer> moments;  // fp32, each as long as the pieces
   // The counts of updates of this segment's parameters, in the memory of the main state. All
   // parameters share one counter. There are several counters only if a checkpoint was loaded whose
   // parameters had other segments.
   std::vector<kernels::StepCount*> counters;
-  std::vector<kernels::StepCount*> step_of;  // by the segment's parameters; each one of counters
+  std::vector<kernels::StepCount*> step_of;  // the counter of each parameter of the segment
 
   // Returns the number of elements of each moment, including the padding between pieces.
   int64_t moment_numel() const;
@@ -58,7 +58,7 @@ struct OptimizedParameter {
   int unit = 0;
   int parameter = 0;   // of the unit
   size_t segment = 0;  // index into segments()
-  int64_t steps = 0;   // updates it has had
+  int64_t steps = 0;   // number of updates of this parameter
 };
 
 // The segments that one optimizer trains. Not thread-safe: the backward scheduler's mutex must be
@@ -117,7 +117,7 @@ class OptimizedSegments {
   const Parts of_;
   std::vector<OptimizedSegment> segments_;
   std::vector<char> trained_;     // trained_now() when the runs were made
-  std::vector<char> known_;       // by parameter: was trained once
+  std::vector<char> known_;       // one flag per parameter: it was trained before
   std::vector<Buffer> counters_;  // memory of all counters
   kernels::StepCount* applied_ = nullptr;
   int64_t state_bytes_ = 0;

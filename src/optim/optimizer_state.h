@@ -85,11 +85,11 @@ struct Optimizer::State {
   // Requires: the groups of all keys exist.
   void set_group_values(const std::map<std::string, double>& values);
 
-  const std::shared_ptr<EngineParts> engine_held;  // unusable once the engine is gone
+  const std::shared_ptr<EngineParts> engine_held;  // shut down after the engine's destruction
   EngineParts& engine;
   const std::string name;
   double lr;
-  bool momentum_is_set = false;  // ranks compare the momentum from then on
+  bool momentum_is_set = false;  // if true, ranks compare the momentum
 
   std::span<OptimizerParamGroup> param_groups() { return grouped_.groups; }
   std::span<const OptimizerParamGroup> param_groups() const { return grouped_.groups; }
@@ -110,13 +110,13 @@ struct Optimizer::State {
 
   const ChosenParameters chosen_;
   const std::string described_;
-  const TrainingPlace place_;  // above segments_, which allocates
+  const TrainingPlace place_;  // declared before segments_, which allocates
   GroupedParameters grouped_;
   const bool skip_nonfinite_;
   std::optional<double> initial_lr_;  // set by the first scheduler
   OptimizedSegments segments_;
   int64_t issued_ = 0;
-  std::optional<GradientMeasure::Measured> clipped_;  // by clip_grad_norm for the next step
+  std::optional<GradientMeasure::Measured> clipped_;  // from clip_grad_norm, for the next step
   int64_t clipped_additions_ = 0;                     // additions() at that time
 };
 

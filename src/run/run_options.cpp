@@ -81,7 +81,7 @@ RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags pro
 }
 
 std::string RunOptions::help_text(ProgramFlags program) const {
-  RunOptions values = *this;  // flags refer to options that they can change
+  RunOptions values = *this;  // a copy, because flags refer to options that they can change
   std::string text;
   for (const RunFlag& flag : flags_of(values, program)) {
     const std::string now = flag.value.empty() ? "" : fmt::format(" [{}]", flag.value);
