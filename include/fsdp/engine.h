@@ -192,8 +192,8 @@ class Engine {
   // Frees the main gradients of all parameters. An optimizer's zero_grad frees only those of its
   // own parameters.
   void zero_grad();
-  // Measures the norm over all trainable parameters of all ranks, and checks that all gradients are
-  // finite, in one all_reduce. Collective. The norm is 0 if there is no gradient.
+  // Measures the norm over all trainable parameters of all ranks, and detects non-finite gradients,
+  // in one all_reduce. Collective. The norm is 0 if there is no gradient.
   // Errors: InvalidArgument if norm_type is not 1, 2 or infinity.
   GradientReport measure_gradients(double norm_type = 2.0);
   // Measures the gradients as measure_gradients does, multiplies them by min(1, max_norm / (norm +

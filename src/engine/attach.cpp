@@ -17,8 +17,8 @@
 namespace fsdp {
 namespace {
 
-// Broadcasts the parameters of a unit that was built without a scope from rank 0 to all ranks. They
-// are sent as bytes, so the result is exact for every dtype.
+// Broadcasts a unit's parameters from rank 0 to all ranks. Needed only for units that were not
+// built in a BuildScope. The values are sent as bytes, so the result is exact for every dtype.
 void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
   if (context.comms.one_rank()) return;
   std::vector<CollectivePart> parts;
@@ -121,8 +121,8 @@ void Attachment::plan_units() {
 }
 
 void Attachment::agree() const {
-  // Options are compared before models. If options differ, the models may differ only for this
-  // reason, and the error then names the cause.
+  // Options are compared before models, because different options can be the cause of different
+  // models. The error then names the cause.
   const Mesh& mesh = engine_.context->mesh;
   mesh.agree("configuration", describe_options(engine_.model.options));
   std::vector<std::string> lines = describe_model(found_, plans_);

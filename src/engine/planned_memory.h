@@ -49,8 +49,8 @@ class PlannedMemory {
  private:
   void warn_of_overflow();
   void add_learned();
-  // Returns the plan's bytes after backward on the side that has main gradients: the device or the
-  // host.
+  // Returns the plan's bytes after backward: those of the device, or those of the host if main
+  // gradients reside on the host.
   MemoryBytes& main_gradients_after_backward();
 
   ShardContext& context_;
