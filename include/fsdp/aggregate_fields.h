@@ -1,5 +1,5 @@
-// Finds the fields of an aggregate, which C++20 cannot list: it counts the initialisers that the
-// aggregate accepts, and binds as many names.
+// Finds the fields of an aggregate. C++20 cannot list them, so this header counts the initialisers
+// that the aggregate accepts and binds that many names.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ struct AnyBaseOf {
 template <size_t>
 using AnythingAt = Anything;
 
-// Returns the number of initialisers. -1: Anything cannot stand for some field. A number above
-// kMostFields: too many fields.
+// Returns the number of initialisers that T accepts. Returns -1 if Anything cannot initialise some
+// field, and a number above kMostFields if T has too many fields.
 template <class T, class... Fields>
 constexpr int count_initialisers() {
   if constexpr (sizeof...(Fields) <= kMostFields && requires {
@@ -38,8 +38,8 @@ constexpr int count_initialisers() {
   }
 }
 
-// True if a field is an array. An array accepts one initialiser per element without braces of its
-// own, but only one with them, so with braces fewer initialisers are left for later fields.
+// True if a field is an array. Without its own braces, an array accepts one initialiser per
+// element. With braces, it accepts only one initialiser, so fewer are left for later fields.
 template <class T, size_t... Before, size_t... After>
 constexpr bool has_array_at(std::index_sequence<Before...>, std::index_sequence<After...>) {
   return requires { T{AnythingAt<Before>{}..., {Anything{}, Anything{}}}; }
@@ -52,8 +52,8 @@ constexpr bool has_array(std::index_sequence<I...>) {
           ...);
 }
 
-// Returns the number of fields of T, or -1 if they cannot be bound: base classes, arrays,
-// references, unions, or more than kMostFields.
+// Returns the number of fields of T. Returns -1 if they cannot be bound, because T has base
+// classes, arrays, references, more than kMostFields fields, or is a union.
 template <class T>
 constexpr int count_fields() {
   if constexpr (std::is_union_v<T> || requires { T{AnyBaseOf<T>{}}; }) {
@@ -68,7 +68,7 @@ constexpr int count_fields() {
   }
 }
 
-// Reports the error once per type, however often the type is visited.
+// Reports the error once per type, even if the type is visited many times.
 template <class T>
 struct Fields {
   static constexpr int kCount = count_fields<T>();

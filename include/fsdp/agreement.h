@@ -1,10 +1,11 @@
-// Functions for work that may take long or fail on one rank, such as reading or writing files. All
-// ranks wait for it and get the same outcome.
+// Functions for work that may be slow or may fail on one rank, such as reading or writing files.
+// All ranks wait for the work and get the same outcome.
 //
 //   fsdp::run_or_throw_on_all_ranks(mesh, "reading the questions",
 //                                   [&] { questions = read(file); });
 //
-// Without them a rank whose disk fails throws alone, and the other ranks report that it left.
+// Without these functions, a rank whose disk fails throws alone, and the other ranks only report
+// that this rank left.
 #pragma once
 
 #include <fsdp/error.h>
@@ -16,8 +17,8 @@
 
 namespace fsdp {
 
-// An error without a message of its own: another rank reports why the job ends, and this rank ends
-// with the same code. run_program prints nothing for it.
+// An error without a message of its own. Another rank reports why the job ends, and this rank exits
+// with the same code. run_program prints nothing for this error.
 class RefusedElsewhere : public Error {
  public:
   explicit RefusedElsewhere(ExitCode code);
@@ -32,22 +33,23 @@ struct Outcome {
 };
 
 // Runs `work` on a second thread and returns when `work` has ended on every rank. Meanwhile the
-// calling thread answers the other ranks, so a slow disk does not count as a late rank. A rank that
-// works longer than five seconds warns once (MeshOptions::on_event), with `what` ("writing the
-// model").
-// Requires: collective; outside forward and backward; `work` issues no collective of the control
-//   communicator: no function of this header, no Mesh::sum, mean, max or gather.
-// Errors: CommError as in any collective, after this rank's own work has ended. Exceptions of
-//   `work` are in the outcome.
+// calling thread answers the other ranks, so a slow disk does not count as a late rank. If the
+// work of a rank needs more than five seconds, that rank warns once (MeshOptions::on_event). The
+// warning contains `what` ("writing the model").
+// Requires: collective; outside forward and backward. `work` must not call a function of this
+//   header, nor Mesh::sum, mean, max or gather, because they use the same control communicator.
+// Errors: CommError as in any collective, thrown after this rank's own work has ended.
+//   Exceptions of `work` are stored in the outcome.
 [[nodiscard]] Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
                                        const std::function<void()>& work);
 
-// Returns if no rank failed. Collective.
-// Errors: on the lowest failing rank its own exception; on all others RefusedElsewhere, once that
-//   rank has notified the mesh (run_program does so after it has printed the error).
+// Throws if a rank failed; returns otherwise. Collective.
+// Errors: the lowest failing rank rethrows its own exception. All other ranks throw
+//   RefusedElsewhere after that rank has notified the mesh. run_program notifies the mesh after it
+//   has printed the error.
 void throw_on_all_ranks(const Mesh& mesh, const Outcome& outcome);
 
-// Calls run_on_all_ranks, then throw_on_all_ranks: a failure on any rank ends all ranks, and one of
+// Calls run_on_all_ranks, then throw_on_all_ranks. A failure on any rank ends all ranks, and one of
 // them reports it.
 void run_or_throw_on_all_ranks(const Mesh& mesh, std::string_view what,
                                const std::function<void()>& work);

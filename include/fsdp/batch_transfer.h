@@ -1,4 +1,4 @@
-// Copies batches to the device while it computes the step before.
+// Copies the next batches to the device while the device computes the current step.
 //
 //   fsdp::BatchTransfer<Batch> batches(engine, steps, [&](int64_t step) { return …; });
 //   for (int64_t step = 0; step < steps; ++step) { const Batch batch = batches.next(); … }
@@ -21,23 +21,24 @@
 
 namespace fsdp {
 
-// The stream on which batches are copied to a device; the CPU has none. Used by one thread;
-// "compute" is that thread's current stream.
+// The stream on which batches are copied to a device. On the CPU there is no such stream. Only one
+// thread may use an object of this class; below, "compute" is that thread's current stream.
 class BatchCopies {
  public:
-  // Errors: StateError if LibTorch has no CUDA, as for an engine.
+  // Errors: StateError if LibTorch has no CUDA, as for an engine on a GPU.
   explicit BatchCopies(at::Device device);
-  // Lets compute wait for batches that were not taken, because their memory is freed on compute.
+  // Makes compute wait for the copies of unused batches, because their memory is freed on compute.
   ~BatchCopies();
   BatchCopies(const BatchCopies&) = delete;
   BatchCopies& operator=(const BatchCopies&) = delete;
 
-  // Replaces each CPU tensor by a copy on the device, through pinned memory, which LibTorch keeps
-  // until the copy is done. The copies wait for the work issued on compute so far, because their
-  // memory may have been in use there. The host does not block.
-  // Errors: InvalidArgument for a tensor on a third device, or one that requires a gradient.
+  // Replaces each CPU tensor by a copy on the device. The copy reads pinned memory, which LibTorch
+  // keeps until the copy has finished. The copies wait for all work issued on compute so far,
+  // because that work may still use the memory that they write. The host does not block.
+  // Errors: InvalidArgument if a tensor is neither on the CPU nor on this device, or requires a
+  //   gradient.
   void begin(const std::vector<at::Tensor*>& batch);
-  // Lets compute wait for the oldest batch that was begun and not taken.
+  // Makes compute wait for the copies of the oldest batch for which take() was not called yet.
   void take();
 
  private:
@@ -46,16 +47,17 @@ class BatchCopies {
   std::deque<c10::Event> copied_;
 };
 
-// A sequence of batches: next() returns make(0), make(1), … make(count - 1), with their tensors
-// (for_each_tensor) on the device. On a GPU a call makes `ahead` more batches and begins to copy
-// them while the returned one is used. Slow host work belongs in a Prefetcher. On the CPU each
-// batch is made when it is requested, and returned unchanged.
+// A sequence of batches: next() returns make(0), make(1), … make(count - 1). Their tensors (as
+// for_each_tensor finds them) are on the device. On a GPU each next() also makes up to `ahead`
+// further batches and starts their copies, which overlap with the work on the returned batch. Use a
+// Prefetcher for slow work on the host. On the CPU each batch is made when it is requested, and
+// returned unchanged.
 template <class T>
 class BatchTransfer {
  public:
-  // Makes batches for an engine's device; its traces show each next() as a span "input".
-  // Requires: ahead >= 0; one thread makes all calls, and `make` runs on it; the engine outlives
-  //   this.
+  // Makes batches for an engine's device. The engine's traces show each next() as a span "input".
+  // Requires: ahead >= 0. One thread makes all calls, and `make` runs on this thread. The engine
+  //   outlives this object.
   BatchTransfer(const Engine& engine, int64_t count, std::function<T(int64_t)> make,
                 int64_t ahead = 1)
       : BatchTransfer(engine.device(), count, std::move(make), ahead) {
@@ -69,10 +71,10 @@ class BatchTransfer {
         copies_(device) {}
 
   // Returns the next batch.
-  // Effects: the current stream waits for the batch; work issued to it afterwards may use the
-  //   batch.
-  // Errors: the exception of `make` or of a copy for this batch, here and in every later call;
-  //   StateError after the last batch.
+  // Effects: the current stream waits for the batch, so work issued to this stream afterwards may
+  //   use the batch.
+  // Errors: rethrows the exception that `make` or a copy threw for this batch, and rethrows it in
+  //   every later call. Throws StateError after the last batch.
   T next() {
     if (taken_ == count_) {
       throw StateError({.what = "next() was called after the last batch",
@@ -114,7 +116,7 @@ class BatchTransfer {
   int64_t made_ = 0;
   int64_t taken_ = 0;
   std::exception_ptr failure_;
-  BatchCopies copies_;  // destroyed before the batches that it copies to
+  BatchCopies copies_;  // declared last, so destroyed before the batches to which it copies
 };
 
 }  // namespace fsdp

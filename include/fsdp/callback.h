@@ -1,4 +1,4 @@
-// A function among options, comparable, so that whole options can be compared.
+// Callback: a std::function that can be compared, so that whole Options can be compared.
 #pragma once
 
 #include <concepts>
@@ -12,15 +12,15 @@ namespace fsdp {
 template <class Signature>
 class Callback;
 
-// A std::function with equality: two are equal if both are unset, or if one is a copy of the other.
-// Copies share one function. Calling an unset one throws std::bad_function_call.
+// A std::function with equality. Two callbacks are equal if both are unset, or if one is a copy of
+// the other. Copies share one function. Calling an unset callback throws std::bad_function_call.
 template <class R, class... A>
 class Callback<R(A...)> {
   using Function = std::function<R(A...)>;
 
  public:
   Callback() = default;
-  // Sets a function; nullptr and an empty std::function leave it unset.
+  // Sets the function. nullptr or an empty std::function leaves the callback unset.
   template <class F>
   requires(!std::same_as<std::remove_cvref_t<F>, Callback> && std::constructible_from<Function, F>)
       Callback(F&& f)

@@ -1,5 +1,6 @@
 // The engine shards a model made of units. It gathers each unit's parameters before the unit's
-// forward and backward, and reduces its gradients when backward has finished the unit.
+// forward and before its backward. It reduces a unit's gradients when backward has finished that
+// unit.
 //
 //   fsdp::Mesh mesh = fsdp::Mesh::from_env();
 //   fsdp::Unit<Net> model(…);                       // contains units; the root is a unit too
@@ -8,9 +9,9 @@
 //   loss = …model(x)…; loss.backward(); optimizer.clip_grad_norm(1.0); optimizer.step();
 //   optimizer.zero_grad();
 //
-// After construction every parameter of the model is sharded: reading one outside its unit's
-// forward or backward throws. Every rank must run the same units in the same order. A difference
-// between ranks ends in an error that names both sides, never in a wrong number (docs/errors.md).
+// After construction every parameter of the model is sharded. Reading a parameter outside its
+// unit's forward or backward throws. Every rank must run the same units in the same order. If ranks
+// differ, an error names both sides (docs/errors.md); the result is never a wrong number.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,18 +36,19 @@ namespace fsdp {
 struct BuildState;
 class EngineParts;
 
-// A scope in which a model is built unit by unit, until an engine is made from it. Each Unit is
-// sharded when its constructor returns, so a rank never holds more than its shards and one unit.
+// A scope in which a model is built unit by unit, until an engine is made from the scope. Each Unit
+// is sharded when its constructor returns, so a rank never holds more than its shards and one unit.
 //
 // Initial values equal those of a plain construction after torch::manual_seed(options.seed), for
-// any world size. On a GPU they differ from the CPU's: a tensor made without a device is made on
-// the GPU, as under Python's torch.set_default_device, and the GPU's generator draws.
-// Requires: each parameter is initialised in the constructor of the unit that owns it; a parent
-//   that initialises a unit's parameters throws. Tensors that the host fills through data_ptr or
-//   accessor are made with torch::kCPU. Options::ignore is not set (ignored parameters need a plain
-//   build).
+// any world size. On a GPU they differ from the CPU's values: a tensor made without a device is
+// made on the GPU, as under Python's torch.set_default_device, and its random values are drawn by
+// the GPU's generator.
+// Requires: each parameter is initialised in the constructor of the unit that owns it. If a parent
+//   initialises a parameter of a unit inside it, that throws. Tensors that the host fills through
+//   data_ptr or accessor must be made with torch::kCPU. Options::ignore must not be set; ignored
+//   parameters need a model that was built without a BuildScope.
 // Effects: holds a process-wide lock until an engine is made from the scope, so thread ranks build
-//   one after another; a collective of a thread rank inside throws a StateError.
+//   one after another. A collective of a thread rank inside the scope throws a StateError.
 class BuildScope {
  public:
   explicit BuildScope(Mesh mesh, Options options = {});
@@ -54,15 +56,16 @@ class BuildScope {
   BuildScope(const BuildScope&) = delete;
   BuildScope& operator=(const BuildScope&) = delete;
 
-  // Shards a module that Options::units will choose, and returns it. Use it where a model is put
-  // together from parts: `layers->push_back(building.shard(Block(64)))`.
+  // Shards a module that Options::units will choose, and returns it. Use this function where a
+  // model is put together from separately made modules:
+  // `layers->push_back(building.shard(Block(64)))`.
   template <class Module>
   Module shard(Module module) {
     shard_now({&*module});
     return module;
   }
-  // Shards several layers that will be one unit (each_child_of with a number), once all of them
-  // exist: `for (auto& layer : building.shard(std::vector{Block(64), Block(64)})) …`.
+  // Shards several layers that will be one unit (each_child_of with a number). Call it once all of
+  // these layers exist: `for (auto& layer : building.shard(std::vector{Block(64), Block(64)})) …`.
   template <class Module>
   std::vector<Module> shard(std::vector<Module> layers) {
     std::vector<torch::nn::Module*> modules;
@@ -80,8 +83,9 @@ class BuildScope {
   std::unique_ptr<BuildState> state_;
 };
 
-// One parameter as this rank holds it: elements [begin, begin + local.numel()) of the parameter in
-// its memory order (row-major for contiguous parameters). `local` may be empty on this rank.
+// One parameter and this rank's slice of it. `local` has the elements [begin, begin +
+// local.numel()) of the parameter in its memory order (row-major for contiguous parameters).
+// `local` may be empty on this rank.
 struct ShardedParameter {
   std::string fqn;
   std::vector<int64_t> shape;  // of the whole parameter
@@ -95,24 +99,25 @@ struct EngineStats {
   MemoryStats memory;
   int64_t all_gathers = 0;
   int64_t reduces = 0;  // reduce_scatter or all_reduce of gradients
-  int64_t passes = 0;   // backwards that reduced
-  Traffic sent;  // bytes sent by this rank, without mapped shards and whole values (Gathered)
-  int64_t exposed_comm_ns = 0;  // the compute thread's waits for communication
+  int64_t passes = 0;   // backwards that reduced gradients
+  Traffic sent;         // bytes that this rank sent; mapped shards and Gathered are not counted
+  int64_t exposed_comm_ns = 0;  // time for which the compute thread waited for communication
 };
 
-// One measurement of all gradients, equal on every rank. The call that returns it issues the work.
-// The first accessor called waits for the device, as Tensor::item() does, and for no other rank.
-// Any thread may read it, also after the engine is gone. It holds no device memory once it was
-// read.
-// Errors: StateError from the accessors if the engine is gone and its device failed before the
-//   values were read.
+// One measurement of all gradients. It is equal on every rank. The call that returns the report
+// only issues the work. The first call of an accessor waits for the device, as Tensor::item() does,
+// but for no other rank. Any thread may read the report, also after the engine's destruction. After
+// the first read, the report holds no device memory.
+// Errors: the accessors throw StateError if the engine was destroyed and its device failed before
+//   the values were read.
 class GradientReport {
  public:
-  GradientReport();  // no gradients: norm 0, finite
+  GradientReport();  // a report without gradients: norm 0, finite
   double norm() const;
   bool finite() const;
-  // Returns the first non-finite parameter in the order of units, on any rank, as "unit 'layer.3',
-  // parameter 'layer.3.weight'"; empty if all gradients are finite.
+  // Returns the first parameter with a non-finite gradient on any rank, in the order of units, as
+  // "unit 'layer.3', parameter 'layer.3.weight'". Returns an empty string if all gradients are
+  // finite.
   std::string first_nonfinite() const;
 
  private:
@@ -125,13 +130,14 @@ class GradientReport {
 
 class Engine {
  public:
-  // Shards a model that was built without a BuildScope. Rank 0's parameter and buffer values are
-  // broadcast once (sparse and quantised buffers must be equal on all ranks).
-  // Requires: collective; the same architecture on every rank; `root` is on the CPU and is a Unit,
-  //   unless Options::units is set; its parameters are float32, bfloat16 or float16.
-  // Errors: CommError (78) on all ranks if models, options or builds differ; InvalidArgument that
-  //   names a parameter that cannot be sharded (sparse gradients, complex, quantised, overlapping,
-  //   float64).
+  // Shards a model that was built without a BuildScope. The values of parameters and buffers are
+  // broadcast once from rank 0. Sparse and quantised buffers are not broadcast; they must be equal
+  // on all ranks.
+  // Requires: collective; the same architecture on every rank. `root` is on the CPU. It is a Unit,
+  //   unless Options::units is set. Its parameters are float32, bfloat16 or float16.
+  // Errors: CommError (78) on all ranks if models, options or builds differ. InvalidArgument that
+  //   names the parameter if a parameter cannot be sharded (sparse gradients, complex, quantised,
+  //   overlapping, float64).
   template <class Contained>
   Engine(const torch::nn::ModuleHolder<Contained>& root, Mesh mesh, Options options = {})
       : Engine(root.ptr(), std::move(mesh), std::move(options)) {}
@@ -142,19 +148,20 @@ class Engine {
       : Engine(root.ptr(), building) {}
   Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options options = {});
   Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building);
-  // Parameters stay unreadable afterwards ("the engine was destroyed"). Tensors that the engine
-  // returned keep their memory, and with it the mesh. Calls of its optimizers throw.
+  // Destroys the engine. Afterwards reading a parameter still throws ("the engine was destroyed").
+  // Tensors that the engine returned keep their memory and the mesh alive. Calls of the engine's
+  // optimizers throw.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Runs one forward of a model whose units Options::units chose, and returns f(inputs…) by value;
-  // for_each_tensor (tensor_visit.h) must see the tensors of the result. Inside f an operator that
-  // receives a parameter gathers the parameter's unit. Outside it throws, and so does moving the
-  // model (to()). Floating inputs are cast to param_dtype if it is set. If the root is a
-  // fsdp::Unit, the call only runs f.
-  // Requires: f runs the whole forward, on one thread; every rank touches the same units in the
-  //   same order. backward() follows outside.
+  // Runs one forward of a model whose units Options::units chose, and returns f(inputs…) by value.
+  // for_each_tensor (tensor_visit.h) must find the tensors of the result. Inside f, an operator
+  // that receives a parameter gathers the parameter's unit. Outside f, such an operator throws, and
+  // so does moving the model (to()). Floating inputs are cast to param_dtype if it is set. If the
+  // root is an fsdp::Unit, this function only calls f.
+  // Requires: f runs the whole forward on one thread. Every rank touches the same units in the same
+  //   order. backward() is called outside f.
   template <class F, class... Inputs>
   auto forward(F&& f, Inputs&&... inputs) {
     using Result = std::invoke_result_t<F&, std::decay_t<Inputs>&&...>;
@@ -168,58 +175,59 @@ class Engine {
 
   const Mesh& mesh() const;
   const Options& options() const;
-  // Returns the device on which this rank computes; inputs and targets belong there.
+  // Returns the device on which this rank computes. Inputs and targets must be on it.
   at::Device device() const;
 
-  // Returns every parameter that the engine shards, by unit and in the order of registration. The
-  // views are local; nothing is communicated. Any element-wise torch::optim optimizer works on
-  // `local` of the trainable ones. While a caller holds one of these tensors, each forward reads
-  // the shards once more to detect changes. An operator on `local` or its `.grad` throws a
-  // StateError where a step would be wrong, or where it would reduce a part to a number
-  // (docs/migration.md).
+  // Returns every parameter that the engine shards, unit by unit and in the order of registration.
+  // The views are local; nothing is communicated. Any element-wise torch::optim optimizer can train
+  // the `local` tensors of trainable parameters. While a caller holds one of these tensors, each
+  // forward reads the shards once more to detect changes. An operator on `local` or its `.grad`
+  // throws a StateError if a step would be wrong at this time, or if the operator would reduce only
+  // this rank's slice to a number (docs/migration.md).
   std::vector<ShardedParameter> sharded_parameters();
-  // Returns `local` of each trainable parameter, as LibTorch's optimizers expect it.
+  // Returns `local` of each trainable parameter, in the form that LibTorch's optimizers expect.
   //   torch::optim::SGD optimizer(engine.parameters(), 0.1);  // was: model->parameters()
   std::vector<at::Tensor> parameters();
 
-  // Frees the main gradients. zero_grad of fsdp's optimizers frees those of their parameters.
+  // Frees the main gradients of all parameters. An optimizer's zero_grad frees only those of its
+  // own parameters.
   void zero_grad();
-  // Measures the norm over all trainable parameters of all ranks, and whether all gradients are
-  // finite, in one all_reduce. Collective. The norm is 0 if there is no gradient.
+  // Measures the norm over all trainable parameters of all ranks, and detects non-finite gradients,
+  // in one all_reduce. Collective. The norm is 0 if there is no gradient.
   // Errors: InvalidArgument if norm_type is not 1, 2 or infinity.
   GradientReport measure_gradients(double norm_type = 2.0);
-  // Measures as measure_gradients, multiplies the gradients by min(1, max_norm / (norm + 1e-6)),
-  // and returns the measurement from before. This costs one more pass over the gradients; fsdp's
-  // optimizers scale them in their step instead.
-  // Errors: InvalidArgument if max_norm is negative or NaN, or for norm_type, before anything is
-  //   changed.
+  // Measures the gradients as measure_gradients does, multiplies them by min(1, max_norm / (norm +
+  // 1e-6)), and returns the measurement from before the multiplication. This reads and writes the
+  // gradients once more. Optimizers of fsdp avoid that: they scale the gradients in their step.
+  // Errors: InvalidArgument if max_norm is negative or NaN, or if norm_type is not 1, 2 or
+  //   infinity. Nothing is changed then.
   GradientReport clip_grad_norm(double max_norm, double norm_type = 2.0);
 
   // Calls `visit` with each whole parameter (float32, from the main shards) on every rank. Each
-  // unit is gathered once and freed before the next. Collective. `value` is valid during the call
-  // only.
+  // unit is gathered once and freed before the next one. Collective. `value` is valid only during
+  // the call.
   void visit_full_parameters(
       const std::function<void(std::string_view fqn, const at::Tensor& value)>& visit);
 
-  // Makes buffers equal on all ranks: floating ones become the mean over the ranks, others rank
-  // 0's; sparse and quantised ones are left alone. After construction each rank updates its own
-  // buffers, so running statistics (BatchNorm) differ, and rank 0 saves its own.
+  // Makes buffers equal on all ranks. Floating buffers become the mean over the ranks. Other
+  // buffers get rank 0's values. Sparse and quantised buffers are not changed. After construction
+  // each rank updates its own buffers, so running statistics (BatchNorm) differ between ranks.
   // fsdp::SyncBatchNorm keeps them equal without this call. Collective; outside forward and
   // backward.
   void average_buffers();
 
-  // Returns the plan of engine buffers. It exists from construction on and is refined after the
-  // first step, when the order of units is known.
+  // Returns the plan of engine buffers. The plan exists from construction on. After the first step
+  // it is refined, because the order of units is then known.
   MemoryPlan memory_plan() const;
   EngineStats stats() const;
-  // Sets the peaks of MemoryStats to the bytes in use.
+  // Resets the peaks of MemoryStats to the bytes currently in use.
   void reset_peak_memory();
-  // Returns a table of units, parameters and bytes by category; the examples print it at start.
+  // Returns a table of units, parameters and bytes by category. The examples print it at start.
   std::string describe() const;
 
-  // Calls `observer` with "unshard", "forward", "pre_backward", "reduce", "reshard", … and the
-  // unit's FQN, in the order in which this rank performs them. nullptr ends it. For tests and
-  // traces.
+  // Calls `observer` with the name of an event ("unshard", "forward", "pre_backward", "reduce",
+  // "reshard", …) and the unit's FQN, in the order in which this rank performs the events. nullptr
+  // removes the observer. For tests and traces.
   using EventObserver = std::function<void(std::string_view event, std::string_view unit_fqn)>;
   void observe_events(EventObserver observer);
 
@@ -232,18 +240,18 @@ class Engine {
 
 // Selects the values that the destructor of Gathered writes to the main shards.
 enum class WriteBack : uint8_t {
-  kNone,         // none
+  kNone,         // nothing
   kOwnSlice,     // modified parameters, each rank its own slice; of equal slices the lowest rank's
   kFromRankZero  // modified parameters, rank 0's values on all ranks
 };
 
-// A scope in which whole parameters can be read through the module, in param_dtype: those of the
-// named unit, or of all units. A call that gives a parameter new storage (torch::load of a model)
-// counts as a modification; torch::save sees whole values.
-// Requires: collective; outside forward and backward, and neither runs inside; one Gathered at a
-//   time.
-// Errors: StateError if that is violated, and from the destructor if a parameter was modified under
-//   kNone.
+// A scope in which the program can read whole parameters through the module, in param_dtype. These
+// are the parameters of the named unit, or of all units. A call that replaces a parameter's storage
+// (torch::load of a model) counts as a modification. torch::save saves whole values.
+// Requires: collective; outside forward and backward, and no forward or backward runs inside the
+//   scope. Only one Gathered may exist at a time.
+// Errors: StateError if a requirement is violated. The destructor throws StateError if a parameter
+//   was modified under kNone.
 class Gathered {
  public:
   explicit Gathered(Engine& engine, WriteBack write_back = WriteBack::kNone);
@@ -261,12 +269,13 @@ class Gathered {
 };
 
 // A scope that changes how backwards inside it reduce gradients.
-//   kNone (`reduce` false): each rank keeps whole gradients, 4 bytes a parameter more. The next
-//   backward outside reduces the sum. This saves reductions while gradients accumulate.
-//   kInside: gradients are reduced within groups. The next backward outside sums over the groups
-//   (FSDP2's set_requires_all_reduce).
-// Errors: StateError from an optimizer's step before that backward, and from a backward with
-//   kInside after one that has summed over the groups in the same step.
+//   kNone (`reduce` false): each rank keeps whole gradients, which needs 4 more bytes per
+//   parameter. The next backward outside the scope reduces the sum. This saves reductions while
+//   gradients accumulate.
+//   kInside: gradients are reduced within groups. The next backward outside the scope sums them
+//   over the groups (FSDP2's set_requires_all_reduce).
+// Errors: an optimizer's step throws StateError before that next backward. A backward under kInside
+//   throws StateError if an earlier backward of the same step has already summed over the groups.
 class GradSync {
  public:
   GradSync(Engine& engine, bool reduce)

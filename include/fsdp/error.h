@@ -1,4 +1,5 @@
-// The five kinds of errors that this library throws, and the line that a program prints for one.
+// The five kinds of errors that this library throws, and the line that a program prints for an
+// error.
 //
 // The library neither exits nor prints. A program catches fsdp::Error, writes `error_line(error,
 // place)` to stderr and exits with `error.exit_code()`; run_program (program.h) does this.
@@ -12,7 +13,7 @@
 
 namespace fsdp {
 
-// Exit codes, numbered as in sysexits.h where it has the case.
+// Exit codes. They have the numbers of sysexits.h where that header has the same case.
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 64,          // wrong command line
@@ -20,19 +21,19 @@ enum class ExitCode : int {
   kInternal = 70,       // broken invariant, misuse of the API, device failure
   kCannotCreate = 73,   // an output cannot be created
   kIoError = 74,        // reading or writing failed (disk full)
-  kPeerFailed = 75,     // another rank died or left: temporary, restart the job
+  kPeerFailed = 75,     // another rank died or left; restart the job
   kConfiguration = 78,  // environment, options or ranks that do not fit together
 };
 
-// The text of an error. `what` is required; the rest may be empty.
+// The text of an error. `what` is required; the other fields may be empty.
 struct ErrorText {
-  std::string what;   // what failed, with expected and got and their units
+  std::string what;   // what failed, with expected and actual value and their units
   std::string where;  // unit, file and byte, or collective and its sequence number
   std::string cause;  // the first cause, if that is another rank or the system
   std::string hint;   // an instruction for the reader
 };
 
-// Base class of all errors. what() is `WHAT (WHERE); CAUSE; hint: …` without its empty parts.
+// Base class of all errors. what() is `WHAT (WHERE); CAUSE; hint: …`; empty fields are left out.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, ErrorText text);
@@ -46,7 +47,8 @@ class Error : public std::runtime_error {
   ErrorText text_;
 };
 
-// A wrong argument, option or environment variable: kConfiguration, or kUsage for command lines.
+// A wrong argument, option or environment variable. The code is kConfiguration, or kUsage for
+// command lines.
 class InvalidArgument : public Error {
  public:
   explicit InvalidArgument(ErrorText text, ExitCode code = ExitCode::kConfiguration)
@@ -59,8 +61,8 @@ class StateError : public Error {
   explicit StateError(ErrorText text) : Error(ExitCode::kInternal, std::move(text)) {}
 };
 
-// A failure between ranks: one died, timed out, or issued another collective. kPeerFailed, or
-// kConfiguration if the handshake at start-up refuses.
+// A failure between ranks: a rank died, timed out, or issued another collective. The code is
+// kPeerFailed, or kConfiguration if the handshake at start-up failed.
 class CommError : public Error {
  public:
   explicit CommError(ErrorText text, ExitCode code = ExitCode::kPeerFailed)
@@ -73,13 +75,14 @@ class DeviceError : public Error {
   explicit DeviceError(ErrorText text) : Error(ExitCode::kInternal, std::move(text)) {}
 };
 
-// A failure of a file: kCorruptData, kCannotCreate or kIoError.
+// A failure of a file. The code is kCorruptData, kCannotCreate or kIoError.
 class IoError : public Error {
  public:
   IoError(ExitCode code, ErrorText text) : Error(code, std::move(text)) {}
 };
 
-// The place of an error line. A negative step means "before the first step" and is left out.
+// The rank, host and step that an error line names. A negative step means "before the first step"
+// and is not printed.
 struct ErrorPlace {
   int rank = 0;
   int world_size = 1;
@@ -87,18 +90,19 @@ struct ErrorPlace {
   int64_t step = -1;
 };
 
-// Returns `fsdp: error[CODE] rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …`, always as one
-// line: control characters in the text are escaped.
+// Returns `fsdp: error[CODE] rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …`. The result is
+// always one line, because control characters in the text are escaped.
 std::string error_line(const Error& error, const ErrorPlace& place);
-// Returns the line of an exception of another kind: code 70 and message_of(error).
+// Returns the line for an exception that is not an fsdp::Error. It has code 70 and
+// message_of(error).
 std::string error_line(const std::exception& error, const ErrorPlace& place);
-// Returns `fsdp: warning rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …` for a run that goes
-// on.
+// Returns `fsdp: warning rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …`, for a run that
+// continues.
 std::string warning_line(const ErrorText& text, const ErrorPlace& place);
-// Returns what() without the stack that LibTorch appends to its own errors (several KB) and without
-// trailing line breaks. Lifetime: as long as what().
+// Returns what() without the stack trace that LibTorch appends to its own errors (several KB), and
+// without trailing line breaks. The result is valid as long as error.what().
 std::string_view message_of(const std::exception& error);
-// Returns the code of an fsdp::Error, else kInternal.
+// Returns the code of an fsdp::Error, and kInternal for any other exception.
 ExitCode exit_code_of(const std::exception& error);
 
 }  // namespace fsdp

@@ -1,5 +1,6 @@
-// Loss scaling for float16. The loss is multiplied so that small gradients do not round to zero in
-// forward's type. Gradients are divided again when they are captured, before they are reduced.
+// Loss scaling for float16. The loss is multiplied by the scale, so that small gradients do not
+// round to zero in float16. Gradients are divided by the scale when they are captured, before they
+// are reduced.
 //
 //   fsdp::LossScaler scaler(engine);
 //   scaler.scale(loss).backward();
@@ -7,9 +8,9 @@
 //   scaler.update(optimizer.step());
 //   optimizer.zero_grad();
 //
-// The rules are those of PyTorch's GradScaler: after an overflow the step is skipped on all ranks
-// and the scale is halved; after growth_interval steps without one it doubles. If the doubled scale
-// is no finite float32, the scale stays and a new interval begins.
+// The rules are those of PyTorch's GradScaler. After an overflow the step is skipped on all ranks
+// and the scale is halved. After growth_interval steps without an overflow the scale is doubled. If
+// the doubled scale is not a finite float32, the scale is unchanged and a new interval begins.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,32 +41,32 @@ class LossScaler {
     bool operator==(const State&) const = default;
   };
 
-  // Requires: one scaler per engine; equal options on every rank (compared with the next
-  //   collective).
-  // Errors: InvalidArgument for options that PyTorch refuses, or a scale that is not finite and
-  //   positive; StateError if the engine has a scaler.
+  // Requires: equal options on every rank. The next collective compares them.
+  // Errors: InvalidArgument for options that PyTorch refuses, and for a scale that is not finite
+  //   and positive. StateError if the engine already has a scaler.
   explicit LossScaler(Engine& engine, LossScalerOptions options = {});
-  // Ends the division of the engine's gradients.
+  // Stops the division of the engine's gradients.
   ~LossScaler();
   LossScaler(const LossScaler&) = delete;
   LossScaler& operator=(const LossScaler&) = delete;
 
-  // Returns float32(loss) · scale for backward. Requires: that backward runs before the next
-  // update.
+  // Returns float32(loss) · scale, on which the caller runs backward.
+  // Requires: this backward runs before the next update().
   at::Tensor scale(const at::Tensor& loss) const;
-  // Waits for a step's report, as skipped() does, and sets the next scale. Steps that are skipped
-  // before the first applied one cause a warning (MeshOptions::on_event), because the scale is
+  // Waits for the report of a step, as skipped() does, and sets the next scale. Until a step is
+  // first applied, skipped steps cause a warning (MeshOptions::on_event), because the scale is
   // still being searched.
-  // Errors: InvalidArgument for an optimizer with skip_nonfinite = false, and if gradients overflow
-  //   at the smallest scale; the state then stays unchanged.
+  // Errors: InvalidArgument if the optimizer has skip_nonfinite = false, or if gradients overflow
+  //   at the smallest scale. The state is then unchanged.
   void update(const StepReport& report);
-  // Updates after the steps of several optimizers: a skipped one halves the scale for all.
+  // Sets the next scale after the steps of several optimizers. If any step was skipped, the scale
+  // is halved for all.
   //   scaler.update({generator.step(), discriminator.step()});
   void update(std::initializer_list<StepReport> reports);
 
   double scale() const { return state_.scale; }
   State state() const { return state_; }
-  // Errors: as the constructor.
+  // Errors: the same as the constructor.
   void load(const State& state);
 
  private:
@@ -75,7 +76,7 @@ class LossScaler {
 
   const LossScalerOptions options_;
   State state_;
-  bool is_found_ = false;  // a step was applied with a scale, or one was loaded
+  bool is_found_ = false;  // true once a step was applied or a state was loaded
   const std::weak_ptr<EngineParts> engine_;
   const std::shared_ptr<const TrainingPlace> place_;
 };

@@ -9,17 +9,20 @@
 //   optimizer.step();
 //   scheduler.step();
 //
-// A scheduler sets the optimizer's rate at construction, for the first step, and at each step() for
-// the next one. `epoch` counts these calls. The initial rate is the one that the optimizer had when
-// its first scheduler was made. Each step() multiplies the current rate (PyTorch's "chainable"
-// form), so a set_lr in between counts. Groups follow by their lr_scale. A group with its own rate
-// (OptimizerParamGroup::set_lr) is changed in the same way, from its own initial rate.
-// Requires: the optimizer outlives its schedulers. No call is collective, but all ranks make the
-//   same ones: the collective after the optimizer's step reports a difference and names both rates.
-// Errors: InvalidArgument for options that are no schedule; a step() to a rate that is negative or
-//   not finite throws as Optimizer::set_lr.
+// A scheduler sets the optimizer's learning rate at construction, for the first step, and at each
+// step(), for the next one. `epoch` counts these calls. The initial rate is the rate that the
+// optimizer had when its first scheduler was made. Each step() multiplies the current rate
+// (PyTorch's "chainable" form), so a set_lr between two calls has a lasting effect. The rate of a
+// group is the optimizer's rate times its lr_scale. If a group has its own rate
+// (OptimizerParamGroup::set_lr), the scheduler changes it in the same way, beginning with the
+// group's own initial rate.
+// Requires: the optimizer outlives its schedulers. No call is collective, but all ranks must make
+//   the same calls. If they do not, the collective after the optimizer's step throws and names both
+//   rates.
+// Errors: InvalidArgument for invalid options. If the next rate is negative or not finite, step()
+//   throws as Optimizer::set_lr does.
 //
-// torch::optim's optimizers on Engine::parameters() use LibTorch's own schedulers.
+// torch::optim's optimizers, made on Engine::parameters(), use LibTorch's own schedulers.
 #pragma once
 
 #include <fsdp/optim.h>
@@ -37,9 +40,9 @@ namespace fsdp {
 
 class TrainingPlace;  // engine/training_objects.h
 
-// The state that a resumed run needs, by PyTorch's names: "last_epoch", … Options are not part of
-// it: make the scheduler with the same options, then load the state. The optimizer's current rate
-// does not matter.
+// The state that a resumed run needs, under PyTorch's names: "last_epoch", … Options are not
+// part of the state: make the scheduler with the same options, then load the state. The rate
+// that the optimizer has before load does not matter.
 using LRSchedulerState = std::map<std::string, double>;
 
 // The base of all schedulers except ReduceLROnPlateau.
@@ -55,10 +58,10 @@ class LRScheduler {
   double last_lr() const { return last_lr_; }
 
   LRSchedulerState state() const;
-  // Restores the state and sets the optimizer's rate. With several schedulers on one optimizer,
-  // load last the one whose step() is called last.
-  // Errors: InvalidArgument for the state of another kind of scheduler; its own state stays
-  //   unchanged.
+  // Restores the state and sets the optimizer's rate. If an optimizer has several schedulers, the
+  // scheduler whose step() is called last must be loaded last.
+  // Errors: InvalidArgument if the state is of another kind of scheduler. This scheduler's state is
+  //   then unchanged.
   void load(const LRSchedulerState& state);
 
  protected:
@@ -68,16 +71,17 @@ class LRScheduler {
     double lr = 0;
     double base_lr = 0;
   };
-  // Returns the rate of an epoch; at epoch 0 it starts from the initial rate.
+  // Returns the rate of an epoch. For epoch 0, `lr` is the initial rate.
   using NextLr = std::function<double(const Place&)>;
-  // Sets the rate of epoch 0 unless `next` is empty. `name` is the class, as Engine::describe lists
-  // it.
+  // Sets the rate of epoch 0, unless `next` is empty. `name` is the class name, which
+  // Engine::describe lists.
   LRScheduler(Optimizer& optimizer, std::string_view name, NextLr next);
 
   Optimizer& optimizer() const { return optimizer_; }
   double next(double lr, double base_lr) const { return next_({last_epoch_, lr, base_lr}); }
   int64_t epoch() const { return last_epoch_; }
-  // Sets the rates of epoch 0, from the current ones, or with `restarts` from the initial ones.
+  // Sets the rates of epoch 0. They are computed from the initial rates if `restarts` is true, else
+  // from the current rates.
   void start(bool restarts);
 
  private:
@@ -85,7 +89,7 @@ class LRScheduler {
   // Sets the rates of epoch().
   virtual void advance(bool restarts);
   virtual void add_state(LRSchedulerState&) const {}
-  virtual void restore(const LRSchedulerState&) {}  // epoch() is restored already
+  virtual void restore(const LRSchedulerState&) {}  // epoch() is already restored
 
   Optimizer& optimizer_;
   const std::shared_ptr<const TrainingPlace> place_;
@@ -100,7 +104,7 @@ struct StepLROptions {
   double gamma = 0.1;
 };
 
-// Multiplies by gamma every step_size epochs.
+// Multiplies the rate by gamma every step_size epochs.
 class StepLR : public LRScheduler {
  public:
   StepLR(Optimizer& optimizer, StepLROptions options);
@@ -111,7 +115,7 @@ struct MultiStepLROptions {
   double gamma = 0.1;
 };
 
-// Multiplies by gamma at each milestone, as often as it is listed.
+// Multiplies the rate by gamma at each milestone, once for each time that the milestone is listed.
 class MultiStepLR : public LRScheduler {
  public:
   MultiStepLR(Optimizer& optimizer, MultiStepLROptions options);
@@ -121,7 +125,7 @@ struct ExponentialLROptions {
   double gamma = 0;
 };
 
-// Multiplies by gamma every epoch.
+// Multiplies the rate by gamma every epoch.
 class ExponentialLR : public LRScheduler {
  public:
   ExponentialLR(Optimizer& optimizer, ExponentialLROptions options);
@@ -133,8 +137,8 @@ struct LinearLROptions {
   int64_t total_iters = 5;        // at least 1
 };
 
-// Changes the rate linearly from start_factor to end_factor of itself in total_iters epochs: a
-// warm-up.
+// Changes the factor on the rate linearly from start_factor to end_factor within total_iters
+// epochs. Typical use is a warm-up.
 class LinearLR : public LRScheduler {
  public:
   explicit LinearLR(Optimizer& optimizer, LinearLROptions options = {});
@@ -145,16 +149,17 @@ struct CosineAnnealingLROptions {
   double eta_min = 0;
 };
 
-// Lowers the rate to eta_min in T_max epochs along half a cosine, and raises it again afterwards.
-// Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts" (2016), without the
-// restarts.
+// Lowers the rate to eta_min within T_max epochs along half a cosine, and raises it again
+// afterwards. Source: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts"
+// (2016). This class implements the cosine without the restarts.
 class CosineAnnealingLR : public LRScheduler {
  public:
   CosineAnnealingLR(Optimizer& optimizer, CosineAnnealingLROptions options);
 };
 
-// Sets the initial rate times lr_lambda(epoch); the function is not part of the state. With a
-// LrSchedule it is Hugging Face's get_linear_schedule_with_warmup, get_cosine_… or get_constant_….
+// Sets the rate to the initial rate times lr_lambda(epoch). The function is not part of the state.
+// With an LrSchedule, this class equals Hugging Face's get_linear_schedule_with_warmup,
+// get_cosine_… or get_constant_….
 class LambdaLR : public LRScheduler {
  public:
   LambdaLR(Optimizer& optimizer, std::function<double(int64_t epoch)> lr_lambda);
@@ -163,11 +168,12 @@ class LambdaLR : public LRScheduler {
 
 struct SequentialLROptions {
   std::vector<LRScheduler*> schedulers;  // of the same optimizer
-  std::vector<int64_t> milestones;       // rising; one fewer than schedulers
+  std::vector<int64_t> milestones;       // ascending; one fewer than schedulers
 };
 
-// Runs its schedulers one after the other: at each milestone the next one begins at its epoch 0.
-// Call step() on this one only. The schedulers outlive it, and its state contains theirs.
+// Runs its schedulers one after the other. At each milestone the next scheduler begins at its own
+// epoch 0. Call step() only on the SequentialLR. The schedulers must outlive it. Its state contains
+// their states.
 class SequentialLR : public LRScheduler {
  public:
   SequentialLR(Optimizer& optimizer, SequentialLROptions options);
@@ -196,10 +202,12 @@ struct OneCycleLROptions {
 };
 
 // Raises the rate from max_lr / div_factor to max_lr, then lowers it to max_lr / div_factor /
-// final_div_factor, within total_steps. Momentum (AdamW's beta1) moves from max_momentum to
-// base_momentum and back, by Optimizer::set_momentum. The call after the last step keeps the final
-// rate, where PyTorch continues below it. Smith and Topin, "Super-Convergence" (2017).
-// Errors: the constructor as set_momentum; StateError from step() after total_steps.
+// final_div_factor, within total_steps. Momentum (AdamW's beta1) changes from max_momentum to
+// base_momentum and back, through Optimizer::set_momentum. One call of step() after the last step
+// keeps the final rate; PyTorch would lower the rate further. Source: Smith and Topin,
+// "Super-Convergence" (2017).
+// Errors: the constructor throws as Optimizer::set_momentum does. step() throws StateError after
+//   total_steps.
 class OneCycleLR : public LRScheduler {
  public:
   OneCycleLR(Optimizer& optimizer, OneCycleLROptions options);
@@ -221,7 +229,8 @@ struct ReduceLROnPlateauOptions {
   double eps = 1e-8;
 };
 
-// Multiplies the rate by factor if a metric has not improved for more than `patience` calls.
+// Multiplies the rate by factor if a metric has not improved in more than `patience` consecutive
+// calls.
 //   scheduler.step(mesh.mean(validation_loss));
 class ReduceLROnPlateau {
  public:
@@ -229,11 +238,11 @@ class ReduceLROnPlateau {
   ReduceLROnPlateau(const ReduceLROnPlateau&) = delete;
   ReduceLROnPlateau& operator=(const ReduceLROnPlateau&) = delete;
 
-  // Requires: the same metric on every rank.
+  // Requires: the metric is the same on every rank.
   void step(double metric);
   double last_lr() const { return last_lr_; }
 
-  // As in LRScheduler.
+  // Both functions behave as in LRScheduler.
   LRSchedulerState state() const;
   void load(const LRSchedulerState& state);
 

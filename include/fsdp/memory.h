@@ -1,8 +1,8 @@
-// Bytes of an engine by category: predicted (MemoryPlan) and measured (MemoryStats).
+// The bytes of an engine by category, predicted (MemoryPlan) and measured (MemoryStats).
 //
-// Both count engine buffers of one rank. Activations, unsharded gradients before they are captured,
-// zero-copy gradients and LibTorch's own memory are not engine buffers. docs/memory.md has the
-// formulas.
+// Both count the engine buffers of one rank. Activations, unsharded gradients before they are
+// captured, zero-copy gradients and LibTorch's own memory are not engine buffers. The formulas are
+// in docs/memory.md.
 #pragma once
 
 #include <array>
@@ -43,9 +43,9 @@ struct PlannedSlots {
   bool operator==(const PlannedSlots&) const = default;
 };
 
-// Bytes computed before the run from integers (layouts and the order of units). They are exact for
-// the engine buffers of the pass that the plan plays. Bytes that passes use beyond it are learned:
-// `learned_bytes`.
+// A prediction of bytes, computed before the run from integers (layouts and the order of units). It
+// is exact for engine buffers in the pass that it simulates. If a real pass uses more bytes, the
+// plan learns them as `learned_bytes`.
 struct MemoryPlan {
   MemoryBytes rest;            // between steps, after zero_grad
   MemoryBytes forward_peak;    // at the peak of a forward
@@ -53,18 +53,19 @@ struct MemoryPlan {
   MemoryBytes backward_peak;   // at the peak of a backward
   MemoryBytes after_backward;  // before the optimizer's step
   std::vector<PlannedSlots> slots;
-  int64_t held_bytes = 0;  // bytes allocated from the system once every buffer was used
-  // Part of held_bytes: slots and main gradients beyond the played pass (forwards beside it,
-  // gradients kept by GradSync), known once a pass has needed them. The peaks then include such
-  // passes too.
+  int64_t held_bytes = 0;  // bytes allocated from the system when every buffer was used once
+  // The learned share of held_bytes: slots and main gradients that the simulated pass does not
+  // need, but a real pass has needed (a second forward beside the first, gradients kept by
+  // GradSync). Once they are known, the peaks include such passes too.
   int64_t learned_bytes = 0;
-  // Host bytes under Options::cpu_offload: main shards, main gradients and optimizer state. None of
-  // them is counted above. Between steps, at the peak of a step, and allocated from the system.
+  // Host bytes under Options::cpu_offload: main shards, main gradients and optimizer state. The
+  // fields above do not include them. The three fields are: between steps, at the peak of a step,
+  // and allocated from the system.
   MemoryBytes host_rest;
   MemoryBytes host_peak;
   int64_t host_held_bytes = 0;
-  // Bytes in addition to all of the above while GradSync(engine, false) keeps every unit's whole
-  // gradients. Zero-copy gradients (docs/memory.md) are kept in LibTorch's memory.
+  // Additional bytes while GradSync(engine, false) keeps every unit's whole gradients; not included
+  // above. Zero-copy gradients (docs/memory.md) are kept in LibTorch's memory and are not counted.
   int64_t kept_gradient_bytes = 0;
 
   int64_t peak_bytes() const;
@@ -72,24 +73,24 @@ struct MemoryPlan {
   std::string to_string() const;
 };
 
-// Bytes measured on the same buffers.
+// Bytes measured on the same engine buffers.
 struct MemoryStats {
   MemoryBytes in_use;  // now
   MemoryBytes peak;    // at the highest total since construction or reset_peak_memory
   int64_t held_bytes = 0;
-  // Host bytes under Options::cpu_offload; not counted above.
+  // Host bytes under Options::cpu_offload. The fields above do not include them.
   MemoryBytes host_in_use;
   MemoryBytes host_peak;
   int64_t host_held_bytes = 0;
-  // LibTorch's bytes on the device, now and at their peak, and the peak of the sum of LibTorch's
-  // and all engines' of the mesh, since construction or reset_peak_memory. 0 without
-  // Options::memory_limit. On a GPU they are sampled where the engine asks LibTorch's allocator
-  // (docs/memory.md).
+  // LibTorch's bytes on the device now, LibTorch's peak, and the peak of the sum of LibTorch's
+  // bytes and those of all engines of the mesh. Peaks count since construction or
+  // reset_peak_memory. All three are 0 without Options::memory_limit. On a GPU they are sampled
+  // when the engine queries LibTorch's allocator (docs/memory.md).
   int64_t torch_in_use = 0;
   int64_t torch_peak = 0;
   int64_t device_peak = 0;
   int64_t system_allocations = 0;  // allocations from the system or driver
-  int64_t overflow_slots = 0;      // demands for a slot beyond the planned ones
+  int64_t overflow_slots = 0;      // slots allocated in addition to the planned ones
 };
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// A mesh: the ranks of a job, how they are arranged, and how they communicate.
+// A mesh: the ranks of a job, their arrangement, and their communication.
 #pragma once
 
 #include <fsdp/error.h>
@@ -18,35 +18,35 @@ namespace fsdp {
 
 class MeshState;
 
-// Axes of the ranks, which form `replicate` groups of `shard` neighbours: rank r is number r %
-// shard of group r / shard. With one group the shard axis is the world.
+// Axes of the mesh. The ranks form `replicate` groups of `shard` neighbours each: rank r is number
+// r % shard in group r / shard. With one group the shard axis is the world.
 enum class Axis : uint8_t {
   kWorld,      // all ranks
   kShard,      // the ranks of one group, usually of one host
   kReplicate,  // the ranks with the same number in all groups
 };
 
-// A rank for which a collective has waited longer than a third of the time-out.
+// A report of a slow rank: a collective has waited for it longer than a third of the time-out.
 struct SlowRank {
   int rank = 0;
   std::chrono::milliseconds waited{0};
   std::string collective;  // "all_gather of 4096 float32 'layers.0' #12"
 };
 
-// A message of a mesh to its program (MeshOptions::on_event).
+// A message from a mesh to its program (MeshOptions::on_event).
 struct MeshEvent {
   enum class Kind : uint8_t {
-    // An engine noticed something and continues. Each warning is reported once, on the rank's own
-    // thread.
+    // An engine noticed a problem and continues. Each warning is reported once. on_event is called
+    // on the rank's own thread.
     kWarning,
-    // A rank is slow, and the wait for it continues. Reported once per job, by the first rank that
-    // notices; with several hosts once by each waiting rank. The thread is the waiting one or one
-    // that watches.
+    // A rank is slow, and the wait for it continues. The first rank that notices reports it, once
+    // per job. With several hosts each waiting rank reports it once. on_event is called on the
+    // waiting thread or on a watching thread of the mesh.
     kSlowRank,
-    // A call of this rank's GPU, or of the connection between GPUs, has not returned within the
-    // time-out. The other ranks have been notified. No exception can reach the thread in that call,
-    // so the process ends with `code` when the listener returns, unless the listener ends it. The
-    // thread is one of the mesh.
+    // A call to this rank's GPU, or to the connection between GPUs, has not returned within the
+    // time-out. The other ranks have been notified. No exception can reach the thread that is
+    // inside the call. Therefore the process ends with `code` when on_event returns, unless
+    // on_event ends the process itself. on_event is called on a thread of the mesh.
     kStuck,
   };
   Kind kind = Kind::kWarning;
@@ -57,109 +57,116 @@ struct MeshEvent {
 
 // Selects the device on which ranks compute.
 enum class DeviceKind : uint8_t {
-  kAuto,  // GPUs if ranks can use some, else the CPU; rank 0 then warns with the reason
+  kAuto,  // GPUs if ranks can use them; else the CPU, and rank 0 warns with the reason
   kCpu,
   kCuda,
 };
 
 struct MeshOptions {
-  // Processes have one GPU each, chosen by LOCAL_RANK (or the only visible one), and communicate by
-  // NCCL. Threads share the first visible GPU. If kCuda is set and a rank has no GPU, making the
-  // mesh throws InvalidArgument (78) with the reason.
+  // With GPUs, each process has one GPU, chosen by LOCAL_RANK (or the only visible one), and
+  // processes communicate by NCCL. Thread ranks share the first visible GPU. If kCuda is set and a
+  // rank has no GPU, making the mesh throws InvalidArgument (78) with the reason.
   DeviceKind device = DeviceKind::kCpu;
-  // Number of ranks of a group, and number of groups; strategies such as kHybridShard shard within
-  // a group. 0: derived from the other one; both 0: each host is a group.
+  // Number of ranks per group, and number of groups. Strategies such as kHybridShard shard within a
+  // group. If one of them is 0, it is derived from the other one. If both are 0, each host is a
+  // group.
   int shard = 0;
   int replicate = 0;
-  // Time that a collective waits for a rank before it throws and names that rank.
+  // Time-out of a collective. If a rank does not arrive in time, the collective throws and names
+  // it.
   std::chrono::milliseconds timeout{30'000};
   // Factor on `timeout` for making a communicator between GPUs and for each of its first two
-  // collectives, in which NCCL connects the ranks and LibTorch loads kernels. At least 1.
+  // collectives. During these NCCL connects the ranks and LibTorch loads kernels. Must be at least
+  // 1.
   int first_use = 10;
-  // Receives the mesh's events. Must not throw. If it is empty, run_program prints a line for each
-  // event; after kStuck the process ends, in other programs too.
+  // Receives the mesh's events. It must not throw. If it is unset, run_program prints a line for
+  // each event. After kStuck the process ends, also in programs that do not use run_program.
   std::function<void(const MeshEvent& event)> on_event{};
 };
 
-// Arrangement of the ranks of a part, as in MeshOptions. 0: derived from the other one; both 0:
-// each host is a group.
+// Arrangement of the ranks of a part, with the rules of MeshOptions: if one field is 0, it is
+// derived from the other one; if both are 0, each host is a group.
 struct PartOptions {
   int shard = 0;
   int replicate = 0;
 };
 
-// A handle of one rank in a job. Copies share its state and stand for the same rank. When the last
-// copy is destroyed, the rank has finished: ranks that still need it get an error that says so. If
-// an exception destroys the last copy, the other ranks learn that this rank gave up.
+// A handle of one rank in a job. Copies share its state and represent the same rank. Destroying the
+// last copy means that the rank has finished; ranks that still need this rank get an error that
+// says so. If the last copy is destroyed by an exception, the other ranks are notified that this
+// rank failed.
 class Mesh {
  public:
-  // Makes the mesh from the launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
-  // (fsdp-run, torchrun), else the variables of mpirun, PMI or srun; without any it has one rank.
-  // Ranks of one host connect through shared memory, without a port. Call it once per process,
-  // before long work.
+  // Makes the mesh from the launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK and
+  // LOCAL_WORLD_SIZE (fsdp-run, torchrun), else the variables of mpirun, PMI or srun. Without
+  // any of these variables the mesh has one rank. Ranks on one host connect through shared
+  // memory and need no port. Call this function once per process, before any long work.
   // Effects: blocks until all ranks have arrived and agree on build and world.
-  // Errors: InvalidArgument (78) that names the variable, its value and the remedy, or axes whose
-  //   sizes do not multiply to the world size; CommError (78) on all ranks if builds, worlds or
-  //   axes differ, two processes have one rank, or a rank is missing (it is named).
+  // Errors: InvalidArgument (78) that names the variable, its value and the remedy if a variable is
+  //   invalid, or if the sizes of the axes do not multiply to the world size. CommError (78) on all
+  //   ranks if builds, worlds or axes differ, if two processes have the same rank, or if a rank is
+  //   missing (the error names it).
   static Mesh from_env(MeshOptions options = {});
   // Returns a mesh of one rank, without communication.
   static Mesh single();
-  // Returns the meshes of `world_size` thread ranks of this process; element r is for the thread of
-  // rank r.
+  // Returns the meshes of `world_size` thread ranks of this process. Element r must be used by the
+  // thread of rank r.
   static std::vector<Mesh> local(int world_size, MeshOptions options = {});
 
-  // Splits the mesh as MPI_Comm_split does: ranks with equal `color` form a mesh, numbered in their
-  // order here, with its own engines. Stages of a pipeline are such parts; a part can be split
-  // again.
+  // Splits the mesh as MPI_Comm_split does. Ranks with equal `color` form a new mesh, are numbered
+  // in their order in this mesh, and have their own engines. The stages of a pipeline are an
+  // example of such parts. A part can be split again.
   //
   //   const Mesh stage = mesh.part(mesh.rank() / ranks_of_a_stage);
   //   Engine engine(model_of(stage), stage, options);
   //
-  // All parts belong to the job: the first failure of any rank ends all of them, and errors name
-  // ranks by their number in the job. Different parts may run different collectives; this mesh
-  // stays usable between them. All engines of a rank share one memory limit.
-  // Requires: collective over this mesh, before engines are made on it.
+  // All parts belong to the same job. The first failure of any rank ends all parts, and errors name
+  // ranks by their number in the job. Different parts may run different collectives. This mesh can
+  // still be used between the collectives of its parts. All engines of a rank share one memory
+  // limit.
+  // Requires: collective over this mesh, before any engine is made on it.
   // Effects: blocks until all ranks have called. The part keeps this mesh alive. A rank that
   //   destroys its part stays in the job.
-  // Errors, on all ranks: InvalidArgument for a negative color, and for ranks of one color whose
-  //   options differ or do not fit their number; StateError if this mesh has engines; DeviceError
-  //   if a rank would be in more than 8 meshes, counting its destroyed parts.
+  // Errors, on all ranks: InvalidArgument for a negative color, and if the options of the ranks of
+  //   one color differ or do not fit their number. StateError if this mesh has engines. DeviceError
+  //   if a rank would be in more than 8 meshes; destroyed parts count.
   Mesh part(int color, PartOptions options = {}) const;
 
   int rank() const;
   int world_size() const;
-  // Returns this rank's number in the job, which errors use; it equals rank() unless the mesh is a
+  // Returns this rank's number in the job, which errors use. It equals rank() unless this mesh is a
   // part.
   int job_rank() const;
   int local_rank() const;
   const std::string& host() const;
   int size(Axis axis) const;
-  // Returns this rank's number among the ranks of the axis.
+  // Returns this rank's number along the axis.
   int rank(Axis axis) const;
 
-  // Compares `lines` over all ranks, line by line; for handshakes at start-up. `what` names them in
-  // the error ("model", "configuration"). Collective.
-  // Errors: CommError (78) on all ranks if they differ, with the first difference, both values and
-  //   both ranks.
+  // Compares `lines` over all ranks, line by line. Use it for handshakes at start-up. The error
+  // uses `what` as the name of the lines ("model", "configuration"). Collective.
+  // Errors: CommError (78) on all ranks if the lines differ. The error has the first difference,
+  //   both values and both ranks.
   void agree(std::string_view what, const std::vector<std::string>& lines) const;
 
-  // Returns the texts of all ranks, in rank order; lengths may differ. Collective; outside steps.
+  // Returns the texts of all ranks, in rank order. Their lengths may differ. Collective; outside
+  // steps.
   std::vector<std::string> exchange(std::string_view what, std::string_view text) const;
 
-  // Returns the sum of the ranks' values: losses for the log, counts, peaks.
+  // Returns the sum of the ranks' values, for example losses for the log, counts or peaks.
   //
   //   const double mean_loss = mesh.mean(loss);
   //   const auto [mean_loss, mean_accuracy] = mesh.mean(std::array{loss, accuracy});
   //
-  // A value is a number, or a tensor of one element (read as by item(), which waits for the
-  // device). A std::array or std::vector of values needs one collective and returns as many
-  // results. Integers are summed exactly and stay int64_t; other numbers and tensors become double.
-  // Sums are formed in rank order, so all ranks get the same bits.
-  // Requires: collective; outside forward and backward; all ranks call in the same order with an
-  //   equal `label` (shown in errors and traces) and equally many values of one kind.
-  // Errors: CommError as in any collective, with both labels or counts; InvalidArgument for a
-  //   tensor that has not one element and for an integer beyond int64_t, and on all ranks for a
-  //   sum of integers beyond int64_t.
+  // A value is a number or a tensor of one element. A tensor is read by item(), which waits for the
+  // device. A std::array or std::vector of values needs only one collective and returns the same
+  // number of results. Integers are summed exactly and stay int64_t; other numbers and tensors
+  // become double. Values are summed in rank order, so all ranks get the same bits.
+  // Requires: collective; outside forward and backward. All ranks must call in the same order, with
+  //   an equal `label` (shown in errors and traces) and the same number and kind of values.
+  // Errors: CommError as in any collective; it names both labels or both counts if they differ.
+  //   InvalidArgument if a tensor does not have exactly one element, or if an integer does not fit
+  //   int64_t. InvalidArgument on all ranks if the sum of integers does not fit int64_t.
   template <class Value>
   auto sum(const Value& value, std::string_view label = "sum") const {
     return over_ranks(value, Fold::kSum, label);
@@ -170,10 +177,11 @@ class Mesh {
     const double ranks = world_size();
     return mesh_detail::each(sum(value, label), [ranks](auto sum) { return sum / ranks; });
   }
-  // Returns sum(value · weight) / sum(weight). A rank of weight 0 is ignored, also if its value is
-  // NaN (the mean loss of a rank whose labels are all ignored). NaN if all weights are 0.
+  // Returns sum(value · weight) / sum(weight). A rank with weight 0 is ignored, even if its value
+  // is NaN (for example the mean loss of a rank whose labels are all ignored). Returns NaN if all
+  // weights are 0.
   //   mesh.mean(loss, (labels != -100).sum())
-  // Errors: as sum; InvalidArgument for a weight that is negative or not finite.
+  // Errors: the same as sum. InvalidArgument for a weight that is negative or not finite.
   template <class Value, mesh_detail::Weight Weight>
   auto mean(const Value& value, const Weight& weight, std::string_view label = "mean") const {
     const double own = mesh_detail::weight(weight, label);
@@ -185,14 +193,14 @@ class Mesh {
     fold(std::span<double>(&weights, 1), Fold::kSum, label);
     return mesh_detail::each(sums, [weights](double sum) { return sum / weights; });
   }
-  // Returns the largest value; NaN if any rank's is NaN.
+  // Returns the largest value. Returns NaN if any rank's value is NaN.
   template <class Value>
   auto max(const Value& value, std::string_view label = "maximum") const {
     return over_ranks(value, Fold::kMax, label);
   }
 
-  // Returns the `values` of every rank, in rank order. Requires and throws as sum. exchange is for
-  // texts.
+  // Returns the `values` of every rank, in rank order. Requirements and errors are those of sum.
+  // For texts, use exchange.
   std::vector<float> gather(std::span<const float> values, std::string_view label = "values") const;
   std::vector<double> gather(std::span<const double> values,
                              std::string_view label = "values") const;
@@ -202,8 +210,9 @@ class Mesh {
   // Passes a warning to MeshOptions::on_event.
   void warn(const ErrorText& warning) const;
 
-  // Notifies every other rank that this one gives up, with the cause (the first one wins), so that
-  // they stop within seconds. Programs call it when they end after a failure. Never throws.
+  // Notifies every other rank that this rank fails with `cause`, so that they stop within seconds.
+  // If several ranks call it, the first cause counts. Programs call it when they end after a
+  // failure. Never throws.
   void abort(std::string_view cause) const noexcept;
 
  private:

@@ -1,4 +1,5 @@
-// Values of Mesh::sum, mean and max: numbers, tensors of one element, arrays and vectors of these.
+// The values that Mesh::sum, mean and max accept: numbers, tensors of one element, and arrays and
+// vectors of these.
 #pragma once
 
 #include <array>
@@ -19,7 +20,7 @@ namespace fsdp::mesh_detail {
 
 [[noreturn]] void refuse_weight(double weight, std::string_view label);
 
-// A tensor, recognised by item(), because this header includes no LibTorch.
+// A tensor. It is recognised by its functions, because this header includes no LibTorch.
 template <class T>
 concept Tensor = requires(const T& value) {
   value.numel();
@@ -56,7 +57,7 @@ inline double weight(const Weight auto& value, std::string_view label) {
   return weight;
 }
 
-// Returns f(value), or for several values an array or vector of f(each).
+// Returns f(value) for one value, and an array or vector of f(element) for several values.
 template <class T, class F>
 auto each(const T& value, F f) {
   return f(value);

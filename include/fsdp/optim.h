@@ -1,5 +1,6 @@
-// Optimizers on flat shards. Each updates every segment in one pass over memory, and its state is
-// sharded as the main shards are. Results equal those of torch::optim on Engine::parameters().
+// Optimizers on flat shards. An optimizer updates each segment in one pass over memory. Its state
+// is sharded in the same way as the main shards. Results equal those of torch::optim on
+// Engine::parameters().
 //
 //   fsdp::AdamW generator(engine, {.lr = 2e-4, .parameters = fsdp::under("generator")});
 //   fsdp::AdamW discriminator(engine, torch::optim::AdamWOptions(1e-4));  // of all parameters
@@ -26,20 +27,21 @@ struct SGDOptions;
 
 namespace fsdp {
 
-// A predicate on a parameter's name and shape. In its argument `local` is undefined and `begin` is
-// 0.
+// A predicate on the name and shape of a parameter. In the predicate's argument, `local` is
+// undefined and `begin` is 0.
 using ParameterMatch = std::function<bool(const ShardedParameter&)>;
 
-// Returns a match for the parameters of a module and of the modules inside it: under("generator")
-// matches "generator.up.weight" and not "generator2.weight". An empty name matches all.
+// Returns a predicate that accepts the parameters of a module and of the modules inside it.
+// under("generator") accepts "generator.up.weight" but not "generator2.weight". An empty name
+// accepts all parameters.
 ParameterMatch under(std::string module);
 
-// Returns true for biases and normalisation weights (at most one dimension), which are usually
-// exempt from weight decay.
+// Returns true for biases and normalisation weights (tensors of at most one dimension). These are
+// usually exempt from weight decay.
 bool is_bias_or_norm(const ShardedParameter& parameter);
 
-// Settings for the parameters that `match` accepts. A parameter is in the first group that matches
-// it.
+// Settings for the parameters that `match` accepts. If several groups accept a parameter, it
+// belongs to the first of them.
 struct ParameterGroup {
   ParameterMatch match;
   double weight_decay = 0.0;
@@ -54,7 +56,7 @@ struct AdamWOptions {
   double eps = 1e-8;
   double weight_decay = 0.01;
   bool bias_correction = true;
-  ParameterMatch parameters{};  // trained parameters; empty: all of the engine's
+  ParameterMatch parameters{};  // parameters to train; unset: all of the engine's
   std::vector<ParameterGroup> groups{};
   // true: all ranks skip the whole step if any rank has a non-finite gradient.
   bool skip_nonfinite = true;
@@ -71,35 +73,37 @@ struct SgdOptions {
   bool skip_nonfinite = true;
 };
 
-// The report of an issued step. Reading it waits, as for GradientReport.
+// The report of a step. Reading it waits for the device, as for GradientReport.
 struct StepReport {
-  GradientReport gradients;  // empty if nothing was measured: neither clipping nor skipping
+  GradientReport gradients;  // empty if the step neither clips nor can skip
   bool skips_nonfinite = true;
-  // Returns true if a gradient was not finite; parameters and state are then unchanged. A graph
-  // kept from before the step is stale all the same: its next backward throws.
+  // Returns true if a gradient was not finite. Parameters and optimizer state are then unchanged. A
+  // graph that was kept from before the step is stale even then: its next backward throws.
   bool skipped() const { return skips_nonfinite && !gradients.finite(); }
 };
 
-// Parameters of an optimizer that share a learning rate and a weight decay. A new value applies
-// from the next step on.
-// Requires: all ranks set the same values; the collective after the optimizer's step reports a
-//   difference and names both.
+// A group of parameters that share a learning rate and a weight decay. A new value applies from the
+// next step on.
+// Requires: all ranks set the same values. If they do not, the collective after the optimizer's
+//   step throws and names both values.
 class OptimizerParamGroup {
  public:
   OptimizerParamGroup(std::string name, double lr_scale, double weight_decay,
                       const double* optimizer_lr);
 
-  const std::string& name() const { return name_; }  // "default": in no ParameterGroup
-  // Returns the optimizer's lr() times lr_scale, until set_lr gives the group its own rate.
-  // Schedulers change that rate, from its current value, as they change the optimizer's.
+  const std::string& name() const { return name_; }  // "default" for all others
+  // Returns the optimizer's lr() times lr_scale, or the group's own rate after set_lr. Schedulers
+  // change a group's own rate, starting from its current value, in the same way as the optimizer's
+  // rate.
   double lr() const { return own_lr_ ? *own_lr_ : *optimizer_lr_ * lr_scale_; }
-  // Errors: InvalidArgument for a rate or decay that is negative or not finite.
+  // Errors: InvalidArgument if the rate is negative or not finite. set_weight_decay throws
+  //   likewise.
   void set_lr(double lr);
   double weight_decay() const { return set_decay_.value_or(weight_decay_); }
   void set_weight_decay(double weight_decay);
 
  private:
-  friend class Optimizer;  // and its State
+  friend class Optimizer;  // also for Optimizer::State
   std::string name_;
   double lr_scale_;
   double weight_decay_;  // from the options
@@ -110,42 +114,43 @@ class OptimizerParamGroup {
 };
 
 // The base of AdamW and SGD. An engine may have several optimizers with disjoint parameters. At the
-// first step, a trainable parameter without an optimizer causes a warning (MeshOptions::on_event).
-// Requires: the engine is alive, or calls throw. All calls are collective, between steps, except
-//   those about lr, momentum, groups and steps.
-// Effects: calls issue work and do not wait for it; the device decides the clip coefficient
-//   and whether a step is skipped.
-// Errors of constructors: InvalidArgument for invalid options, for `parameters` or groups that
-//   match nothing, and for two groups of one name; StateError for a parameter that another
-//   optimizer of the engine trains.
+// first step, a warning (MeshOptions::on_event) names trainable parameters that have no optimizer.
+// Requires: the engine is alive; otherwise calls throw. All calls are collective and must be made
+//   between steps, except calls about lr, momentum, groups and steps.
+// Effects: calls issue work and do not wait for it. The device computes the clip coefficient and
+//   decides if a step is skipped.
+// Errors of constructors: InvalidArgument if an option is invalid, if `parameters` or a group
+//   matches nothing, or if two groups have the same name. StateError if another optimizer of the
+//   engine trains one of the parameters.
 class Optimizer {
  public:
   virtual ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Measures the total norm of its parameters' gradients before clipping (norm_type 1, 2 or
-  // infinity), with one all_reduce if optimizer state is sharded. The next step() scales the
-  // gradients, so they are read once.
-  // Errors: InvalidArgument if max_norm is negative or NaN, or for another norm_type.
+  // Measures the total norm (norm_type 1, 2 or infinity) of the gradients of the optimizer's
+  // parameters before clipping. Needs one all_reduce if optimizer state is sharded. The next step()
+  // scales the gradients while it reads them, so they are not read twice.
+  // Errors: InvalidArgument if max_norm is negative or NaN, or for any other norm_type.
   GradientReport clip_grad_norm(double max_norm, double norm_type = 2.0);
-  // Updates the parameters and their state, and returns the step's report. Gradients stay until
-  // zero_grad.
-  // Errors: StateError if gradients wait to be reduced (GradSync), or if some were added after
-  //   clip_grad_norm.
+  // Updates the parameters and the optimizer state, and returns the step's report. Gradients are
+  // kept until zero_grad.
+  // Errors: StateError if gradients still wait for their reduction (GradSync), or if a backward
+  //   added gradients after clip_grad_norm.
   StepReport step();
-  // Frees the gradients of its parameters.
+  // Frees the gradients of the optimizer's parameters.
   void zero_grad();
 
   double lr() const;
   void set_lr(double lr);
-  // Returns the default group, then those of the options in their order.
+  // Returns the default group, followed by the groups of the options in their order.
   //   for (auto& group : optimizer.param_groups()) group.set_lr(0.1);
   std::span<OptimizerParamGroup> param_groups();
   // Return and set SGD's momentum or AdamW's beta1, which OneCycleLR changes. A new value applies
-  // from the next step on, also to AdamW's bias correction, as if it had been set from the start.
-  // Errors: set_momentum: InvalidArgument for a value that is not between 0 and 1, and for an SGD
-  //   made without momentum, which has no buffer for it.
+  // from the next step on. AdamW's bias correction then treats the new value as if it had been set
+  // from the start.
+  // Errors: set_momentum throws InvalidArgument if the value is not between 0 and 1. It also throws
+  //   for an SGD that was made without momentum, because that SGD has no momentum buffer.
   double momentum() const;
   void set_momentum(double momentum);
   int64_t steps() const;  // number of applied steps; waits for them
@@ -155,20 +160,20 @@ class Optimizer {
  protected:
   friend struct OptimizerAccess;  // internal: src/optim/optimizer_state.h
   explicit Optimizer(std::unique_ptr<State> state);
-  // Checks LibTorch's options. Errors: InvalidArgument if amsgrad is set, which no optimizer here
-  // supports.
+  // Throws InvalidArgument if amsgrad is set in LibTorch's options, because no optimizer of fsdp
+  // supports it.
   static void require_no_amsgrad(bool amsgrad);
   std::unique_ptr<State> state_;
 };
 
-// Options of torch::optim. A program that passes them includes their header.
+// Options of torch::optim. A program that passes them must include their header.
 template <class Options>
 concept TorchOptions = std::derived_from<Options, torch::optim::OptimizerOptions>;
 
 class AdamW : public Optimizer {
  public:
   AdamW(Engine& engine, AdamWOptions options);
-  // Errors: InvalidArgument for amsgrad.
+  // Errors: InvalidArgument if amsgrad is set.
   template <TorchOptions Options>
   AdamW(Engine& engine, const Options& options) : AdamW(engine, options_of(options)) {}
 
@@ -206,9 +211,9 @@ class SGD : public Optimizer {
   }
 };
 
-// A learning-rate factor by step: linear warm-up from 0 over `warmup_steps`, then constant, or a
-// decay to 0 at `total_steps`, linear or along half a cosine. The first step() (step 0) uses
-// factor(0), as Hugging Face's schedulers do.
+// A schedule of learning-rate factors: a linear warm-up from 0 over `warmup_steps`, followed by a
+// constant factor or by a decay to 0 at `total_steps` (linear or along half a cosine). The first
+// step() (step 0) uses factor(0), as in Hugging Face's schedulers.
 struct LrSchedule {
   enum class Shape : uint8_t { kConstant, kLinear, kCosine };
   Shape shape = Shape::kLinear;

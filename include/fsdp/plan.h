@@ -1,5 +1,5 @@
-// Plans a training step before the model exists: the engine's bytes, LibTorch's bytes and the bytes
-// sent, for any number of ranks.
+// Plans a training step before the model exists, for any number of ranks. The plan has the engine's
+// bytes, LibTorch's bytes and the bytes sent.
 //
 //   const fsdp::PlanRequest request{.ranks = 512, .options = {.recompute = 1}};
 //   const fsdp::StepPlan plan = fsdp::plan(
@@ -10,9 +10,9 @@
 //       });
 //   std::cout << plan.to_string();
 //
-// The plan is no second model of the engine: the engine itself runs with the user's code, as one of
-// `ranks` ranks, on a device without memory (LibTorch's "meta"), where tensors have shapes and
-// sizes but no values.
+// The plan is not a second model of the engine. The engine itself runs the user's code, as one of
+// `ranks` ranks, on a device without memory (LibTorch's "meta"). Tensors on this device have shapes
+// and sizes but no values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,71 +34,76 @@ namespace fsdp {
 
 struct ShardedParameter;  // engine.h
 
-// An optimizer of some of the parameters.
+// An optimizer that trains some or all of the parameters.
 struct PlannedOptimizer {
-  int moments = 2;  // as PlanRequest::optimizer_moments
-  // As AdamWOptions::parameters; empty: all.
+  int moments = 2;  // same meaning as PlanRequest::optimizer_moments
+  // Same meaning as AdamWOptions::parameters. If it is unset, all parameters.
   std::function<bool(const ShardedParameter&)> parameters{};
 };
 
 struct PlanRequest {
   int ranks = 1;
   int ranks_per_host = 0;  // 0: all ranks on one host
-  // Arrangement of ranks (shard, replicate) and their device; kCuda plans streams that overlap and
-  // needs no GPU. Other fields are ignored.
+  // Arrangement of the ranks (shard, replicate) and their device. With kCuda, streams overlap in
+  // the plan; no GPU is needed. Other fields are ignored.
   MeshOptions mesh;
-  // true: ranks are threads that share one GPU. false: each has its own, with NCCL.
+  // true: ranks are threads that share one GPU. false: each rank has its own GPU and uses NCCL.
   bool shares_gpu = false;
   // true: ranks are processes of one host that read each other's shards in place
   // (Options::tuning.map_shards). false (threads, several hosts, GPUs): shards are gathered.
   bool maps_shards = false;
-  Options options;  // the plan may exceed memory_limit: StepPlan::refused_at
-  // fp32 values that the optimizer keeps per parameter: 2 (AdamW), 1 (SGD with momentum), 0.
+  Options options;  // if the plan exceeds memory_limit, see StepPlan::refused_at
+  // fp32 values that the optimizer keeps per element: 2 (AdamW), 1 (SGD with momentum) or 0.
   int optimizer_moments = 2;
-  // Several optimizers, which step one after the other; all gradients are cleared after the last
-  // one. Empty: one optimizer of all parameters.
+  // Several optimizers that step one after the other. All gradients are cleared after the last
+  // step. If it is empty, one optimizer trains all parameters.
   std::vector<PlannedOptimizer> optimizers{};
 };
 
-// Bytes of LibTorch's tensors on one rank: activations, gradients before capture, buffers, inputs.
+// Bytes of LibTorch's tensors on one rank: activations, gradients before they are captured,
+// buffers, inputs.
 struct TorchMemoryPlan {
-  int64_t rest = 0;  // between steps: buffers
+  int64_t rest = 0;  // between steps; buffers only
   int64_t forward_peak = 0;
-  int64_t after_forward = 0;  // saved for backward, or held by the caller
+  int64_t after_forward = 0;  // tensors saved for backward or held by the caller
   int64_t backward_peak = 0;
   bool operator==(const TorchMemoryPlan&) const = default;
 };
 
-// The plan of a step in the steady state: the order of units is known and pools are full.
+// The plan of a step in the steady state, when the order of units is known and all pools are full.
 struct StepPlan {
   MemoryPlan memory;  // Engine::memory_plan() of such a run
   TorchMemoryPlan torch;
   Traffic traffic;  // of one rank
   int ranks = 1;
-  Strategy strategy = Strategy::kFullShard;  // the engine's; a unit may have another one
+  Strategy strategy = Strategy::kFullShard;  // the engine's strategy; a unit may have another one
   int64_t parameters = 0;                    // elements of all parameters that the engine shards
   int units = 0;
-  // The place where a run that is not refused exceeds its Options::memory_limit, as in the error:
-  // "forward of unit 'layers.4'". Empty if peak_bytes() is within the limit or there is none.
+  // The place at which the run will exceed Options::memory_limit, in the words of the error:
+  // "forward of unit 'layers.4'". The run gets there only if it was not refused at its start. Empty
+  // if peak_bytes() is within the limit or there is no limit.
   std::string refused_at;
-  // Operators without a meta kernel in LibTorch, which ran on zeros instead, in words.
+  // Messages that name operators without a meta kernel in LibTorch. The plan ran them on zeros
+  // instead.
   std::vector<std::string> notes;
 
-  // Returns the bytes that the device must have: the engine's held bytes plus LibTorch's peak.
+  // Returns the device bytes that the step needs: the engine's held bytes plus LibTorch's peak.
   int64_t peak_bytes() const;
-  // Returns "full-shard on 2 ranks, 14 units: 45.3 MiB a rank at rest, 88.1 MiB at peak", with
-  // LibTorch's tensors, then offloaded bytes and refused_at, and one more line per note.
+  // Returns "full-shard on 2 ranks, 14 units: 45.3 MiB a rank at rest, 88.1 MiB at peak", followed
+  // by LibTorch's tensors, offloaded bytes and refused_at. Each note adds a line.
   std::string summary() const;
   // Returns a table of at most 80 columns.
   std::string to_string() const;
 };
 
-// A planner of one model and step for many requests, as in a search for ranks and strategies. It
-// computes parts that do not depend on the request (LibTorch's bytes, the order of units) once;
-// later plans run the engine alone. Plans equal those of fsdp::plan. Not thread-safe.
+// A planner of one model and step for many requests, for example in a search over ranks and
+// strategies. It computes everything that does not depend on the request (LibTorch's bytes, the
+// order of units) only once. Later plans run only the engine. Plans equal those of fsdp::plan. Not
+// thread-safe.
 class Planner {
  public:
-  // `build` and `step` are as in fsdp::plan and called when a plan needs them.
+  // Stores `build` and `step`, which are the same as in fsdp::plan. They are called when a plan
+  // needs them.
   template <class Build, class Step>
   Planner(Build build, Step step)
       : Planner(std::function<Model()>([build = std::move(build), step = std::move(step)] {
@@ -111,7 +116,7 @@ class Planner {
   Planner(const Planner&) = delete;
   Planner& operator=(const Planner&) = delete;
 
-  // Errors: as fsdp::plan.
+  // Errors: the same as fsdp::plan.
   StepPlan plan(const PlanRequest& request);
 
  private:
@@ -126,15 +131,15 @@ class Planner {
   const std::unique_ptr<State> state_;
 };
 
-// Plans a step of the model that `build` returns, an fsdp::Unit. `step(model)` runs a forward and
-// returns the loss; its backward is called here. Both are called on meta tensors, `step` several
-// times: LibTorch's factories make tensors without memory unless a device is named. Random numbers
-// are not drawn.
-// Requires: neither reads a tensor's values (item(), data_ptr(), accessor); tensors that the host
-//   fills are made with torch::kCPU.
-// Errors: InvalidArgument for anything that an Engine refuses; for ranks that do not fit the mesh;
-//   and, with operator and unit, for operators that need values. Exceptions of build and step pass
-//   through.
+// Plans a step of the model (an fsdp::Unit) that `build` returns. `step(model)` must run a forward
+// and return the loss; this function calls the loss's backward. Both functions run on meta tensors,
+// and `step` is called several times. Meanwhile LibTorch's factories make tensors without memory
+// unless a device is named. Random numbers are not drawn.
+// Requires: neither function reads a tensor's values (item(), data_ptr(), accessor). Tensors that
+//   the host fills are made with torch::kCPU.
+// Errors: InvalidArgument for anything that an Engine refuses, and for ranks that do not fit the
+//   mesh. InvalidArgument that names the operator and the unit if an operator needs values.
+//   Exceptions of build and step are passed on.
 template <class Build, class Step>
 StepPlan plan(const PlanRequest& request, Build&& build, Step&& step) {
   return Planner(std::ref(build), std::ref(step)).plan(request);

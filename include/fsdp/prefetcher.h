@@ -1,4 +1,4 @@
-// Makes items ahead of their use, in order, on a thread of its own.
+// Makes items ahead of their use, in order, on a separate thread.
 #pragma once
 
 #include <condition_variable>
@@ -15,16 +15,17 @@
 namespace fsdp {
 
 // A sequence of items: next() returns make(0), make(1), … make(count - 1). At most `depth` items
-// are ready or in progress. It can be neither copied nor moved, because its thread refers to it.
+// are ready or in progress. A prefetcher can be neither copied nor moved, because its thread refers
+// to it.
 template <class T>
 class Prefetcher {
  public:
-  // Requires: depth > 0; `make` may run on another thread until this object is destroyed.
+  // Requires: depth > 0. `make` is called on another thread until this object is destroyed.
   Prefetcher(int64_t count, int64_t depth, std::function<T(int64_t)> make)
       : count_(count), depth_(depth), make_(std::move(make)), thread_([this] { run(); }) {}
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
-  // Waits for the item in progress.
+  // Waits until the item in progress is made; the remaining items are not made.
   ~Prefetcher() {
     {
       const std::lock_guard lock(mutex_);
@@ -35,8 +36,8 @@ class Prefetcher {
   }
 
   // Waits for the next item and returns it.
-  // Errors: the exception of `make` for this item, here and in every later call; StateError after
-  //   the last item.
+  // Errors: rethrows the exception that `make` threw for this item, and rethrows it in every later
+  //   call. Throws StateError after the last item.
   T next() {
     std::unique_lock lock(mutex_);
     if (taken_ == count_) {
@@ -82,13 +83,13 @@ class Prefetcher {
   const int64_t count_;
   const int64_t depth_;
   const std::function<T(int64_t)> make_;
-  std::mutex mutex_;  // guards the members between it and the thread
+  std::mutex mutex_;  // guards the members below, up to thread_
   std::condition_variable changed_;
   std::deque<T> ready_;
   std::exception_ptr failure_;
   int64_t taken_ = 0;
   bool stopping_ = false;
-  std::thread thread_;  // last, because it uses the members above
+  std::thread thread_;  // declared last, because the thread uses the members above
 };
 
 }  // namespace fsdp

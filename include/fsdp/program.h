@@ -8,23 +8,24 @@
 
 namespace fsdp {
 
-// The body of a program. It returns the exit code. If it keeps `place.step` up to date, error lines
-// name the step.
+// The body of a program. It returns the exit code. If it updates `place.step`, error lines name the
+// step.
 using ProgramBody = std::function<int(const Mesh& mesh, ErrorPlace& place)>;
 
-// Makes the mesh from the environment and runs `body` on it. run_options.h has a version that reads
-// a command line.
+// Makes the mesh from the environment and runs `body` on the mesh. Another version, in
+// run_options.h, reads a command line.
 //   int main() { return fsdp::run_program([](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { … }); }
-// Effects: an exception of `body` becomes one error line on stderr and its exit code
-//   (docs/errors.md), and the other ranks are notified, so that they stop within seconds. Under
-//   torchrun it is written to the agent's error file too. RefusedElsewhere prints no line, because
-//   the rank that failed has printed it. An uncaught exception elsewhere (in a thread or a
-//   destructor) becomes an error line and SIGABRT. A slow rank is named in a warning line. If
-//   stderr is closed or full, the line is lost and the code is the same. The library prints nothing
-//   else, except a line when it ends a process after MeshEvent::Kind::kStuck.
-// Effects on the process: opens closed standard streams on /dev/null, sets the terminate handler,
-//   ignores SIGXFSZ (a write beyond the file size limit then fails with an error), and sets
-//   ONEDNN_MAX_CPU_ISA where LibTorch would otherwise die (docs/errors.md, "Illegal instruction").
+// Effects: an exception of `body` becomes one error line on stderr and an exit code
+//   (docs/errors.md). The other ranks are notified, so that they stop within seconds. Under
+//   torchrun the error is also written to the agent's error file. RefusedElsewhere prints no line,
+//   because the rank that failed has printed it. An uncaught exception elsewhere (in a thread or a
+//   destructor) becomes an error line and SIGABRT. A warning line names a slow rank. If stderr is
+//   closed or full, the line is lost and the exit code is the same. The library prints nothing
+//   else, except one line when it ends a process after MeshEvent::Kind::kStuck.
+// Effects on the process: opens closed standard streams on /dev/null. Sets the terminate handler.
+//   Ignores SIGXFSZ, so that a write beyond the file size limit fails with an error. Sets
+//   ONEDNN_MAX_CPU_ISA where LibTorch would otherwise crash (docs/errors.md, "Illegal
+//   instruction").
 int run_program(const ProgramBody& body, MeshOptions options = {});
 
 }  // namespace fsdp

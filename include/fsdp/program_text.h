@@ -1,4 +1,4 @@
-// Functions for text that people read or write: sizes, names from outside, help.
+// Functions for text that people read or write: sizes, names from outside the program, help.
 #pragma once
 
 #include <cstddef>
@@ -12,34 +12,36 @@ namespace fsdp {
 
 // Returns a size as "512 B", "1.5 KiB", "43.3 MiB" or "2.0 GiB".
 std::string format_bytes(int64_t bytes);
-// Returns the bytes of "16GiB", "1.5 GB", "500MB" or "1073741824": KiB is 1024 and KB 1000 bytes,
-// in any case, rounded down to a byte. Empty for other text, a negative size, or one beyond 2^63.
+// Returns the bytes of "16GiB", "1.5 GB", "500MB" or "1073741824". KiB is 1024 bytes and KB is 1000
+// bytes; upper and lower case are equal. Fractions of a byte are rounded down. Returns nothing for
+// other text, a negative size, or a size beyond 2^63.
 std::optional<int64_t> parse_bytes(std::string_view text);
-// Returns a question such as "80 bytes? write 80GiB, or 80B" for a number below a million without a
-// unit, which is probably meant in another unit. Empty for other text and for 0.
+// Returns a question such as "80 bytes? write 80GiB, or 80B" if `text` is a number below a million
+// without a unit, because the user probably meant another unit. Returns an empty string for other
+// text and for 0.
 std::string question_of_unit(std::string_view text);
-// Returns text that parse_bytes reads as exactly `bytes`: "16GiB", else "500B".
+// Returns text that parse_bytes reads as exactly `bytes`, such as "16GiB" or "500B".
 std::string spell_bytes(int64_t bytes);
 
-// Returns `text` for a terminal or an error line: control characters and bytes that are not UTF-8
-// become \xNN, except the characters of `kept`.
+// Returns `text` in a form that is safe for a terminal or an error line. Control characters and
+// bytes that are not UTF-8 become \xNN, except the characters of `kept`.
 std::string printable(std::string_view text, std::string_view kept = {});
-// Returns printable(name) in single quotes, cut to about 100 bytes, because names in hostile files
-// can have megabytes.
+// Returns printable(name) in single quotes, cut to about 100 bytes, because a name in a malicious
+// file can be megabytes long.
 std::string quoted_name(std::string_view name);
 
-// Returns the name that is nearest to `typed`; empty if none is near.
+// Returns the name that is most similar to `typed`; empty if none is similar enough.
 std::string nearest_of(std::string_view typed, const std::vector<std::string>& names);
-// Returns Levenshtein's distance: the number of letters to insert, delete or replace.
+// Returns the Levenshtein distance: the number of letters to insert, delete or replace.
 size_t edit_distance(std::string_view from, std::string_view to);
 
-// Returns `text` in lines of at most `columns` characters, broken between words, and inside a word
-// only if it is longer than a line. At least one line.
+// Returns `text` as lines of at most `columns` characters. Lines break between words. A word is
+// broken only if it is longer than a line. Returns at least one line.
 std::vector<std::string> wrapped(std::string_view text, size_t columns);
-// Returns a flag and its meaning, on lines of at most 80 columns:
+// Returns one row of a help text: a flag and its meaning, on lines of at most 80 columns:
 // "  --prefetch N                  units gathered ahead [1]\n".
 std::string help_row(std::string_view flag, std::string_view meaning);
-// Returns the end of a help text: the exit codes of programs.
+// Returns the last section of a help text: the exit codes of programs.
 std::string_view exit_codes_help();
 
 }  // namespace fsdp

@@ -1,5 +1,5 @@
-// Activation recomputation (checkpointing): backward runs a function a second time, so its
-// activations are not kept.
+// Activation recomputation (checkpointing): backward runs a function a second time, so the
+// activations of the function are not kept.
 //
 //   at::Tensor y = fsdp::recompute([&](const at::Tensor& h) { return block(norm(h)); }, x);
 //
@@ -23,8 +23,8 @@ namespace recompute_detail {
 
 using Tensors = std::vector<at::Tensor>;
 using Segment = std::function<Tensors(const Tensors& inputs)>;
-// Runs the segment without a graph, and again in backward. Returns its outputs with their graph.
-// `unit` is the unit whose forward the segment is, or null.
+// Runs the segment without a graph, and runs it again in backward. Returns its outputs with their
+// graph. `unit` is the unit whose forward the segment is; it is null for other functions.
 Tensors run(Segment segment, const Tensors& inputs, const UnitBase* unit);
 
 template <class Values>
@@ -66,19 +66,21 @@ auto recompute(const UnitBase* unit, Fn fn, Inputs&&... inputs) {
 
 }  // namespace recompute_detail
 
-// Returns fn(inputs…). for_each_tensor (tensor_visit.h) must see the tensors of inputs and result;
-// they may be undefined. Inputs are copied; their tensors share memory with the caller's.
-// Effects: backward runs fn again on the same inputs. Both runs have grad mode on and the same
-//   random numbers, from LibTorch's generator of the CPU and that of the inputs' device. The second
-//   run sees buffers and training flags as the first did, for the engine's units that run in fn and
-//   for the unit whose forward calls it. Afterwards generators, buffers and flags are restored,
-//   also if fn throws. Other side effects of fn happen twice. Without grad mode fn runs once.
+// Returns fn(inputs…). for_each_tensor (tensor_visit.h) must find the tensors of inputs and result.
+// These tensors may be undefined. Inputs are copied; the copied tensors share memory with the
+// caller's tensors.
+// Effects: backward runs fn again on the same inputs. Both runs have grad mode on and draw the same
+//   random numbers from LibTorch's generators (the CPU's and that of the inputs' device). The
+//   second run sees buffers and training flags as the first run saw them. This holds for units that
+//   run in fn and for the unit whose forward calls recompute. After the second run generators,
+//   buffers and flags are restored, also if fn throws. Other side effects of fn happen twice.
+//   Without grad mode fn runs only once.
 // Requires: gradients reach fn through its inputs and through parameters, not through captured
-//   tensors. In forward fn makes no graph, so it cannot differentiate anything itself.
-// Errors: InvalidArgument if fn changes an input in place. From backward StateError if fn draws
-//   other random numbers than in forward (thread ranks share LibTorch's generator, so another
-//   rank's draw counts), if it returns other tensors, if a large buffer that it reads has changed,
-//   and under autograd::grad or create_graph.
+//   tensors. During forward fn makes no graph, so fn must not differentiate anything itself.
+// Errors: InvalidArgument if fn changes an input in place. backward throws StateError if fn draws
+//   other random numbers than in forward, if fn returns other tensors, if a large buffer that fn
+//   reads has changed, or under autograd::grad or create_graph. (Thread ranks share LibTorch's
+//   generator, so a draw of another rank changes the random numbers.)
 template <class Fn, class... Inputs>
 auto recompute(Fn fn, Inputs&&... inputs) {
   return recompute_detail::recompute(nullptr, std::move(fn), std::forward<Inputs>(inputs)...);

@@ -1,4 +1,4 @@
-// Parses the command line of a training program: the engine's options.
+// Parses the command line of a training program into the engine's options.
 //
 //   int train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& place) {
 //     fsdp::BuildScope building(mesh, run.engine);
@@ -6,8 +6,8 @@
 //   }
 //   int main(int argc, char** argv) { return fsdp::run_program(argc, argv, train); }
 //
-// A program with flags of its own reads them from RunOptions::other_arguments (examples/gpt), or
-// adds the engine's flags to its own parser (examples/bert_qa).
+// A program that has its own flags can read them from RunOptions::other_arguments (examples/gpt),
+// or can add the engine's flags to its own parser (examples/bert_qa).
 #pragma once
 
 #include <fsdp/error.h>
@@ -24,34 +24,35 @@
 
 namespace fsdp {
 
-// A flag with a value, bound to the RunOptions that it changes.
+// A flag with a value. It is bound to the RunOptions object that it changes.
 struct RunFlag {
   std::string name;        // "--prefetch"
   std::string value_name;  // "N"
   std::string meaning;
-  std::string value;  // current value, as one would type it; empty: none
-  std::string alone;  // value of the flag without a value; empty: it needs one
-  // Errors: InvalidArgument (64) that names flag, value and allowed values.
+  std::string value;  // current value, as the user would type it; may be empty
+  std::string alone;  // value if the user gives none; empty: the user must give one
+  // Sets the value. Errors: InvalidArgument (64) that names the flag, the value and the allowed
+  // values.
   std::function<void(std::string_view value)> set;
 };
 
-// Features of a program, which decide the flags and words that it accepts.
+// Features of a program. They decide which flags and words the program accepts.
 struct ProgramFlags {
-  // true: the program accepts --trace and --ablate. It writes RunOptions::trace_file, and says that
-  // a run without communication learns nothing.
+  // true: the program accepts --trace and --ablate. The program must write RunOptions::trace_file,
+  // and must say that a run without communication learns nothing.
   bool diagnostics = false;
-  // true: the program plans its step before it builds anything (plan_run), and accepts --force and
-  // --log-level: RunOptions::force, log_level.
+  // true: the program plans its step before it builds anything (plan_run). It accepts --force and
+  // --log-level (RunOptions::force and log_level).
   bool plans = false;
-  // true: words that are no flags of the engine, and --help, are in RunOptions::other_arguments;
-  // the program refuses those it does not know. A word spelled as a flag of the engine is that
-  // flag, up to "--".
+  // true: --help and words that are no flags of the engine are put into
+  // RunOptions::other_arguments. The program must refuse the words that it does not know. Before
+  // "--", a word spelled as a flag of the engine is always this flag.
   bool others = false;
 };
 
-// Selects how a program prints the plan of its step.
+// Selects the form in which a program prints the plan of its step.
 enum class LogLevel : uint8_t {
-  kInfo,   // a line: StepPlan::summary
+  kInfo,   // one line: StepPlan::summary
   kDebug,  // tables: StepPlan::to_string, Engine::describe
 };
 
@@ -59,53 +60,56 @@ struct RunOptions {
   MeshOptions mesh{.device = DeviceKind::kAuto};
   Options engine;                    // for BuildScope or Engine
   std::filesystem::path trace_file;  // for Trace; empty: no trace
-  // true: the engines' collectives move nothing and wait for no rank, so the time of a step shows
-  // the cost of communication. Results are meaningless. Requires: ranks are processes.
+  // true: collectives of the engines transfer nothing and wait for no rank. Comparing the step time
+  // with a normal run shows the cost of communication. Results are meaningless.
+  // Requires: ranks are processes.
   bool ablate_communication = false;
-  // true: go on if the plan does not fit; sets engine.try_beyond_plan too.
+  // true: the run continues if the plan does not fit. This also sets engine.try_beyond_plan.
   bool force = false;
   LogLevel log_level = LogLevel::kInfo;
   bool help = false;  // --help was given: print help_text() and do nothing else
-  // Words that are no flags of the engine, in order; --a_b=c is two words, --a-b and c.
+  // Words that are no flags of the engine, in order. --a_b=c becomes two words, --a-b and c.
   std::vector<std::string> other_arguments;
 
-  // Returns `defaults` changed by the flags of a command line: `--flag value` or `--flag=value`,
-  // with hyphens or underscores. The last of repeated flags counts. A switch may have no value if
-  // it is last or another flag follows: `--offload`.
-  // Errors: InvalidArgument (64) for unknown flags (refuse()), a flag without a value, or a value
-  //   that is not allowed.
+  // Returns `defaults`, changed by the flags of a command line. A flag is written `--flag value` or
+  // `--flag=value`, with hyphens or underscores. If a flag is repeated, the last one counts. A
+  // switch needs no value if it is the last word or another flag follows: `--offload`.
+  // Errors: InvalidArgument (64) if a flag is unknown (refuse()), a flag has no value, or a value
+  //   is not allowed.
   static RunOptions parse(int argc, const char* const* argv, ProgramFlags program,
                           RunOptions defaults);
   static RunOptions parse(int argc, const char* const* argv, ProgramFlags program = {}) {
     return parse(argc, argv, program, {});
   }
 
-  // Return flags for other parsers. Lifetime: the flags refer to this object.
+  // Return the flags, for use in other parsers. The flags refer to this object, which must outlive
+  // them.
   std::vector<RunFlag> engine_flags();
   std::vector<RunFlag> diagnostic_flags();
   std::vector<RunFlag> plan_flags();
 
-  // Returns a line per flag with its current value.
+  // Returns one line per flag, with the flag's current value.
   std::string help_text(ProgramFlags program = {}) const;
 
   // Throws InvalidArgument (64) that names all of `words`, which neither the engine nor the program
-  // knows. `own` are the program's flags. For a flag of another program (Hugging Face's and others)
-  // the hint names the flag here, or says that there is none; `answers` are hints of the program's
-  // own.
-  // Requires: at least one word. A word that is no flag is the value of the one before it.
+  // knows. `own` are the program's flags. If a word is a flag of another program (such as Hugging
+  // Face's), the hint names the equivalent flag, or says that there is none. `answers` are the
+  // program's own hints.
+  // Requires: `words` is not empty. A word that is no flag counts as the value of the word before
+  //   it.
   [[noreturn]] void refuse(const std::vector<std::string>& words,
                            const std::vector<std::string>& own = {},
                            const std::map<std::string, std::string>& answers = {}) const;
 };
 
-// Runs a program as run_program of program.h, on the mesh that `run` describes.
+// Runs a program as run_program of program.h does, on the mesh that `run` describes.
 int run_program(const ProgramBody& body, const RunOptions& run);
 
 using RunBody = std::function<int(const Mesh& mesh, const RunOptions& run, ErrorPlace& place)>;
 
-// Runs a program as run_program of program.h, with the options of the command line. Rank 0 prints
-// --help, and the program ends with 0, unless it takes `others`. An invalid command line ends all
-// ranks with 64 and one message.
+// Runs a program as run_program of program.h does, with the options of the command line. For
+// --help, rank 0 prints the help and the program ends with 0, unless program.others is set. An
+// invalid command line ends all ranks with exit code 64 and one message.
 int run_program(int argc, const char* const* argv, const RunBody& body, ProgramFlags program = {},
                 RunOptions defaults = {});
 

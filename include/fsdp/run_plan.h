@@ -1,4 +1,4 @@
-// Plans a run before its model is built, and refuses it if it cannot fit.
+// Plans a run before its model is built, and refuses the run if it cannot fit.
 //
 //   const auto plan = fsdp::plan_run(
 //       mesh, options, {.force = run.force}, [&] { return fsdp::Unit<gpt::Gpt>(config); },
@@ -18,24 +18,25 @@
 namespace fsdp {
 
 struct RunPlanOptions {
-  bool force = false;         // true: a run that cannot fit is not refused
+  bool force = false;         // true: a run that cannot fit is allowed
   int optimizer_moments = 2;  // PlanRequest::optimizer_moments
 };
 
-// Returns the request for a run on this mesh: its ranks and their arrangement, its device, its
-// options.
+// Returns the request for a run on this mesh with these options. It has the mesh's ranks, their
+// arrangement and the device.
 PlanRequest request_of(const Mesh& mesh, const Options& options);
 
-// Checks that a run with this plan has enough memory.
+// Checks that there is enough memory for a run with this plan.
 // Errors: InvalidArgument (78) if the plan exceeds Options::memory_limit, or if the ranks of this
-//   host together need more host memory than is free now; the hint lists changes in order of cost.
+//   host together need more host memory than is free now. The hint lists remedies, cheapest first.
 void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options);
 
-// Plans the step of a run on rank 0, and refuses it on all ranks if it cannot fit. `plan`, or
-// `build` and `step` as in fsdp::plan, make the plan. Returns the plan on rank 0 and nothing on
-// other ranks.
-// Requires: collective, before the model is built; equal command line and model on all ranks.
-// Errors: as fsdp::plan and require_room, on rank 0; RefusedElsewhere on the others.
+// Plans the step of a run on rank 0, and throws on all ranks if the step cannot fit. The plan is
+// made by `plan`, or from `build` and `step` as in fsdp::plan. Returns the plan on rank 0 and
+// nothing on the other ranks.
+// Requires: collective, before the model is built. Command line and model are equal on all ranks.
+// Errors: rank 0 throws the errors of fsdp::plan and require_room. The other ranks then throw
+//   RefusedElsewhere.
 std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,
                                  const RunPlanOptions& how,
                                  const std::function<StepPlan(const PlanRequest&)>& plan);

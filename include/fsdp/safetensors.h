@@ -49,11 +49,12 @@ enum class StoredDType : uint8_t {
   kU64,
 };
 
-std::string_view name_of(StoredDType dtype);  // "F32", "BF16", …: as in the format
-int64_t bits_of(StoredDType dtype);           // bits of one element; 4 and 6 occur
+std::string_view name_of(StoredDType dtype);  // "F32", "BF16", …, as in the file format
+int64_t bits_of(StoredDType dtype);           // bits of one element; may be 4 or 6
 std::optional<StoredDType> stored_dtype_from_name(std::string_view name);
 // Map LibTorch's float32, bfloat16, float16, float64, int64, int32 and uint8 to stored types and
-// back. Errors: InvalidArgument for another `type`; another `dtype` returns nothing.
+// back. Errors: stored_dtype throws InvalidArgument for any other type. scalar_type_of returns
+// nothing for any other dtype.
 StoredDType stored_dtype(c10::ScalarType type);
 std::optional<c10::ScalarType> scalar_type_of(StoredDType dtype);
 
@@ -63,22 +64,24 @@ struct TensorSpec {
   std::vector<int64_t> shape;  // empty: 0-d, one element
 };
 
-// A tensor in a file: row-major, little-endian, not necessarily aligned to its element.
+// A tensor in a file. It is row-major and little-endian. Its bytes may be unaligned for its element
+// type.
 struct StoredTensor : TensorSpec {
   int64_t numel = 0;
   int64_t nbytes = 0;
   int64_t offset_bytes = 0;  // from the start of the file
 };
 
-// A memory-mapped safetensors file: only pages that are accessed are read. It is immutable after
-// construction, so threads may share it. Its spans live as long as it does.
-// Requires: no process truncates the file meanwhile; replacing it by a rename is harmless.
+// A memory-mapped safetensors file. Only pages that are accessed are read from disk. The object is
+// immutable after construction, so threads may share it. Its spans are valid as long as the object
+// exists.
+// Requires: no process truncates the file meanwhile. Replacing the file by a rename is harmless.
 class SafetensorsFile {
  public:
-  // Effects: reads the header only; uses memory in proportion to it, and none for a header that
-  //   exceeds the file.
-  // Errors: IoError kIoError if the file cannot be read; kCorruptData with the tensor and the byte
-  //   if it is not a well-formed safetensors file.
+  // Effects: reads only the header. The memory used is proportional to the header. If the header
+  //   claims to be larger than the file, no memory is allocated for it.
+  // Errors: IoError kIoError if the file cannot be read. IoError kCorruptData that names the tensor
+  //   and the byte if the file is not a well-formed safetensors file.
   explicit SafetensorsFile(std::filesystem::path path);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
@@ -90,8 +93,9 @@ class SafetensorsFile {
   const StoredTensor* find(std::string_view name) const;  // null if there is none
   // Returns the tensor's bytes. Requires: `tensor` is one of tensors().
   std::span<const std::byte> bytes(const StoredTensor& tensor) const;
-  // Releases the pages of `part`, which count as this process's memory once they were read. A later
-  // access reads them again. Requires: `part` belongs to a tensor's bytes.
+  // Releases the pages of `part`. Pages count as memory of this process once they were read. A
+  // later access reads them again.
+  // Requires: `part` is inside the bytes of a tensor.
   void forget(std::span<const std::byte> part) const;
 
  private:
@@ -99,15 +103,16 @@ class SafetensorsFile {
   std::unique_ptr<const State> state_;
 };
 
-// A writer of a safetensors file in pieces; it never holds a tensor. `path` is unchanged until
-// commit() returns. Without a commit the pieces are removed.
+// A writer that writes a safetensors file incrementally; it never holds a whole tensor. `path` is
+// unchanged until commit() renames the file. Without a commit, the destructor removes the written
+// data.
 class SafetensorsWriter {
  public:
   // Effects: creates a temporary file beside `path` and writes the header. Tensors are ordered by
-  //   decreasing element size, then by name, so that every tensor is aligned.
-  // Errors: IoError kCannotCreate, kIoError; InvalidArgument for a name given twice or
-  //   "__metadata__", for a negative or overflowing shape, and for a tensor that ends within a
-  //   byte.
+  //   decreasing element size, then by name, so every tensor is aligned.
+  // Errors: IoError kCannotCreate or kIoError. InvalidArgument if a name occurs twice or is
+  //   "__metadata__", if a shape is negative or overflows, or if a tensor's size is not a whole
+  //   number of bytes.
   SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> tensors,
                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
   ~SafetensorsWriter();
@@ -115,14 +120,16 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(SafetensorsWriter&&) noexcept;
 
   // Writes the next `bytes` of a tensor. Calls for different tensors may alternate.
-  // Errors: IoError kIoError (disk full); InvalidArgument for an unknown name or too many bytes.
+  // Errors: IoError kIoError (for example, disk full). InvalidArgument for an unknown name or for
+  //   too many bytes.
   void append(std::string_view name, std::span<const std::byte> bytes);
-  // Writes all bytes to disk, so that commit() only renames the file.
-  // Errors: StateError that names tensors with missing bytes, or on a second call; IoError
-  //   kIoError.
+  // Writes all bytes to disk. After this, commit() only renames the file.
+  // Errors: StateError that names the tensors if bytes of tensors are missing; StateError on a
+  //   second call; IoError kIoError.
   void finish();
-  // Calls finish() if the caller has not, and gives the file its name, on disk.
-  // Errors: as above; IoError kCannotCreate.
+  // Calls finish() if the caller has not done so, and then renames the temporary file to `path`.
+  // The rename is on disk when the call returns.
+  // Errors: those of finish(), and IoError kCannotCreate.
   void commit();
 
  private:

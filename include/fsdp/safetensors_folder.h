@@ -1,5 +1,5 @@
-// Reads the weights of a model folder in Hugging Face's layout: model.safetensors, or shards and
-// their index.
+// Reads the weights of a model folder in Hugging Face's layout: model.safetensors, or several
+// shards and their index.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -12,7 +12,7 @@
 
 namespace fsdp {
 
-// A tensor and its mapped bytes; only pages that are accessed are read.
+// A tensor and its mapped bytes. Only pages that are accessed are read from disk.
 struct TensorSource {
   const SafetensorsFile* file = nullptr;
   const StoredTensor* tensor = nullptr;
@@ -20,18 +20,18 @@ struct TensorSource {
   std::span<const std::byte> bytes() const { return file->bytes(*tensor); }
 };
 
-// A folder of weights. Move-only; sources and spans live as long as it does.
+// A folder of weights. Move-only. Its sources and spans are valid as long as the object exists.
 class SafetensorsFolder {
  public:
   // Effects: maps the weight files and reads their headers.
-  // Errors: IoError kIoError for a missing folder or file; kCorruptData for a malformed file, and
-  //   for an index and shards that do not name the same tensors.
+  // Errors: IoError kIoError if the folder or a file is missing. IoError kCorruptData if a file is
+  //   malformed, or if the index and the shards do not name the same tensors.
   explicit SafetensorsFolder(std::filesystem::path folder);
 
   const std::filesystem::path& path() const { return path_; }
   std::span<const SafetensorsFile> files() const { return files_; }
   std::span<const TensorSource> tensors() const { return tensors_; }  // by file, then by bytes
-  // Returns messages for the user, to be printed once.
+  // Returns messages for the user. The program should print them once.
   std::span<const std::string> notes() const { return notes_; }
 
  private:

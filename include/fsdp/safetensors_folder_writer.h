@@ -1,5 +1,6 @@
-// Writes the weights of a model folder as transformers' save_pretrained does: model.safetensors, or
-// if that would be too large model-00001-of-00003.safetensors and so on, with their index.
+// Writes the weights of a model folder as transformers' save_pretrained does. The result is
+// model.safetensors. If that file would be too large, the result is
+// model-00001-of-00003.safetensors and so on, with an index.
 //
 //   fsdp::SafetensorsFolderWriter writer("out", {{"w", fsdp::StoredDType::kF32, {2, 3}}},
 //                                        {.max_shard_bytes = 1 << 30});
@@ -22,21 +23,21 @@
 namespace fsdp {
 
 struct ShardOptions {
-  // Limit of the tensors' bytes in one file; a larger tensor has its own file. All files are open
-  // until commit().
+  // Limit of the tensors' bytes in one file. A tensor larger than the limit has its own file. All
+  // files are open until commit().
   int64_t max_shard_bytes = 5'000'000'000;
   std::map<std::string, std::string> metadata{{"format", "pt"}};  // in every file
 };
 
-// A writer of a folder of weights. Whenever it dies, SafetensorsFolder opens the earlier set of
-// weights or the new one, or refuses the folder, but never reads files of both. Without a commit
-// the pieces are removed.
+// A writer of a folder of weights. If its process dies at any time, SafetensorsFolder later opens
+// the earlier weights or the new weights, or throws. It never mixes files of both. Without a
+// commit, the destructor removes the written data.
 class SafetensorsFolderWriter {
  public:
   // Requires: the folder exists.
-  // Effects: creates temporary files in it. Tensors fill the files in the given order.
-  // Errors: IoError kCannotCreate, kIoError; InvalidArgument as SafetensorsWriter, and if
-  //   max_shard_bytes is not positive.
+  // Effects: creates temporary files in the folder. Tensors fill the files in the given order.
+  // Errors: IoError kCannotCreate or kIoError. InvalidArgument in the cases of SafetensorsWriter,
+  //   and if max_shard_bytes is not positive.
   SafetensorsFolderWriter(std::filesystem::path folder, std::vector<TensorSpec> tensors,
                           ShardOptions options = {});
   ~SafetensorsFolderWriter();
@@ -44,12 +45,13 @@ class SafetensorsFolderWriter {
   SafetensorsFolderWriter& operator=(SafetensorsFolderWriter&&) noexcept;
 
   int file_count() const;  // without the index
-  // Errors: as SafetensorsWriter::append.
+  // Errors: the same as SafetensorsWriter::append.
   void append(std::string_view name, std::span<const std::byte> bytes);
-  // Writes all bytes to disk before the first rename, then renames the new files and removes the
-  // remaining ones of an earlier set.
-  // Errors: StateError that names tensors with missing bytes; IoError kCannotCreate, kIoError.
-  //   After the first rename the folder may have no usable weights.
+  // Writes all bytes to disk before the first rename. Then renames the new files, and removes
+  // files of an earlier set that were not replaced.
+  // Errors: StateError that names the tensors if bytes of tensors are missing. IoError
+  //   kCannotCreate or kIoError. If an error occurs after the first rename, the folder may have no
+  //   usable weights.
   void commit();
 
  private:
@@ -57,7 +59,8 @@ class SafetensorsFolderWriter {
   std::unique_ptr<State> state_;
 };
 
-// Returns true for model.safetensors, its index and its shards, which commit() may write or remove.
+// Returns true for the names of model.safetensors, its index and its shards. commit() may write or
+// remove files with these names.
 bool is_weights_name(std::string_view name);
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// Deals samples to ranks, batch by batch: each sample exactly once per epoch.
+// Distributes samples to ranks, batch by batch. Each sample is used exactly once per epoch.
 //
 //   const fsdp::BatchSampler sampler({.sample_count = n, .world_size = mesh.world_size(),
 //                                     .rank = mesh.rank(), .batch_size_per_rank = 8});
@@ -6,9 +6,10 @@
 //     (mean_loss(micro.samples) * micro.weight).backward();
 //   }
 //
-// The order of an epoch depends only on seed and epoch. Global batch b is a contiguous part of that
-// order. It is divided into micro-batches, and each of these into one slice per rank. Any batch can
-// be requested at any time, so a run resumes anywhere, with any world size.
+// The order of an epoch depends only on the seed and the epoch. Global batch b is a contiguous
+// section of that order. A global batch is divided into micro-batches, and a micro-batch into one
+// slice per rank. Any batch can be requested at any time. A run can therefore resume at any batch,
+// with any world size.
 #pragma once
 
 #include <cstdint>
@@ -24,41 +25,42 @@ struct SamplerOptions {
   int64_t accumulation_steps = 1;  // micro-batches per global batch
   bool shuffle = true;
   uint64_t seed = 42;
-  // true: each epoch omits the last samples that do not fill a micro-batch on every rank.
+  // true: each epoch omits the last samples if they cannot fill a micro-batch on every rank.
   bool drop_last = false;
 };
 
-// A rank's slice of a micro-batch.
+// One rank's slice of a micro-batch.
 struct MicroBatch {
-  // Samples to run, never empty: a rank with an empty slice runs the micro-batch's first sample
-  // with weight 0, so that it takes part in every collective.
+  // Samples to run. It is never empty: if the rank's slice is empty, the rank runs the first
+  // sample of the micro-batch with weight 0, so that it takes part in every collective.
   std::vector<int64_t> samples;
-  int64_t count = 0;  // samples that count: samples.size() or 0
-  // Factor for the mean loss over `samples`: world_size * count / (samples in the global batch). If
-  // gradients are averaged over ranks and added over micro-batches, every sample of the global
-  // batch then counts equally, also with unequal slices.
+  int64_t count = 0;  // samples with a weight: samples.size() or 0
+  // Factor for the mean loss over `samples`: world_size * count / (samples in the global batch).
+  // If gradients are averaged over ranks and added over micro-batches, this factor gives every
+  // sample of the global batch equal weight, also if slices have different sizes.
   double weight = 0.0;
 };
 
 struct GlobalBatch {
   int64_t sample_count = 0;               // over all ranks and micro-batches
-  std::vector<MicroBatch> micro_batches;  // at least one; equally many on every rank
+  std::vector<MicroBatch> micro_batches;  // at least one; the same number on every rank
 };
 
-// A sampler that computes batches from integers; it holds no order in memory.
+// A sampler that computes batches from integers. It stores no list of samples.
 class BatchSampler {
  public:
-  // Errors: InvalidArgument if there is no sample, a count is not positive, the rank is outside the
-  //   world, a step has more than 2^62 samples, or drop_last leaves nothing.
+  // Errors: InvalidArgument if there is no sample, if a count is not positive, if the rank is
+  //   outside the world, if a step has more than 2^62 samples, or if drop_last leaves no sample.
   explicit BatchSampler(const SamplerOptions& options);
 
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
-  // Returns the samples of an epoch over all ranks: sample_count without those that drop_last
-  // omits.
+  // Returns the number of samples in an epoch over all ranks: sample_count minus the samples that
+  // drop_last omits.
   int64_t samples_per_epoch() const { return samples_per_epoch_; }
   // Requires 0 <= index < batches_per_epoch().
   GlobalBatch batch(int64_t epoch, int64_t index) const;
-  // Returns the sample at a position of an epoch's order. Requires 0 <= position < sample_count.
+  // Returns the sample at a position in the order of an epoch. Requires 0 <= position <
+  // sample_count.
   int64_t sample_at(int64_t epoch, int64_t position) const;
 
  private:
@@ -68,7 +70,7 @@ class BatchSampler {
   int64_t micro_batch_size_;  // over all ranks
   int64_t samples_per_epoch_;
   int64_t batches_per_epoch_;
-  int half_bits_;  // half of the bits in which positions are permuted
+  int half_bits_;  // half of the bits of a permuted position
 };
 
 }  // namespace fsdp

@@ -1,4 +1,5 @@
-// Declares LibTorch's element type without LibTorch's headers: torch::kFloat32, torch::kBFloat16, …
+// Declares LibTorch's element type (torch::kFloat32, torch::kBFloat16, …) without LibTorch's
+// headers.
 #pragma once
 
 #include <cstdint>

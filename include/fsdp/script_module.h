@@ -1,4 +1,4 @@
-// Makes the module tree of a TorchScript model, which has no C++ class, for an engine.
+// Makes a module tree for an engine from a TorchScript model, which has no C++ class.
 //
 //   torch::jit::Module model = torch::jit::load("model.pt");
 //   fsdp::Engine engine(fsdp::modules_of(model), mesh, {.units = fsdp::each_child_of("layers")});
@@ -13,10 +13,11 @@
 
 namespace fsdp {
 
-// Returns a tree of modules with the names, parameters and buffers of `script`; the tensors are
-// shared. A submodule with several parents is one module in the tree too. Choose units by
-// each_child_of or by_name. Engine::describe shows a module's TorchScript class. TorchScript may
-// differentiate several units' forwards as one; backward then gathers all of them at once.
+// Returns a tree of modules that have the names, parameters and buffers of `script`. The tree
+// shares the tensors of `script`. A submodule with several parents is also a single module in the
+// tree. Choose units by each_child_of or by_name. Engine::describe shows the TorchScript class of a
+// module. TorchScript may differentiate the forwards of several units as one node; backward then
+// gathers all of these units at once.
 std::shared_ptr<torch::nn::Module> modules_of(const torch::jit::Module& script);
 
 }  // namespace fsdp

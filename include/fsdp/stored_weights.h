@@ -1,5 +1,5 @@
-// Opens the weights at a path, in any supported format, for inspection before load_weights
-// (checkpoint.h).
+// Opens the weights at a path, in any supported format, so that a program can inspect them before
+// load_weights (checkpoint.h).
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@ namespace fsdp {
 
 class WeightsFile;
 
-// Open weights: a safetensors file, a file of PyTorch's, or a Hugging Face folder with
-// model.safetensors or its index and shards, else with pytorch_model.bin or its index and shards.
+// Open weights: a safetensors file, a file that PyTorch saved, or a Hugging Face folder. A folder
+// must have model.safetensors or its index and shards; otherwise pytorch_model.bin or its index and
+// shards.
 class StoredWeights {
  public:
   struct Tensor {
@@ -23,7 +24,8 @@ class StoredWeights {
   };
 
   // Effects: maps the files and reads the list of their tensors.
-  // Errors: as SafetensorsFile and SafetensorsFolder; for other files and folders as load_weights.
+  // Errors: those of SafetensorsFile and SafetensorsFolder. For other files and folders, those of
+  //   load_weights.
   explicit StoredWeights(const std::filesystem::path& path);
   ~StoredWeights();
   StoredWeights(const StoredWeights&) = delete;
@@ -31,7 +33,7 @@ class StoredWeights {
 
   const std::filesystem::path& path() const;
   std::vector<Tensor> tensors() const;
-  // Returns messages for the user, to be printed once.
+  // Returns messages for the user. The program should print them once.
   const std::vector<std::string>& notes() const;
 
  private:

@@ -8,15 +8,16 @@
 namespace fsdp {
 
 // torch::nn::BatchNorm1d, 2d or 3d with statistics over the batches of all ranks, so running
-// statistics are equal on all ranks. Input is [N, C, …] with at least two dimensions; N may differ
-// between ranks and be 0. Parameters, buffers and options are BatchNorm's. eval() and one rank
-// behave as BatchNorm.
+// statistics are equal on all ranks. The input is [N, C, …] with at least two dimensions. N may
+// differ between ranks and may be 0. Parameters, buffers and options are those of BatchNorm. In
+// eval mode, and on one rank, the module behaves as BatchNorm.
 //   fsdp::SyncBatchNorm norm(64, mesh);
-// Ordering: a forward in training issues one all_reduce of 2·C + 1 fp64 values, its backward one of
-//   2·C. Both belong to the collective sequence: every rank calls the module at the same places.
-// Gradients: that of the input is of the sum of all ranks' losses. Those of weight and bias are of
-//   this rank's loss, as for every parameter; the engine reduces them.
-// Errors: InvalidArgument on all ranks if together they have one value per channel.
+// Ordering: a forward in training issues one all_reduce of 2·C + 1 fp64 values. Its backward issues
+//   one all_reduce of 2·C values. Both belong to the collective sequence, so every rank must call
+//   the module at the same positions in its program.
+// Gradients: the gradient of the input is that of the sum of all ranks' losses. The gradients of
+//   weight and bias are those of this rank's loss, as for every parameter; the engine reduces them.
+// Errors: InvalidArgument on all ranks if all ranks together have only one value per channel.
 class SyncBatchNormImpl
     : public torch::nn::NormImplBase<1, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:

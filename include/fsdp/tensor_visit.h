@@ -38,7 +38,7 @@ concept TensorFree =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_empty_v<T> ||
     (std::is_pointer_v<T> && !TensorPointer<T>) ||
     std::is_convertible_v<T, std::string_view> ||
-    std::is_convertible_v<T, std::string> ||  // std::filesystem::path, a range of itself
+    std::is_convertible_v<T, std::string> ||  // std::filesystem::path is a range of paths
     std::is_same_v<T, std::nullopt_t> || std::is_same_v<T, at::ScalarType> ||
     std::is_same_v<T, at::Device>;
 
@@ -52,10 +52,10 @@ struct Opaque {
 
 }  // namespace visit_detail
 
-// Calls visit(at::Tensor&) for every tensor in `value`: a tensor, std::tuple, pair or array,
-// optional, range, map, an aggregate of up to 16 such fields, or a type with a free function
-// `visit_tensors(T&, auto visit)` found by argument-dependent lookup. It does not follow pointers.
-// Another type that could contain a tensor does not compile.
+// Calls visit(at::Tensor&) for every tensor in `value`. `value` can be a tensor, a std::tuple, pair
+// or array, an optional, a range, a map, an aggregate of up to 16 such fields, or a type with a
+// free function `visit_tensors(T&, auto visit)` found by argument-dependent lookup. Pointers are
+// not followed. Any other type that could contain a tensor does not compile.
 template <class T, class Visit>
 void for_each_tensor(T& value, Visit&& visit) {
   using namespace visit_detail;

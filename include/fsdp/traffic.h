@@ -1,4 +1,4 @@
-// Collectives and bytes that a rank sends, by axis of the mesh.
+// The collectives and bytes that a rank sends, by axis of the mesh.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -7,8 +7,9 @@
 
 namespace fsdp {
 
-// Collectives over the ranks of an axis, with the bytes of a ring: for S bytes over n ranks a rank
-// sends (n - 1) / n · S in an all_gather or reduce_scatter, and twice that in an all_reduce.
+// The collectives over the ranks of an axis. Bytes are those of a ring algorithm. For S bytes over
+// n ranks, a rank sends (n - 1) / n · S in an all_gather or reduce_scatter, and twice this number
+// in an all_reduce.
 struct AxisTraffic {
   int64_t gathers = 0;  // number of collectives
   int64_t gathered_bytes = 0;
@@ -20,9 +21,9 @@ AxisTraffic operator-(const AxisTraffic& later, const AxisTraffic& earlier);
 
 struct Traffic {
   AxisTraffic world;        // over all ranks
-  AxisTraffic inside;       // over the ranks of a group; none if there is one group
+  AxisTraffic inside;       // over the ranks of a group; zero if there is only one group
   AxisTraffic across;       // over the ranks with the same number in all groups
-  int64_t other_bytes = 0;  // all_reduces of norms; without those of modules (SyncBatchNorm)
+  int64_t other_bytes = 0;  // all_reduces of norms, but not those of modules (SyncBatchNorm)
 
   AxisTraffic& along(Axis axis);
   int64_t total_bytes() const;

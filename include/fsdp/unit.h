@@ -1,23 +1,24 @@
-// Unit<T>: a module whose parameters are gathered and reduced together.
+// Unit<T>: a module whose parameters are gathered together and whose gradients are reduced
+// together.
 //
-// LibTorch's C++ modules have no forward hooks, so a type marks the boundary. `fsdp::Unit<Block>`
-// is a Block with the same names, members and constructor arguments. Its forward gathers the
-// parameters first and frees them at its end. Without an engine it behaves as the plain module, so
-// one class is also its own unsharded reference.
+// LibTorch's C++ modules have no forward hooks, so a type marks the boundary of a unit.
+// `fsdp::Unit<Block>` is a Block with the same names, members and constructor arguments. Its
+// forward gathers the parameters at the begin and frees them at the end. Without an engine it
+// behaves as the plain module, so the same class is also the unsharded reference.
 //
 //   struct NetImpl : torch::nn::Module {
 //     fsdp::Unit<torch::nn::Embedding> tokens;
 //     std::vector<fsdp::Unit<Block>> blocks;          // was std::vector<Block>
 //   };
 //
-// T is a holder made by TORCH_MODULE, or a class derived from torch::nn::Module. Its forward is one
-// function (const, noexcept, & and static are allowed), neither a template nor overloaded.
+// T is a holder made by TORCH_MODULE, or a class derived from torch::nn::Module. Its forward must
+// be one function, not a template and not overloaded; const, noexcept, & and static are allowed.
 //
-// Call a unit through fsdp::Unit: unit(x) or unit->forward(x), with forward's default arguments and
-// `{}`. From a ModuleList, call list[i]->as<fsdp::Unit<Block>>()->forward(x). A call through a
-// Block pointer (as<Block>()) bypasses the engine, because forward is not virtual, and throws at
-// the first parameter it reads. If Block declares forward virtual and not const, that call reaches
-// the unit too.
+// Call a unit through fsdp::Unit: unit(x) or unit->forward(x). forward's default arguments and `{}`
+// work. From a ModuleList, call list[i]->as<fsdp::Unit<Block>>()->forward(x). A call through a
+// Block pointer (as<Block>()) bypasses the engine, because forward is not virtual. Such a call
+// throws at the first parameter that it reads. If Block declares forward as virtual and not const,
+// a call through a Block pointer works too.
 #pragma once
 
 #include <fsdp/tensor_visit.h>
@@ -37,13 +38,13 @@
 
 namespace fsdp {
 
-// A unit's module. Its forward is one function with M's parameters and result, so Sequential and
-// AnyModule accept a unit wherever they accept M.
+// A unit's module. Its forward is one function with the parameters and result of M's forward.
+// Therefore Sequential and AnyModule accept a unit wherever they accept M.
 template <class M, class Forward = typename unit_detail::ForwardOf<M>::Type>
 class UnitImpl;
 
-// The base of UnitImpl that user code calls, through Unit's arrow and as<Unit<…>>(): with M's
-// default arguments, and with `{}` for an argument, as attention->forward(q, k, v, {}, false).
+// The base of UnitImpl. User code calls it through Unit's arrow and as<Unit<…>>(). It accepts M's
+// default arguments, and `{}` for an argument, for example attention->forward(q, k, v, {}, false).
 template <class M, class Forward = typename unit_detail::ForwardOf<M>::Type>
 class UnitBody;
 template <class M, class R, class... A>
@@ -57,22 +58,24 @@ class UnitBody<M, R(A...)> : public UnitModule<M>,
   R forward(Given&&... arguments) requires unit_detail::Takes<M, Given...> {
     return call(std::forward<Given>(arguments)...);
   }
-  // For a const forward of M. The cast is safe because no unit is created as a const object.
+  // Calls forward of a const unit if M's forward is const. The cast is safe because no unit is
+  // created as a const object.
   template <class... Given>
   R forward(Given&&... arguments) const requires unit_detail::Takes<const M, Given...> {
     return const_cast<UnitBody*>(this)->call(std::forward<Given>(arguments)...);
   }
-  // Calls forward with default arguments; for callers that hold a UnitImpl.
+  // Calls forward with default arguments, for callers that hold a UnitImpl.
   template <class... Given>
   R call(Given&&... arguments) {
     return call_as(std::index_sequence_for<Given...>{}, std::forward<Given>(arguments)...);
   }
-  // Returns a new, unsharded unit with copied values. Errors: StateError if an engine owns this
-  // unit.
+  // Returns a new, unsharded unit with copied values.
+  // Errors: StateError if an engine owns this unit.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override {
     if (this->attached()) this->refuse_clone();
-    // M's copy shares registered tensors and children with the clone, which is destroyed here.
+    // M's copy shares registered tensors and children with the new unit. The copy is destroyed
+    // here.
     return std::make_shared<UnitImpl<M>>(CloneOf{},
                                          *std::dynamic_pointer_cast<M>(M::clone(device)));
   }
@@ -95,7 +98,7 @@ class UnitBody<M, R(A...)> : public UnitModule<M>,
         std::forward<Given>(arguments)...);
   }
 
-  bool built_ = this->built(*this);  // this initialiser runs right after M's constructor
+  bool built_ = this->built(*this);  // this initialiser runs directly after M's constructor
 };
 
 template <class M, class R, class... A>
@@ -107,8 +110,8 @@ class UnitImpl<M, R(A...)> : public UnitBody<M> {
   R forward(A... arguments) { return this->template run_as<A...>(std::forward<A>(arguments)...); }
 };
 
-// A holder, as TORCH_MODULE makes them: Unit<torch::nn::Linear> layer(4, 4); layer(x);
-// layer->weight. nullptr makes an empty one; a copy shares the unit.
+// A holder of a unit, like the holders of TORCH_MODULE: Unit<torch::nn::Linear> layer(4, 4);
+// layer(x); layer->weight. nullptr makes an empty holder. A copy of a holder shares the unit.
 template <class T>
 class Unit : public torch::nn::ModuleHolder<UnitImpl<unit_detail::ModuleOf<T>>> {
   using M = unit_detail::ModuleOf<T>;
@@ -121,11 +124,11 @@ class Unit : public torch::nn::ModuleHolder<UnitImpl<unit_detail::ModuleOf<T>>> 
   using Impl = UnitImpl<M>;
   using ContainedType = UnitBody<M>;  // type behind as<Unit<T>>()
 
-  Unit() {}  // not defaulted: an error about a module that needs arguments names the caller's line
+  Unit() {}  // not defaulted, so that a compiler error names the caller's line
   Unit(std::nullptr_t) : Holder(nullptr) {}
   Unit(std::shared_ptr<Impl> unit) : Holder(std::move(unit)) {}
   Unit(std::shared_ptr<ContainedType> unit) : Holder(std::static_pointer_cast<Impl>(unit)) {}
-  // Makes a unit with a constructor of T's module. An existing module cannot become a unit.
+  // Makes a unit by calling a constructor of T's module. An existing module cannot become a unit.
   template <class First, class... More>
   explicit Unit(First&& first, More&&... more) requires(sizeof...(More) > 0 || !kUnit<First>)
       : Holder(make(std::forward<First>(first), std::forward<More>(more)...)) {}
@@ -160,8 +163,8 @@ class Unit : public torch::nn::ModuleHolder<UnitImpl<unit_detail::ModuleOf<T>>> 
   }
 };
 
-// A scope in which the unit's parameters are gathered, for methods other than forward and for
-// forwards that Unit does not support.
+// A scope in which the unit's parameters are gathered. Use it for methods other than forward, and
+// for forwards that Unit does not support.
 //   fsdp::UnitScope scope(*model->decoder, hidden);       // inputs with gradients
 //   at::Tensor logits = model->decoder->generate_step(hidden);
 //   scope.outputs(logits);                                // required in grad mode
@@ -173,8 +176,8 @@ class UnitScope {
     (for_each_tensor(inputs, [&](const at::Tensor& tensor) { call_.input(tensor); }), ...);
     call_.begin();
   }
-  // Ends the scope. Requires: one call, with every tensor that leaves the scope and may be
-  // differentiated.
+  // Ends the scope.
+  // Requires: called once, with every tensor that leaves the scope and may be differentiated.
   template <class... Outputs>
   void outputs(Outputs&... outputs) {
     if (!call_.active()) return;

@@ -1,5 +1,5 @@
-// The engine's interface to a unit (UnitBase) and to one forward of it (UnitCall). User code
-// includes fsdp/unit.h.
+// The engine's interface to a unit (UnitBase) and to one forward of a unit (UnitCall). User code
+// includes fsdp/unit.h instead.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,18 +16,20 @@ namespace fsdp {
 class Engine;
 class EngineUnit;
 
-// The base of all units. User code names this type only to hold units of different modules.
+// The base of all units. User code needs this type only to hold units of different modules.
 class UnitBase {
  public:
-  // Under a BuildScope: the scope forgets a unit that no engine owns.
+  // Removes the unit from an open BuildScope if no engine owns the unit.
   virtual ~UnitBase();
   virtual torch::nn::Module& as_module() = 0;
-  // Returns true from the engine's construction on, also after the engine's destruction.
+  // Returns true from the engine's construction on, and also after the engine's destruction.
   bool attached() const { return attached_; }
 
-  // Returns true if backward will recompute a call made now (Options::recompute). For Unit.
+  // Returns true if backward will recompute a forward that begins now (Options::recompute). Used by
+  // Unit.
   bool recomputes() const { return recomputes_ && runs_ == 0 && c10::GradMode::is_enabled(); }
-  // A scope around the unit's own run of a recomputed forward, which is not recomputed again.
+  // A scope around each run of the unit's own forward inside a recomputation. It prevents a nested
+  // recomputation of the same forward.
   class Again {
    public:
     explicit Again(UnitBase& unit) : unit_(unit) { ++unit_.runs_; }
@@ -38,27 +40,28 @@ class UnitBase {
    private:
     UnitBase& unit_;
   };
-  // Returns "unit 'layers.0'", for errors.
+  // Returns "unit 'layers.0'", for use in errors.
   std::string unit_place() const;
-  // Throws for a recomputed forward that may write to its arguments or has arguments that cannot be
-  // copied.
+  // Throws because a recomputed forward may write to its arguments, returns nothing, or has
+  // arguments that cannot be copied.
   [[noreturn]] void refuse_recompute() const;
 
  protected:
   UnitBase() = default;
-  // Makes a new unit without an engine.
+  // Makes a new unit that no engine owns. The copy does not share the original's engine.
   UnitBase(const UnitBase&) {}
   UnitBase& operator=(const UnitBase&) { return *this; }
-  // Shards the module that M's constructor has just made, inside a BuildScope. Returns true.
+  // Shards the module whose constructor (M's) has just returned, if a BuildScope is open. Returns
+  // true.
   bool built(torch::nn::Module& module);
-  // Throw from the overrides of Module's virtual functions on a unit that an engine owns.
+  // Throw StateError. The overrides of Module's virtual functions call them on a unit that an
+  // engine owns.
   [[noreturn]] static void refuse_clone();
   [[noreturn]] void refuse_move() const;
-  // Frees the unit's own main gradients; on the root those of all units.
+  // Frees the unit's own main gradients. On the root, frees the main gradients of all units.
   void zero_gradients();
-  // Checks that the parameters are whole, if an engine owns the unit. `done` names the attempt
-  // ("saved").
-  // Errors: StateError.
+  // Throws StateError if an engine owns the unit and its parameters are not whole. `done` is the
+  // attempted operation in the error ("saved").
   void require_whole(std::string_view done) const;
 
  private:
@@ -70,28 +73,30 @@ class UnitBase {
   std::weak_ptr<EngineUnit> engine_unit_;
 };
 
-// One forward of a unit, from inputs to outputs. Unit makes it; user code uses UnitScope.
+// One forward of a unit, from its inputs to its outputs. Unit makes it; user code uses UnitScope.
 // Order: input() for each tensor, begin(), the module's own forward, output() and written() for
-//   each tensor, end(). Destruction without end() (after an exception) reshards the unit.
+//   each tensor, end(). If end() was not called (after an exception), the destructor reshards the
+//   unit.
 class UnitCall {
  public:
   explicit UnitCall(UnitBase& unit);
-  // For Engine::forward: a call of the root if a policy chose it; inactive if the root is an
-  // fsdp::Unit.
+  // Makes a call of the root for Engine::forward. The call is active only if a policy chose the
+  // root. It is inactive if the root is an fsdp::Unit.
   explicit UnitCall(const Engine& engine);
   ~UnitCall();
   UnitCall(const UnitCall&) = delete;
   UnitCall& operator=(const UnitCall&) = delete;
 
-  // Returns false without an engine; then no other function needs to be called.
+  // Returns false if no engine owns the unit. The caller then need not call any other function.
   bool active() const { return unit_ != nullptr; }
   void input(at::Tensor& tensor);
   void input(const at::Tensor& tensor);
   void begin();
   // Registers a tensor that forward returns.
   void output(at::Tensor& tensor);
-  // Registers a tensor of an argument that forward can write. It is an output if forward replaced
-  // it, and else stays the caller's. end() finds inputs that were changed in place.
+  // Registers a tensor of an argument that forward can write to. If forward replaced the tensor, it
+  // is an output; otherwise it still belongs to the caller. end() finds inputs that were changed in
+  // place.
   void written(at::Tensor& tensor);
   void end();
   // Adds the unit and the likely cause to an error of LibTorch's that leaves forward.

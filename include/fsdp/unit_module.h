@@ -7,8 +7,8 @@
 
 namespace fsdp {
 
-// A module M that is a unit. If M declares functions of the same names with other arguments
-// (`save(path)`), they stay visible, and the overrides call Module's own functions.
+// A module M that is a unit. M may declare functions of the same names with other arguments
+// (`save(path)`). They stay visible, and the overrides then call torch::nn::Module's own functions.
 template <class M>
 class UnitModule : public M, public UnitBase {
  public:
@@ -20,8 +20,8 @@ class UnitModule : public M, public UnitBase {
   using M::to;
   using M::zero_grad;
 
-  // Clears the engine's gradients of this unit and of units inside it, and `.grad` of parameters
-  // that the engine ignores.
+  // Clears the engine's gradients of this unit and of the units inside it. Also clears `.grad` of
+  // parameters that the engine ignores.
   void zero_grad(bool set_to_none = true) override {
     if (this->attached()) this->zero_gradients();
     if constexpr (requires { this->M::zero_grad(set_to_none); }) {
@@ -31,7 +31,7 @@ class UnitModule : public M, public UnitBase {
     }
   }
 
-  // Errors: StateError once an engine owns the unit.
+  // Errors: StateError if an engine owns the unit.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override {
     move_to(device, dtype, non_blocking);
   }
@@ -40,8 +40,9 @@ class UnitModule : public M, public UnitBase {
     move_to(device, non_blocking);
   }
 
-  // Saves values in param_dtype. Errors: StateError if an engine owns the unit and its
-  // parameters are not whole; inside fsdp::Gathered they are.
+  // Saves values in param_dtype.
+  // Errors: StateError if an engine owns the unit and the parameters are not whole. They are whole
+  //   inside fsdp::Gathered.
   void save(torch::serialize::OutputArchive& archive) const override {
     this->require_whole("saved");
     if constexpr (requires { this->M::save(archive); }) {

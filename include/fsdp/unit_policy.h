@@ -1,14 +1,14 @@
-// Policies that choose units of a model whose classes do not use fsdp::Unit: models and
-// factories of other libraries, classes that cannot be edited.
+// Policies that choose the units of a model whose classes do not use fsdp::Unit. Examples are
+// models and factories of other libraries, and classes that cannot be edited.
 //
 //   fsdp::Engine engine(model, mesh, {.units = fsdp::by_type<BlockImpl>()});
 //   at::Tensor loss = engine.forward([&](at::Tensor x) { return loss_of(model->forward(x)); }, x);
 //   loss.backward();
 //
-// Each chosen module is a unit, and so is the root. A parameter belongs to the innermost unit
-// around it; a parameter tied across units belongs to the innermost unit around all of them.
-// Engine::describe lists units and modules. Unit<> and policies may be mixed. docs/migration.md
-// compares them and lists the rules for such models.
+// Each chosen module is a unit, and the root is a unit too. A parameter belongs to the innermost
+// unit around it. A parameter tied across units belongs to the innermost unit around all of its
+// registrations. Engine::describe lists units and modules. A model may use both Unit<> and a
+// policy. docs/migration.md compares the two and lists the rules for such models.
 #pragma once
 
 #include <fsdp/callback.h>
@@ -26,15 +26,15 @@ namespace fsdp {
 
 class UnitPolicy {
  public:
-  // Returns how many neighbouring modules form the unit of `module`. 0: none, it is no unit; 1 (or
-  // true): a unit by itself; k: a unit together with neighbours that return k too, k of them in
-  // all.
+  // Returns how many neighbouring modules form the unit that contains `module`. 0: the module is
+  // not a unit. 1 (or true): the module alone is a unit. k: the module and neighbours that also
+  // return k form a unit of k modules.
   using Chooses = Callback<int(std::string_view fqn, const torch::nn::Module& module)>;
 
-  // Chooses nothing: only fsdp::Unit makes units.
+  // Chooses no module, so only fsdp::Unit makes units.
   UnitPolicy() = default;
-  // `described` names the policy in errors. `chooses` is called for each module except the root,
-  // outer ones first, and must return the same on all ranks.
+  // `described` is the policy's name in errors. `chooses` is called for each module except the
+  // root, outer modules first. It must return the same values on all ranks.
   UnitPolicy(std::string described, Chooses chooses)
       : described_(std::move(described)), chooses_(std::move(chooses)) {}
 
@@ -45,8 +45,8 @@ class UnitPolicy {
   const std::string& described() const { return described_; }
   bool operator==(const UnitPolicy&) const = default;
 
-  // Returns a policy that chooses what either chooses. The engine refuses a module that both choose
-  // for units of different numbers of layers.
+  // Returns a policy that chooses each module that `a` or `b` chooses. The engine refuses a module
+  // that both choose for units of different numbers of layers.
   friend UnitPolicy operator|(const UnitPolicy& a, const UnitPolicy& b);
 
  private:
@@ -68,9 +68,9 @@ struct ImplOf<M> {
 
 }  // namespace policy_detail
 
-// Returns a policy that chooses modules of these types or of types derived from them. A type is
-// BlockImpl or its holder Block. A class that registers its parameters in several inner layers
-// (nn::TransformerEncoderLayer) is one unit, unless these are chosen too.
+// Returns a policy that chooses modules of these types or of types derived from them. A type can be
+// given as BlockImpl or as its holder Block. A class that registers its parameters in several inner
+// layers (nn::TransformerEncoderLayer) is one unit, unless its inner layers are chosen too.
 template <class... M>
 UnitPolicy by_type() {
   static_assert(sizeof...(M) > 0, "by_type<BlockImpl>(): name the types that are to be units");
@@ -81,14 +81,15 @@ UnitPolicy by_type() {
 }
 
 // Returns a policy that chooses the modules registered directly in `fqn` ("encoder.layers"),
-// usually a Sequential or ModuleList; "" is the root. With `layers` = k each run of k neighbours is
-// one unit, named "encoder.layers.0-3", and the last unit has the remaining ones: fewer and larger
-// collectives. Such a unit's forward begins at the first of its layers and ends after the last.
-// Requires: with k > 1 none of the modules is a fsdp::Unit.
+// usually a Sequential or ModuleList. "" is the root. If `layers` is k, each k consecutive modules
+// form one unit, named "encoder.layers.0-3", and the last unit has the remaining modules. This
+// gives fewer and larger collectives. The forward of such a unit begins at its first layer and ends
+// after its last layer.
+// Requires: if k > 1, none of the modules is an fsdp::Unit.
 // Errors: InvalidArgument if `layers` is less than 1.
 UnitPolicy each_child_of(std::string fqn, int layers = 1);
 
-// Returns a policy that chooses modules by FQN.
+// Returns a policy that chooses the modules for whose FQN `chooses` returns true.
 UnitPolicy by_name(std::function<bool(std::string_view fqn)> chooses);
 
 }  // namespace fsdp

@@ -1,5 +1,5 @@
-// Runs a unit's forward: passes the tensors of arguments and result to the engine, which casts and
-// hooks them.
+// Runs a unit's forward. Passes the tensors of arguments and result to the engine, which casts them
+// and installs hooks.
 #pragma once
 
 #include <fsdp/recompute.h>
@@ -12,16 +12,17 @@
 
 namespace fsdp::unit_detail {
 
-// The type in which an argument of type Given (a forwarding reference's type) is passed on for a
-// parameter of type Param: a reference if forward can change it for the caller, else a value.
+// The type in which an argument is passed on for a parameter of type Param. Given is the deduced
+// type of the forwarding reference. The result is a reference if forward can change the argument
+// for the caller, else a value.
 template <class Param, class Given>
 using PassAs = std::conditional_t<
     std::is_lvalue_reference_v<Param> && !std::is_const_v<std::remove_reference_t<Param>>, Given&&,
     std::conditional_t<std::is_lvalue_reference_v<Given> || std::is_const_v<Given>,
                        const std::decay_t<Given>&, std::decay_t<Given>>>;
 
-// Returns an argument for the module's own forward: a copy with cast tensors, or, if forward can
-// change it, the caller's object without casts.
+// Returns an argument for the module's own forward. If forward can change the argument, this is the
+// caller's object without casts. Otherwise it is a copy with cast tensors.
 template <class A>
 decltype(auto) prepare(UnitCall& call, std::remove_reference_t<A>& argument) {
   using Plain = std::remove_cvref_t<A>;
@@ -35,7 +36,7 @@ decltype(auto) prepare(UnitCall& call, std::remove_reference_t<A>& argument) {
   }
 }
 
-// Registers the tensors that forward may have written through an argument of type A.
+// Registers the tensors that forward may have written to through an argument of type A.
 template <class A>
 void collect_written(UnitCall& call, std::remove_reference_t<A>& argument) {
   if constexpr (std::is_lvalue_reference_v<A> && !std::is_const_v<std::remove_reference_t<A>>) {
@@ -46,7 +47,7 @@ void collect_written(UnitCall& call, std::remove_reference_t<A>& argument) {
 template <class R, class... A, class Forward>
 R run_in(UnitCall& call, Forward&& forward, std::type_identity_t<A>&&... arguments) {
   if (!call.active()) return forward(std::forward<A>(arguments)...);
-  // Braces evaluate the preparations left to right; the tuple holds copies or references.
+  // Braces evaluate the calls of prepare from left to right. The tuple holds copies or references.
   std::tuple<decltype(prepare<A>(call, arguments))...> prepared{prepare<A>(call, arguments)...};
   call.begin();
   try {
@@ -71,8 +72,8 @@ R run_in(UnitCall& call, Forward&& forward, std::type_identity_t<A>&&... argumen
   }
 }
 
-// True if backward can call forward again with copies of the arguments, because forward cannot
-// change them for its caller.
+// True if backward can call forward again with copies of the arguments. This is possible if forward
+// cannot change the arguments for its caller.
 template <class R, class... A>
 constexpr bool kCanRunAgain =
     !std::is_void_v<R> &&

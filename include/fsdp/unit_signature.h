@@ -1,4 +1,4 @@
-// Checks that T can be fsdp::Unit<T>, and derives the signature of its forward.
+// Checks that fsdp::Unit<T> is possible for T, and derives the signature of T's forward.
 #pragma once
 
 #include <fsdp/unit_base.h>
@@ -29,7 +29,7 @@ struct Named<T> {
   using Module = typename T::ContainedType;
 };
 
-// Maps the type of a pointer to forward to Type = R(A...), without forward's qualifiers.
+// Maps the type of a pointer to forward to Type = R(A...). The qualifiers of forward are dropped.
 template <class Member>
 struct Declared {};
 template <class R, class... A>
@@ -57,7 +57,7 @@ concept OneForward = requires {
 template <class M>
 concept ReturnsReference = std::is_reference_v<typename ForwardOf<M>::Result>;
 
-// Replaces a refused module, so that the static_assert is the only error.
+// A replacement for a refused module, so that the static_assert is the compiler's only error.
 struct Refused : torch::nn::Module {
   template <class... A>
   explicit Refused(A&&...) {}
@@ -65,8 +65,8 @@ struct Refused : torch::nn::Module {
 };
 
 // Finds the module class M from which fsdp::Unit<T> derives. The first failing assertion is the
-// compiler's only error. M is declared before the assertions because Clang reads no further after a
-// failure.
+// compiler's only error. M is declared before the assertions because Clang stops reading the class
+// after a failed assertion.
 template <class T>
 class Subject {
   static constexpr bool kNamed =
@@ -100,16 +100,16 @@ class Subject {
 template <class T>
 using ModuleOf = typename Subject<T>::M;
 
-// True if M::forward can be called with these arguments, including default arguments and implicit
-// conversions.
+// True if M::forward can be called with these arguments. Default arguments and implicit conversions
+// count.
 template <class M, class... Given>
 concept Takes = requires(M& module) {
   module.forward(std::declval<Given>()...);
 };
 
-// Declares forward with M's own parameter types, because a template cannot deduce `{}`: one
-// overload for each number of leading parameters that forward can be called with. Taken is
-// R(leading parameters), Left is R(remaining parameters). Each overload calls Self::call.
+// Declares forward with M's own parameter types, because a template cannot deduce `{}`. There is
+// one overload for each number of leading parameters with which forward can be called. Taken is
+// R(leading parameters), and Left is R(remaining parameters). Each overload calls Self::call.
 template <class Self, class M, class Taken, class Left>
 class BracedForward;
 template <class Self, class M, class R, class... First>
@@ -132,7 +132,8 @@ class BracedForward<Self, M, R(First...), R(Next, Left...)>
 template <class A, class M>
 concept Kin = std::is_base_of_v<torch::nn::Module, std::remove_cvref_t<A>> &&
     (std::is_base_of_v<std::remove_cvref_t<A>, M> || std::is_base_of_v<M, std::remove_cvref_t<A>>);
-// True if A is a module, a pointer to one or a holder of one that is, or may be, an M.
+// True if A is a module, a pointer to a module or a holder of a module, and this module is or may
+// be an M.
 template <class M, class... A>
 constexpr bool kExists = false;
 template <class M, class A>

@@ -1,4 +1,4 @@
-// Small files that appear under their name complete and on disk, or not at all.
+// Writes small files. A file appears under its name complete and on disk, or not at all.
 #pragma once
 
 #include <filesystem>
@@ -9,19 +9,20 @@
 
 namespace fsdp {
 
-// Writes a small file (configuration, vocabulary, metrics): first to a temporary file beside
-// `path`, which is then renamed. After a failure `path` is unchanged.
-// Errors: IoError kCannotCreate if the folder is missing or read-only, or if `path` is a folder;
-//   kIoError if the disk is full or fails.
+// Writes a small file (configuration, vocabulary, metrics). It first writes a temporary file beside
+// `path` and then renames the temporary file. After a failure `path` is unchanged.
+// Errors: IoError kCannotCreate if the folder is missing or read-only, or if `path` is a folder.
+//   IoError kIoError if the disk is full or fails.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
-// Checks that write_file(path) can begin: creates the temporary file and removes it.
-// Errors: as write_file, except for a full disk.
+// Checks that write_file(path) can begin, by creating the temporary file and removing it.
+// Errors: those of write_file, except for a full disk.
 void try_to_write(const std::filesystem::path& path);
 
-// Removes temporary files for folder/NAME whose writers died, for each NAME that `is_ours` accepts,
-// and returns these names. Files of living writers stay, also those of other processes. Never
-// throws: a file that cannot be removed, or whose writer may live, stays.
+// Removes temporary files for folder/NAME if their writers died. Does so for each NAME that
+// `is_ours` accepts, and returns these names. Temporary files of living writers are not removed,
+// also those of other processes. Never throws: a file is left in place if it cannot be removed or
+// its writer may still be alive.
 std::vector<std::string> remove_leftovers(
     const std::filesystem::path& folder, const std::function<bool(std::string_view name)>& is_ours);
 

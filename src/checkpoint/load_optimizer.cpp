@@ -24,7 +24,7 @@ constexpr std::string_view kReadingState = "reading the optimizer's state";
 
 using Parameters = std::vector<OptimizedParameter>;
 
-// The place of a parameter's moment in the file.
+// The position of a parameter's moment in the file.
 struct MomentSource {
   const OptimizedParameter* parameter;
   size_t moment;
@@ -43,8 +43,8 @@ std::string in_words(const std::vector<std::string>& notes) {
   return fmt::format("{}", fmt::join(notes, ", "));
 }
 
-// An open file whose content fits the optimizer; only the moments' values are not checked yet. It
-// must not move: `sources_` points into `weights_` and `parameters`.
+// An open file whose content fits the optimizer. Only the values of the moments are not checked
+// yet. The object must not be moved, because `sources_` points into `weights_` and `parameters`.
 class OptimizerSource {
  public:
   OptimizerSource(const std::filesystem::path& path, const Optimizer::State& state,
@@ -56,7 +56,8 @@ class OptimizerSource {
         parameters(std::move(trained)) {
     check_parameters();
     std::map<std::string_view, const MappedTensor*> stored;
-    // take() removes each tensor that it uses; the rest have no place in this optimizer.
+    // take() removes each tensor that it uses. The remaining tensors do not belong to this
+    // optimizer.
     for (const MappedTensor& tensor : weights_.tensors()) stored[tensor.name] = &tensor;
     for (OptimizedParameter& parameter : parameters) take(parameter, stored);
     if (stored.empty()) return;
@@ -68,8 +69,8 @@ class OptimizerSource {
            in_words(head.notes), "make the optimizer with the options that it was saved with");
   }
 
-  // Throws if the file was saved beside other weights; a file without a digest passes.
-  // Errors: IoError kCorruptData.
+  // Throws IoError kCorruptData if the file's digest of the weights differs from `digest`. A file
+  // without a digest is accepted.
   void check_weights(uint64_t digest) const {
     if (head.weights.empty() || head.weights == digest_text(digest)) return;
     refuse(file_,
@@ -82,7 +83,7 @@ class OptimizerSource {
            "lower type, changed since), set LoadOptimizerOptions::beside_other_weights");
   }
 
-  // Reads this rank's interval of every moment: calls take(source, at, values).
+  // Reads this rank's interval of every moment and calls take(source, at, values) with its chunks.
   void read(
       const std::function<void(const MomentSource&, int64_t, std::span<const float>)>& take) const {
     for (const MomentSource& source : sources_) {
@@ -98,11 +99,12 @@ class OptimizerSource {
   }
 
  private:
-  // Compares the parameters, by their counts of steps, which every parameter has.
+  // Compares the sets of parameters. Every parameter has a count of steps, so the counts identify
+  // them.
   void check_parameters() const {
     std::set<std::string, std::less<>> stored;
     for (const StoredTensor& tensor : file_.tensors()) {
-      // The last dot: an FQN has dots of its own.
+      // The last dot separates the names, because an FQN contains dots.
       const size_t dot = tensor.name.rfind('.');
       if (dot != tensor.name.npos && std::string_view(tensor.name).substr(dot + 1) == kStepTensor) {
         stored.insert(tensor.name.substr(0, dot));
@@ -174,7 +176,8 @@ void write(const Optimizer::State& state, const OptimizerSource& source) {
     const ShardUnit& shard = *state.engine.model.units[each.parameter->unit]->shard;
     const OptimizedSegment& segment = state.segments().all()[each.parameter->segment];
     const Buffer& moment = segment.moments[each.moment];
-    // Moments leave out parameters that are not trained, so their offsets differ from the slice's.
+    // Moments do not include parameters that are not trained, so their offsets differ from those of
+    // the slice.
     const int64_t offset =
         segment.moment_at(shard.main().local(each.parameter->parameter).offset) + at;
     writer.write(static_cast<float*>(moment.data()) + offset, values);
@@ -187,17 +190,17 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
                               OptimizerReport& report, const LoadOptimizerOptions& options) {
   Optimizer::State& state = state_of(optimizer);
   state.engine.require_between_passes("load_optimizer");
-  // Parameters that were unfrozen since the last step need moments before they are compared.
+  // Parameters that were unfrozen since the last step must have moments before the comparison.
   state.follow_trained();
-  const Parameters parameters = state.segments().parameters();  // waits for the steps under way
+  const Parameters parameters = state.segments().parameters();  // waits for issued steps
   const Mesh& mesh = state.engine.context->mesh;
-  // The digest is a collective, which the work of run_on_all_ranks must not issue.
+  // The digest needs a collective, and the work of run_on_all_ranks must not issue one.
   const uint64_t weights = options.beside_other_weights ? 0 : digest_of_weights(state.engine);
   std::optional<OptimizerSource> source;
-  // All ranks read and check everything before any rank writes: the file can no longer be refused
-  // halfway, and a refusal leaves the optimizer unchanged.
+  // All ranks read and check everything before any rank writes. Thus the file cannot be refused
+  // after some values were written, and a refusal leaves the optimizer unchanged.
   Outcome outcome = run_on_all_ranks(mesh, kReadingState, [&] {
-    // Grad mode is thread-local, and the work runs on a thread of its own.
+    // Grad mode is thread-local, and the work runs on a separate thread.
     const at::NoGradGuard no_grad;
     source.emplace(path, state, parameters);
     source->read([](const MomentSource&, int64_t, std::span<const float>) {});
@@ -209,7 +212,8 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
     write(state, *source);
   });
   if (outcome.failed()) return outcome;
-  // Every rank has written its moments: now the optimizer's own values change, alike on all ranks.
+  // Every rank has written its moments. Now the optimizer's own values are set, to the same values
+  // on all ranks.
   state.segments().set_counts(source->head.steps, source->parameters);
   optimizer.set_lr(source->head.lr);
   state.set_group_values(source->head.groups);

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view kReading = "reading the weights";
 
-// A buffer's new value, which is assigned once no rank has refused anything.
+// A buffer and its new value. The value is assigned once no rank has failed.
 struct LoadedBuffer {
   at::Tensor buffer;
   at::Tensor value;  // on the host
@@ -35,11 +35,12 @@ struct Loaded {
   std::vector<LoadedBuffer> buffers;
 };
 
-// The part of a load that one rank does.
+// The work of one rank in a load.
 class WeightLoad {
  public:
   explicit WeightLoad(const EngineParts& engine) : engine_(engine) {
-    // All names of a tensor: tied parameters have several, of which the layout keeps one.
+    // Collects all names of each tensor. A tied parameter has several names, but the layout has
+    // only one of them.
     std::map<const c10::TensorImpl*, std::vector<std::string>> names;
     for (const auto& item : engine.model.root->named_parameters()) {
       if (item.value().defined()) {
@@ -68,14 +69,15 @@ class WeightLoad {
   Loaded run(const WeightsFiles& files, const LoadOptions& options) const {
     const at::NoGradGuard no_grad;
     const Mesh& mesh = engine_.context->mesh;
-    // First by names and shapes: no value is read or written from files that do not fit.
+    // Names and shapes are checked first, so no value is read or written if the files do not fit.
     MatchedWeights matched = match_weights(files, expected_, options);
-    // Each rank compares the check sums of its share of the records; together they cover the files.
+    // Each rank verifies the check sums of its share of the records. Together the ranks verify all
+    // records.
     for (const WeightsFile* file : files.files) file->check_sums(mesh.rank(), mesh.world_size());
     load_parameters(matched);
     Loaded loaded;
     for (size_t i = 0; i < buffers_.size(); ++i) {
-      // Every rank reads buffers whole: they are replicated.
+      // Every rank reads whole buffers, because buffers are replicated.
       const std::optional<WeightSource>& source = matched.sources[parameters_ + i];
       if (source)
         loaded.buffers.push_back({buffers_[i], read_whole(*source->file, *source->tensor)});
@@ -86,8 +88,8 @@ class WeightLoad {
   }
 
  private:
-  // Calls `call` with each parameter's index over all units, this rank's interval of it, and the
-  // interval's place in the main shard.
+  // Calls `call` with three arguments per parameter: its index over all units, this rank's
+  // interval of it, and the address of this interval in the main shard.
   template <class Call>
   void visit_parameters(const Call& call) const {
     size_t index = 0;
@@ -116,8 +118,8 @@ class WeightLoad {
     });
   }
 
-  // Compares copies of tied weights: of a parameter each rank its own interval, of a buffer the
-  // whole.
+  // Compares copies of tied weights. For a parameter, each rank compares its own interval. For a
+  // buffer, it compares the whole buffer.
   void check_copies(const MatchedWeights& matched) const {
     for (const MatchedWeights::Copy& copy : matched.copies) {
       if (copy.of < parameters_) continue;
@@ -136,8 +138,8 @@ class WeightLoad {
     });
   }
 
-  // Returns true if both have the same values. Their pieces may differ in size, so each piece of
-  // `a` is compared with its own read of `b`.
+  // Returns true if both sources have the same values in the interval. The chunks of `a` and `b`
+  // may differ in size, so for each chunk of `a` the same elements of `b` are read separately.
   static bool are_equal(const WeightSource& a, const WeightSource& b,
                         const MemoryInterval& interval) {
     bool equal = true;
@@ -157,7 +159,7 @@ class WeightLoad {
   std::vector<at::Tensor> buffers_;
 };
 
-// Loads from files of any format; `notes` precede the report's.
+// Loads from files of any format. The report's notes begin with `notes`.
 Loaded load_files(const EngineParts& engine, WeightsFiles files, const LoadOptions& options,
                   std::span<const std::string> notes) {
   std::optional<SafetensorsWeights> instead;
@@ -173,14 +175,15 @@ LoadReport load_on_all_ranks(Engine& engine,
   state.require_between_passes("load_weights");
   Loaded loaded;
   const Outcome outcome = run_on_all_ranks(engine.mesh(), kReading, [&] { loaded = load(state); });
-  // Mark changes even after a failure: some intervals may have been written before it.
+  // Shards are marked as changed even after a failure, because some intervals may have been written
+  // before it.
   {
     const std::lock_guard lock(state.clock->mutex);
     for (const auto& unit : state.model.units) unit->shard->mark_changed(/*copies_written=*/false);
   }
   throw_on_all_ranks(engine.mesh(), outcome);
-  // On this thread, not on the one that read: the copies follow the work that this thread has
-  // issued to its stream.
+  // Buffers are assigned on this thread, not on the thread that read the files. The copies then
+  // follow the work that this thread has issued to its stream.
   const at::NoGradGuard no_grad;
   for (const LoadedBuffer& each : loaded.buffers) at::Tensor(each.buffer).copy_(each.value);
   return std::move(loaded.report);
@@ -191,7 +194,7 @@ LoadReport load_on_all_ranks(Engine& engine,
 LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
                         const LoadOptions& options) {
   return load_on_all_ranks(engine, [&](const EngineParts& state) {
-    // A deque, as `from` points to its elements while it grows.
+    // A deque is used because `from` keeps pointers to its elements while it grows.
     std::deque<SafetensorsWeights> weights;
     WeightsFiles from;
     for (const SafetensorsFile& file : files) from.files.push_back(&weights.emplace_back(file));

@@ -22,7 +22,7 @@ constexpr std::array kBufferTypes{
     std::pair(at::kByte, StoredDType::kU8),         std::pair(at::kBool, StoredDType::kBool),
     std::pair(at::kComplexFloat, StoredDType::kC64)};
 
-// Returns true if elements do not share memory: an expanded tensor cannot be written.
+// Returns true if no two elements share memory. An expanded tensor, for example, cannot be written.
 bool owns_its_elements(const at::Tensor& buffer) {
   if (buffer.layout() != at::kStrided || buffer.is_quantized()) return false;
   for (int64_t d = 0; d < buffer.dim(); ++d) {
@@ -64,14 +64,14 @@ std::optional<StoredDType> stored_type(at::ScalarType type) {
   return at != kBufferTypes.end() ? std::optional(at->second) : std::nullopt;
 }
 
-// Copies to aligned memory first: a file's bytes may have any address.
+// Copies the bytes to aligned memory first, because the bytes of a file may have any address.
 at::Tensor read_whole(const WeightsFile& file, const MappedTensor& tensor) {
   const at::ScalarType type = buffer_type(tensor.dtype);
   const int64_t item_bytes = bits_of(tensor.dtype) / 8;
   if (tensor.bytes.empty()) return at::empty(tensor.shape, type);
   const at::Tensor spanned = at::empty({std::ssize(tensor.bytes) / item_bytes}, type);
   std::memcpy(spanned.mutable_data_ptr(), tensor.bytes.data(), tensor.bytes.size());
-  // These pages are not needed again; the copy has the strides of the file.
+  // The pages of the file are not needed again. The copy keeps the strides of the file.
   file.forget(tensor.bytes);
   return spanned.as_strided(tensor.shape, tensor.strides);
 }

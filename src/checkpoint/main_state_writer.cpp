@@ -8,7 +8,8 @@
 namespace fsdp {
 namespace {
 
-// Elements staged at a time: 1 MiB of pinned memory, however large a parameter is.
+// The number of elements that are staged at a time. They need 1 MiB of pinned memory, for a
+// parameter of any size.
 constexpr size_t kStagedNumel = 256 * 1024;
 
 }  // namespace
@@ -22,7 +23,7 @@ void MainStateWriter::write(float* to, std::span<const float> values) const {
     const std::span<const float> staged = values.first(std::min(values.size(), kStagedNumel));
     std::memcpy(piece_.data(), staged.data(), staged.size_bytes());
     stream_.copy(to, piece_.data(), static_cast<int64_t>(staged.size_bytes()));
-    stream_.synchronize();  // before the staged piece is overwritten
+    stream_.synchronize();  // done before the staged chunk is overwritten
     to += staged.size();
     values = values.subspan(staged.size());
   }

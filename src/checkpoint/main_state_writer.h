@@ -1,4 +1,5 @@
-// MainStateWriter: writes host values into main shards and moments, on the device or on the host.
+// MainStateWriter: writes values from the host into main shards and moments, on the device or the
+// host.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,15 @@
 
 namespace fsdp {
 
-// A writer for any thread, between passes. It follows the work issued to the engine's compute so
-// far, on the engine's stream and not on the thread's.
+// A writer that any thread may use between passes. It issues its work on the engine's stream, not
+// on the thread's current stream, so the work follows everything issued to the engine's compute so
+// far.
 class MainStateWriter {
  public:
   explicit MainStateWriter(const ShardContext& context);
 
-  // Writes `values` to `to`, which is main state; done on return. Errors: as Stream::synchronize.
+  // Writes `values` to `to`, which must be main state. The write is complete on return. Errors:
+  // those of Stream::synchronize.
   void write(float* to, std::span<const float> values) const;
 
  private:

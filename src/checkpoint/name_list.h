@@ -1,4 +1,4 @@
-// Lists of a file's names, for errors and notes.
+// Formats lists of a file's names for errors and notes.
 #pragma once
 
 #include <span>

@@ -47,7 +47,7 @@ std::map<std::string, double> groups_in(const SafetensorsFile& file,
   for (const auto& [key, text] : file.metadata()) {
     if (!std::string_view(key).starts_with(kGroup)) continue;
     const std::string setting = key.substr(kGroup.size());  // "NAME.lr"
-    // The last dot: a group's name may have dots of its own.
+    // The last dot separates the names, because a group's name may contain dots.
     const std::string name = setting.substr(0, setting.rfind('.'));
     if (std::ranges::find(state.param_groups(), name, &OptimizerParamGroup::name) ==
         state.param_groups().end()) {
@@ -128,10 +128,10 @@ OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::
                      .groups = groups_in(file, state),
                      .weights = std::string(entry(metadata, "weights")),
                      .notes = {}};
-  // Options may differ on purpose: report them instead of refusing the file.
+  // Options may differ on purpose, so differences are reported and the file is not refused.
   for (const auto& [name, value] : state.option_values()) {
     const std::string_view before = entry(metadata, name);
-    // Compared as text, which identifies a double exactly.
+    // Values are compared as text, which identifies a double exactly.
     if (before == fmt::format("{}", value)) continue;
     head.notes.push_back(fmt::format("{} is {}; the saved optimizer had {}", name, value,
                                      before.empty() ? "none" : quoted_name(before)));
@@ -141,7 +141,7 @@ OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::
 
 int64_t read_steps(const SafetensorsFile& file, const StoredTensor& tensor) {
   int64_t steps = -1;
-  // By memcpy, as a file's bytes may have any address.
+  // memcpy is used because the bytes of a file may have any address.
   if (tensor.dtype == StoredDType::kI64 && tensor.numel == 1) {
     std::memcpy(&steps, file.bytes(tensor).data(), sizeof steps);
   }

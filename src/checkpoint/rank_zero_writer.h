@@ -1,4 +1,4 @@
-// RankZeroWriter: rank 0 writes a file, and all ranks contribute to it.
+// RankZeroWriter: all ranks contribute to a file, and rank 0 writes the file.
 #pragma once
 
 #include <fsdp/agreement.h>
@@ -8,13 +8,13 @@
 
 namespace fsdp {
 
-// The writing of one file. All ranks call it alike. After a failure, which all ranks learn, it does
-// nothing more.
+// The writing of one file. All ranks must make the same calls. After a failure, which is reported
+// to all ranks, further calls do nothing.
 class RankZeroWriter {
  public:
   RankZeroWriter(const Mesh& mesh, std::string_view what) : mesh_(mesh), what_(what) {}
 
-  // Runs `work` on rank 0; the others wait for it. Collective.
+  // Runs `work` on rank 0; the other ranks wait for it. Collective.
   void write(const std::function<void()>& work) {
     if (outcome_.failed()) return;
     outcome_ = run_on_all_ranks(mesh_, what_, [&] {

@@ -21,11 +21,12 @@ namespace {
 constexpr int64_t kPieceNumel = 1 << 20;
 constexpr int64_t kPieceBytes = 8 << 20;
 
-// Throws for a value that is not finite as float32, even if it is as a double. `begin` is the
+// Throws if a value is not finite as float32, even if it is finite as float64. `begin` is the
 // index of the first value.
 void check_finite(const WeightsFile& file, const MappedTensor& tensor, int64_t begin,
                   std::span<const float> values) {
-  // The compiler vectorises this pass; only a failure needs a second one, to find the element.
+  // The compiler vectorises this loop. Only after a failure is a second loop needed, to find the
+  // element.
   bool finite = true;
   for (const float value : values) finite &= std::abs(value) <= std::numeric_limits<float>::max();
   if (finite) return;
@@ -38,8 +39,8 @@ void check_finite(const WeightsFile& file, const MappedTensor& tensor, int64_t b
                  .hint = "use an earlier file: the values were not finite when it was saved"});
 }
 
-// Returns true if the file has the parameter's order in memory; a dimension of one element has no
-// order.
+// Returns true if the elements have the same order in the file and in the parameter's memory.
+// Dimensions of size 1 are ignored, because their strides do not matter.
 bool same_order(const MappedTensor& tensor, const MemoryInterval& interval) {
   for (size_t i = 0; i < tensor.shape.size(); ++i) {
     if (tensor.shape[i] != 1 && tensor.strides[i] != interval.strides[i]) return false;
@@ -51,14 +52,15 @@ std::span<const float> values_of(const at::Tensor& floats) {
   return {floats.const_data_ptr<float>(), static_cast<size_t>(floats.numel())};
 }
 
-// Copies to a small aligned tensor first: a file's bytes may have any address.
+// Passes the interval in chunks if the file has the parameter's order. Each chunk is first copied
+// to a small aligned tensor, because the bytes of a file may have any address.
 void read_in_order(const WeightsFile& file, const MappedTensor& tensor,
                    const MemoryInterval& interval, const TakeValues& take) {
   const int64_t item_bytes = bits_of(tensor.dtype) / 8;
   const int64_t most = std::min(interval.numel, kPieceNumel);
   // Matching accepts only floating types.
   const at::Tensor stored = at::empty({most}, *scalar_type_of(tensor.dtype));
-  // F32 needs no conversion, and no second piece.
+  // F32 needs no conversion, and therefore no second tensor.
   const at::Tensor floats =
       tensor.dtype == StoredDType::kF32 ? stored : at::empty({most}, at::kFloat);
   for (int64_t done = 0; done < interval.numel; done += most) {
@@ -66,7 +68,8 @@ void read_in_order(const WeightsFile& file, const MappedTensor& tensor,
     const auto bytes = tensor.bytes.subspan(
         static_cast<size_t>((interval.begin + done) * item_bytes), count * item_bytes);
     std::memcpy(stored.mutable_data_ptr(), bytes.data(), bytes.size());
-    // Copied: without this the pages of a whole model would count as this process's memory.
+    // The values were copied, so the pages are released. Otherwise the pages of a whole model would
+    // count as memory of this process.
     file.forget(bytes);
     const at::Tensor values = floats.narrow(0, 0, count);
     if (!floats.is_same(stored)) values.copy_(stored.narrow(0, 0, count));
@@ -75,8 +78,8 @@ void read_in_order(const WeightsFile& file, const MappedTensor& tensor,
   }
 }
 
-// Visits the tensor in the order of its bytes, so that each page is needed once, and stores the
-// elements of the interval at their places.
+// Visits the tensor in the order of its bytes, so that each page is read only once. Stores the
+// elements of the interval at their indices in `to`.
 template <class Stored>
 void scatter(const WeightsFile& file, const MappedTensor& tensor, const MemoryInterval& interval,
              float* to) {
@@ -85,7 +88,8 @@ void scatter(const WeightsFile& file, const MappedTensor& tensor, const MemoryIn
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return strides[a] > strides[b]; });
   std::vector<int64_t> index(order.size());
-  // `from` is the element in the file, `place` the same element's index in the interval.
+  // `from` is the index of the element in the file. `place` is the index of the same element in the
+  // interval.
   int64_t from = 0, place = -interval.begin, forgotten = 0;
   while (true) {
     if (place >= 0 && place < interval.numel) {
@@ -98,8 +102,8 @@ void scatter(const WeightsFile& file, const MappedTensor& tensor, const MemoryIn
       file.forget(tensor.bytes.subspan(forgotten * sizeof(Stored), read));
       forgotten = from;
     }
-    // Advance the innermost dimension; a dimension that ends restarts, and the next outer one
-    // advances.
+    // Advances the innermost dimension. A dimension at its end restarts, and the next outer
+    // dimension advances.
     size_t i = order.size();
     while (i-- > 0) {
       const size_t dim = order[i];
@@ -110,14 +114,15 @@ void scatter(const WeightsFile& file, const MappedTensor& tensor, const MemoryIn
       place -= interval.strides[dim] * tensor.shape[dim];
       index[dim] = 0;
     }
-    if (i > order.size()) break;  // i wrapped around: the outermost has ended
+    if (i > order.size()) break;  // i wrapped around, because the outermost dimension has ended
   }
   file.forget(tensor.bytes.subspan(forgotten * sizeof(Stored)));
 }
 
 void read_in_other_order(const WeightsFile& file, const MappedTensor& tensor,
                          const MemoryInterval& interval, const TakeValues& take) {
-  // The elements arrive in another order than the interval's, so all of it is kept.
+  // The elements are read in another order than that of the interval, so the whole interval is kept
+  // in memory.
   const at::Tensor values = at::empty({interval.numel}, at::kFloat);
   auto* to = values.mutable_data_ptr<float>();
   switch (tensor.dtype) {
@@ -130,7 +135,7 @@ void read_in_other_order(const WeightsFile& file, const MappedTensor& tensor,
     case StoredDType::kF64:
       scatter<double>(file, tensor, interval, to);
       break;
-    // F32, the only type that is left: matching accepts floating types only.
+    // F32 is the only remaining type, because matching accepts only floating types.
     default:
       scatter<float>(file, tensor, interval, to);
       break;

@@ -32,7 +32,7 @@ std::vector<TensorSpec> specs_of(const Optimizer::State& state, const Parameters
   return specs;
 }
 
-// Gathers one moment of a unit's segments, whole on every rank. Collective.
+// Gathers one moment of a unit's segments. The result is whole on every rank. Collective.
 void gather(const Optimizer::State& state, const EngineUnit& unit, size_t moment,
             std::vector<Buffer>& whole) {
   std::vector<float*> slices(unit.shard->layout().segments().size());
@@ -46,16 +46,16 @@ void gather(const Optimizer::State& state, const EngineUnit& unit, size_t moment
                      state.segments().laid_out(segment, moment, rooms[segment.segment]);
                }
                unit.shard->main().copy_whole(slices, whole);
-               // `rooms` are freed on return, and compute may still read them: copy_whole only
-               // issues the copies.
+               // copy_whole only issues copies, so compute may still read `rooms`, which are freed
+               // on return.
                const bool any_room = std::ranges::any_of(
                    rooms, [](const Buffer& room) { return static_cast<bool>(room); });
                if (any_room) state.engine.context->streams.compute->synchronize();
              });
 }
 
-// Returns a parameter's part of `whole`, row-major on the host. On the CPU it may alias `whole`, so
-// use it before the next gather.
+// Returns a parameter's values in `whole`, row-major on the host. On the CPU the result may alias
+// `whole`, so use it before the next gather.
 at::Tensor rows_of(const Optimizer::State& state, const OptimizedParameter& parameter,
                    const std::vector<Buffer>& whole) {
   const ShardLayout& layout = state.engine.model.units[parameter.unit]->shard->layout();
@@ -78,11 +78,11 @@ Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path&
   Optimizer::State& state = state_of(optimizer);
   state.engine.require_between_passes("save_optimizer");
   state.follow_trained();
-  // All ranks derive the same list, hence the same sequence of collectives.
+  // All ranks derive the same list, and therefore issue the same sequence of collectives.
   const Parameters parameters = state.segments().parameters();
   const std::map<std::string, std::string> metadata =
       optimizer_metadata(state, digest_of_weights(state.engine));
-  // Exists on rank 0 only.
+  // Set on rank 0 only.
   std::optional<SafetensorsWriter> writer;
   const Mesh& mesh = state.engine.context->mesh;
   RankZeroWriter on_zero(mesh, kWritingState);
@@ -97,19 +97,19 @@ Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path&
   });
   const std::vector<std::string_view> moments = state.moment_names();
   std::vector<Buffer> whole;
-  // Parameters are in the order of units: each unit is gathered once per moment, and freed before
-  // the next, so that no rank needs memory for the whole model.
+  // Parameters are in the order of units. Each unit is gathered once per moment and freed before
+  // the next unit, so no rank needs memory for the whole model.
   for (auto first = parameters.begin(); first != parameters.end();) {
     const EngineUnit& unit = *state.engine.model.units[first->unit];
     const auto end = std::find_if(first, parameters.end(), [&](const OptimizedParameter& each) {
       return each.unit != unit.index;
     });
-    // The outcome is alike on all ranks, so after a failure all of them stop gathering.
+    // The outcome is equal on all ranks, so after a failure all of them stop gathering.
     for (size_t moment = 0; moment < moments.size() && !on_zero.outcome().failed(); ++moment) {
       gather(state, unit, moment, whole);
       for (auto each = first; each != end; ++each) {
-        // Converted on this thread, in the order of its stream: on_zero works on a thread of its
-        // own.
+        // The tensor is converted on this thread, in the order of this thread's stream, because
+        // on_zero works on another thread.
         const at::Tensor rows = mesh.rank() == 0 ? rows_of(state, *each, whole) : at::Tensor();
         on_zero.write([&] {
           append(state_name(spec_of(state, *each).fqn, moments[moment]), rows.const_data_ptr(),

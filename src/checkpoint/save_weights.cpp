@@ -26,18 +26,18 @@ at::ScalarType type_of_file(const SaveOptions& options) {
 
 using Tensors = std::vector<TensorSpec>;
 
-// Writes all parameters, with the writer that `open` creates on rank 0.
+// Writes all parameters with the writer that `open` creates on rank 0.
 template <class Open>
 Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& open) {
   const at::ScalarType type = type_of_file(options);
   const auto stored_name = [&](std::string_view fqn) {
     return options.stored_name ? options.stored_name(fqn) : std::string(fqn);
   };
-  // Exists on rank 0 only.
+  // Set on rank 0 only.
   std::optional<decltype(open(Tensors()))> writer;
   RankZeroWriter on_zero(engine.mesh(), kWriting);
-  // On every rank: sharded_parameters() makes the engine watch its shards, which must be alike on
-  // all.
+  // Called on every rank, because sharded_parameters() makes the engine watch its shards, and this
+  // must be the same on all ranks.
   const std::vector<ShardedParameter> parameters = engine.sharded_parameters();
   on_zero.write([&] {
     Tensors specs;
@@ -48,9 +48,10 @@ Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& op
     }
     writer.emplace(open(std::move(specs)));
   });
-  // After a failure the other units are still gathered, alike on all ranks, but nothing is written.
+  // After a failure all ranks still gather the remaining units, but nothing is written.
   engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
-    // Converted on this thread, in the order of its stream: on_zero works on a thread of its own.
+    // The tensor is converted on this thread, in the order of this thread's stream, because on_zero
+    // works on another thread.
     const at::Tensor rows =
         engine.mesh().rank() == 0 ? value.to(at::kCPU, type).contiguous() : at::Tensor();
     on_zero.write([&] {

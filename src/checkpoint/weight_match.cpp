@@ -32,13 +32,13 @@ std::string_view module_of(std::string_view name) {
   return name.substr(0, dot == name.npos ? 0 : dot);
 }
 
-// Returns the path for errors: several files are shards in one folder.
+// Returns the path for errors. Several files are shards in one folder, so this is the folder.
 std::filesystem::path place_of(const std::vector<const WeightsFile*>& files) {
   if (files.empty()) return {};
   return files.size() == 1 ? files[0]->path() : files[0]->path().parent_path();
 }
 
-// Adds a tensor under the name of the parameter that it means.
+// Adds a tensor under the name of the parameter that it is stored for.
 void add(Sources& sources, const WeightSource& source, const LoadOptions& options,
          LoadReport& report) {
   const std::string& stored = source.tensor->name;
@@ -75,7 +75,8 @@ Sources collect(const WeightsFiles& from, const LoadOptions& options, LoadReport
     }
   }
   if (from.instead == nullptr) return sources;
-  // Collected apart: equal names are refused within either set, but not between the two.
+  // Collected separately, because equal names are refused within each set, but not between the two
+  // sets.
   for (const MappedTensor& tensor : from.instead->tensors()) {
     add(first, {from.instead, &tensor}, options, report);
   }
@@ -100,7 +101,7 @@ void check_fit(const WeightSource& source, const ExpectedTensor& expected) {
   const bool is_floating_type = is_weight_type(tensor.dtype);
   if (expected.buffer) {
     if (tensor.dtype == *expected.buffer) return;
-    // Floating types convert to each other; other types, such as counters, must be the same.
+    // Floating types can be converted to each other. Other types, such as counters, must be equal.
     if (is_floating_type && is_weight_type(*expected.buffer)) return;
     refuse(fmt::format("tensor {} is {}, the model's buffer is {}", quoted_name(tensor.name),
                        name_of(tensor.dtype), name_of(*expected.buffer)),
@@ -113,8 +114,7 @@ void check_fit(const WeightSource& source, const ExpectedTensor& expected) {
   }
 }
 
-// Returns a prefix under which all `names` are among the tensors that the model has no use for;
-// empty if there is none.
+// Returns a prefix under which all `names` are among the unused tensors; empty if there is none.
 std::string shared_prefix(const Names& names, const Sources& rest) {
   for (const auto& [stored, source] : rest) {
     if (!stored.ends_with("." + names[0])) continue;
@@ -126,8 +126,9 @@ std::string shared_prefix(const Names& names, const Sources& rest) {
   return {};
 }
 
-// Throws for parameters that may not be missing, and for those that may, if other parameters of
-// their module are in the files: such a module was not meant to be initialised afresh.
+// Throws for parameters that may not be missing. Also throws for a parameter that may be missing if
+// the files have other parameters of its module, because the module was then not meant to keep its
+// initial values.
 void check_missing(const WeightsFiles& files, std::span<const ExpectedTensor> expected,
                    const LoadOptions& options, const Sources& rest, MatchedWeights& matched) {
   Names missing;
@@ -150,8 +151,8 @@ void check_missing(const WeightsFiles& files, std::span<const ExpectedTensor> ex
                            printable(prefix), quoted_name(prefix + missing[0])));
 }
 
-// Returns true for another name of a tensor that is used already: files may store tied weights
-// once, under several names.
+// Returns true if the source is another name of a tensor that is used already. Files may store tied
+// weights once, under several names.
 bool is_other_name(const WeightSource& source, const MatchedWeights& matched) {
   const MappedTensor& tensor = *source.tensor;
   if (tensor.bytes.empty()) return false;
@@ -161,7 +162,7 @@ bool is_other_name(const WeightSource& source, const MatchedWeights& matched) {
   });
 }
 
-// Throws for tensors that the model has no parameter for, unless the options allow them.
+// Throws if a tensor belongs to no parameter of the model, unless the options allow it.
 void check_rest(const Sources& rest, const LoadOptions& options, MatchedWeights& matched) {
   LoadReport& report = matched.report;
   Names unexpected;
@@ -183,7 +184,7 @@ void check_rest(const Sources& rest, const LoadOptions& options, MatchedWeights&
   }
 }
 
-// Reports buffers that keep their values, if the files have others of the model's buffers.
+// Reports buffers that keep their values, if the files contain other buffers of the model.
 void note_kept_buffers(std::span<const ExpectedTensor> expected, MatchedWeights& matched) {
   Names kept;
   bool any = false;
@@ -219,8 +220,8 @@ void add_notes(const WeightsFiles& files, LoadReport& report) {
   }
 }
 
-// Assigns the first of the tensor's names that the files have. Its other names are copies if they
-// have bytes of their own.
+// Assigns the first of the tensor's names that the files contain. Its other names are copies if
+// they have separate bytes.
 void match(size_t index, const ExpectedTensor& expected, Sources& sources,
            MatchedWeights& matched) {
   std::optional<WeightSource>& source = matched.sources.emplace_back();
@@ -237,7 +238,7 @@ void match(size_t index, const ExpectedTensor& expected, Sources& sources,
       matched.copies.push_back({index, at->second});
       matched.report.copies.push_back(at->second.tensor->name);
     }
-    // Tensors that remain are checked by check_rest.
+    // check_rest checks the tensors that remain in `sources`.
     sources.erase(at);
   };
   take(expected.fqn);

@@ -1,4 +1,4 @@
-// Finds each of a model's parameters and buffers among the tensors of files.
+// Finds each parameter and buffer of a model among the tensors of files.
 #pragma once
 
 #include <fsdp/checkpoint.h>
@@ -13,7 +13,7 @@
 
 namespace fsdp {
 
-// The files of one load_weights. They live as long as the match.
+// The files of one load_weights. They must outlive the match.
 struct WeightsFiles {
   std::vector<const WeightsFile*> files;
   const WeightsFile* instead = nullptr;  // LoadOptions::instead
@@ -27,16 +27,19 @@ struct WeightSource {
 struct ExpectedTensor {
   std::string fqn;
   std::vector<int64_t> shape;
-  // Other names of the same tensor in the model (tied weights).
+  // Other names in the model of the same tensor (tied weights).
   std::vector<std::string> aliases{};
-  // A buffer's type; no file needs to have it. Empty for a parameter, which any floating type fits.
+  // The type of a buffer. A buffer may be missing from all files. Empty for a parameter, because a
+  // parameter can be loaded from any floating type.
   std::optional<StoredDType> buffer{};
 };
 
 struct MatchedWeights {
-  // One per expected tensor, in their order; empty only for one that may be missing.
+  // One source per expected tensor, in the same order. A source is empty only if its tensor may be
+  // missing.
   std::vector<std::optional<WeightSource>> sources;
-  // Further sources of an expected tensor, by its index. Their values must be equal.
+  // Further sources of an expected tensor, which has the index `of`. The values of all its sources
+  // must be equal.
   struct Copy {
     size_t of = 0;
     WeightSource source;
@@ -45,13 +48,13 @@ struct MatchedWeights {
   LoadReport report;
 };
 
-// Matches by the rules of LoadOptions, from names, shapes and types alone: all ranks get the same
+// Matches by the rules of LoadOptions. Uses only names, shapes and types, so all ranks get the same
 // result.
-// Errors: as load_weights, except those of values, which are not read.
+// Errors: those of load_weights, except errors about values, because values are not read.
 MatchedWeights match_weights(const WeightsFiles& files, std::span<const ExpectedTensor> expected,
                              const LoadOptions& options);
 
-// Throws the refusal of a copy whose values differ. Requires: `copy` is one of matched.copies.
+// Throws the error for a copy whose values differ. Requires: `copy` is one of matched.copies.
 [[noreturn]] void refuse_copy(const MatchedWeights& matched, const MatchedWeights::Copy& copy);
 
 }  // namespace fsdp

@@ -15,15 +15,16 @@ namespace {
 
 constexpr size_t kStagedNumel = 256 * 1024;
 
-// FNV-1a and not the hash of collectives: the content of files must not change with that one.
+// Computes FNV-1a. The hash of collectives is not used, because the content of files must not
+// change if that hash changes.
 uint64_t hash_of_name(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char each : text) hash = (hash ^ static_cast<uint8_t>(each)) * 0x100000001b3;
   return hash;
 }
 
-// Returns the digest of elements [begin, begin + numel) of the parameter whose FQN hashes to
-// `name`.
+// Returns the digest of elements [begin, begin + numel) of a parameter. `name` is the hash of its
+// FQN.
 uint64_t digest_of(const std::vector<float>& values, size_t numel, uint64_t name, int64_t begin) {
   uint64_t sum = 0;
   for (size_t i = 0; i < numel; ++i) {
@@ -39,12 +40,12 @@ uint64_t digest_of(const std::vector<float>& values, size_t numel, uint64_t name
 uint64_t digest_of_weights(const EngineParts& engine) {
   Stream& stream = engine.context->main->stream();
   const int rank = engine.context->mesh.rank();
-  // A piece bounds the host memory, however large a shard is.
+  // Data is read in chunks, which bounds the host memory for shards of any size.
   std::vector<float> piece(kStagedNumel);
   uint64_t own = 0;
   for (const auto& unit : engine.model.units) {
     const ShardUnit& shard = *unit->shard;
-    // Ranks that replicate a slice count it once: the lowest of them adds it.
+    // If several ranks replicate a slice, only the lowest of these ranks adds it.
     if (shard.collectives().first_holder(rank) != rank) continue;
     const std::lock_guard lock(engine.clock->mutex);
     const auto read = [&](float* data, size_t numel) {
@@ -61,13 +62,14 @@ uint64_t digest_of_weights(const EngineParts& engine) {
       for (int64_t at = 0; at < local.numel; at += static_cast<int64_t>(kStagedNumel)) {
         const auto numel = static_cast<size_t>(
             std::min<int64_t>(local.numel - at, static_cast<int64_t>(kStagedNumel)));
-        // read() has synchronized the stream, so `piece` may be reused.
+        // read() has synchronized the stream, so `piece` may be overwritten.
         read(data + at, numel);
         own += digest_of(piece, numel, name, local.begin + at);
       }
     }
   }
-  // Sums of unsigned integers wrap: neither the order of ranks nor overflow changes the result.
+  // Sums of unsigned integers wrap, so neither the order of ranks nor an overflow changes the
+  // result.
   const auto sent = static_cast<int64_t>(own);
   uint64_t sum = 0;
   for (const int64_t each : engine.context->mesh.gather({&sent, 1}, "digest of the weights")) {

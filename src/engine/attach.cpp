@@ -17,8 +17,8 @@
 namespace fsdp {
 namespace {
 
-// Broadcasts rank 0's parameters of a plainly built unit to all ranks, as bytes: exact for every
-// dtype.
+// Broadcasts a unit's parameters from rank 0 to all ranks. Needed only for units that were not
+// built in a BuildScope. The values are sent as bytes, so the result is exact for every dtype.
 void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
   if (context.comms.one_rank()) return;
   std::vector<CollectivePart> parts;
@@ -28,8 +28,8 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
     parts.push_back({data, data, static_cast<int64_t>(found.tensor.nbytes()), DType::kUInt8});
     numel += parts.back().numel;
   }
-  // The parts are LibTorch's memory, which is freed as soon as the unit is sliced. So the host
-  // blocks until the broadcast is done, even if it throws.
+  // The buffers of the broadcast are LibTorch's memory, which is freed as soon as the unit is
+  // sliced. So the host blocks until the broadcast has finished, even if it throws.
   context.streams.settle(*context.streams.gather, [&] {
     context.streams.gather_after_compute();
     context.comms.gather().broadcast(
@@ -39,12 +39,12 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
 }
 
 // Throws if the unit's own strategy cuts main shards differently from the BuildScope. The scope
-// cuts every unit by the engine's strategy, because a unit has no name, and so no options, before
-// the model is complete.
+// cuts every unit by the engine's strategy. It cannot use the unit's own options, because units
+// have no names before the model is complete.
 void check_built_alike(const UnitCollectives& collectives, const UnitCollectives& built,
                        const std::string& fqn) {
-  // Two strategies may have one placement and another order of pieces ([Note: pieces of pieces]).
-  // Then rank 1 owns another slice.
+  // Two strategies may have the same placement but a different order of pieces ([Note: pieces of
+  // pieces]). Then rank 1 owns a different slice.
   const bool alike = collectives.row.optimizer == built.row.optimizer &&
                      collectives.main_rank(1) == built.main_rank(1);
   if (alike) return;
@@ -56,8 +56,8 @@ void check_built_alike(const UnitCollectives& collectives, const UnitCollectives
        .hint = "build the model without a BuildScope, and pass mesh and options to the engine"});
 }
 
-// Moves the unit's main shards out of the BuildScope. Throws if the complete model gives the unit
-// other parameters than the scope saw: a tie across units, for example, moves a parameter to
+// Moves the unit's main shards out of the BuildScope. Throws if the unit has other parameters in
+// the complete model than it had in the scope. For example, a tie across units moves a parameter to
 // another unit.
 std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
                                const ShardLayout& layout) {
@@ -73,7 +73,8 @@ std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
     }
   }
   const auto shape = [](const ShardLayout& of) {
-    // Main shards are fp32 whatever the unit computes in: its dtype may be chosen by its FQN.
+    // Main shards are fp32 for every compute dtype. Dtypes are not compared, because the FQN may
+    // choose them.
     std::vector<std::pair<bool, int64_t>> segments;
     for (const SegmentLayout& segment : of.segments())
       segments.emplace_back(segment.trainable, segment.numel);
@@ -121,8 +122,8 @@ void Attachment::plan_units() {
 }
 
 void Attachment::agree() const {
-  // Options are compared first: where they differ, the models may differ for that reason alone, and
-  // the error then names the cause.
+  // Options are compared before models, because different options can be the cause of different
+  // models. The error then names the cause.
   const Mesh& mesh = engine_.context->mesh;
   mesh.agree("configuration", describe_options(engine_.model.options));
   std::vector<std::string> lines = describe_model(found_, plans_);
@@ -135,10 +136,10 @@ void Attachment::build() {
   ShardContext& context = *engine_.context;
   const bool any_by_policy =
       std::ranges::any_of(found_, [](const FoundUnit& unit) { return unit.unit == nullptr; });
-  // Most of what follows is collective, so its order is the same on every rank. The trap is armed
-  // before anything changes: if that throws, the model is as it was.
+  // Most of the following steps are collective, so their order is the same on every rank. The trap
+  // is armed before anything changes. If arming throws, the model is unchanged.
   if (any_by_policy) touched_units::arm();
-  // Slots allocated from here on are registered with the engine's own communicator.
+  // From here on, allocated slots are registered with the engine's own communicator.
   context.comms.gather_into_windows(model.options, *context.streams.gather);
   connect_modules(*model.root, context.mesh);
   warn_at_start(found_, plans_, model.options.units, context.mesh);
@@ -146,8 +147,8 @@ void Attachment::build() {
     with_place([&] { return "construction of " + name_of_unit(found_[i].fqn); },
                [&] { take(static_cast<int>(i)); });
   }
-  // Ignored parameters and buffers belong to no unit. They follow once all units are sharded, so
-  // that the device never holds them beside a whole unit.
+  // Ignored parameters and buffers belong to no unit. They are moved after all units are sharded,
+  // so the device never holds them together with a whole unit.
   move_rest(*model.root, context);
   broadcast_buffers(*model.root, context);
   std::vector<UnitRules> rules;
@@ -160,7 +161,7 @@ void Attachment::build() {
   }
   engine_.pass.make_schedule(std::move(rules), PassRecord(parents, recomputed));
   engine_.memory.remake(engine_.pass.schedule());
-  // Joins last: the backward scheduler never sees an engine that is half built.
+  // The engine joins last, so the backward scheduler never sees an incomplete engine.
   engine_.clock->join(engine_.pass);
   keep_limit();
 }
@@ -175,7 +176,7 @@ std::vector<Buffer> Attachment::main_shards_of(const FoundUnit& found,
     return take_built(*building_, found, layout);
   }
   move_parameters(found.parameters, context);
-  // Ranks may have drawn different initial values: rank 0's count.
+  // Ranks may have drawn different initial values. The values of rank 0 are used.
   broadcast_parameters(found, context);
   return slice_parameters(layout, collectives.main_rank(context.mesh.rank()), found.parameters,
                           context);
@@ -196,8 +197,8 @@ void Attachment::take(int index) {
   ShardLayout layout(std::move(specs), collectives.main_ranks());
   std::vector<Buffer> main = main_shards_of(found, collectives, layout);
   const bool by_policy = found.unit == nullptr;
-  // Storages of the unit name `touched` as their owner and keep its address, so it exists before
-  // them. Its back pointer to the EngineUnit is set when that is constructed, below.
+  // The unit's storages keep the address of `touched` as their owner, so `touched` is made before
+  // them. Its pointer to the EngineUnit is set below, when the EngineUnit is constructed.
   auto touched = std::make_unique<TouchedUnit>();
   touched->is_by_policy = by_policy;
   auto shard =
@@ -205,7 +206,7 @@ void Attachment::take(int index) {
                                               std::move(layout), precision.reduce, touched.get()},
                                   std::move(tensors), std::move(main), by_policy);
   std::vector<std::shared_ptr<EngineUnit>>& units = engine_.model.units;
-  // The plain pointer is safe: hooks reach it through a live EngineUnit only, and the engine drops
+  // The plain pointer is safe. Hooks use it only through a live EngineUnit, and the engine destroys
   // its units before its pass.
   const auto take_gradient = [pass = &engine_.pass](EngineUnit& unit, int parameter,
                                                     const at::Tensor& gradient) {
@@ -219,17 +220,17 @@ void Attachment::take(int index) {
                         .options = own,
                         .precision = precision},
       std::move(touched), std::move(shard)));
-  // Here parameters have their final storage and dtype, which the hooks require.
+  // The hooks require final storage and dtype, which parameters have from here on.
   units.back()->capture_gradients();
-  // A module chosen by policy has no member that could point to its unit.
+  // A module chosen by policy has no member in which to store its unit.
   if (by_policy) return;
   found.unit->attached_ = true;
   found.unit->recomputes_ = *own.recompute;
   found.unit->engine_unit_ = units.back();
 }
 
-// Checks the plan against Options::memory_limit and replaces the meter's refusal: from here on a
-// demand beyond the limit is an error of training, which lists the remedies.
+// Checks the plan against Options::memory_limit and replaces the meter's refusal. From here on, an
+// allocation beyond the limit is an error of training, and the error lists the remedies.
 void Attachment::keep_limit() const {
   const MemoryCap& cap = engine_.context->memory.cap();
   if (cap.limit == 0) return;

@@ -1,4 +1,4 @@
-// Attachment: the way from a module tree to the units of an engine.
+// Attachment: turns a module tree into the units of an engine.
 #pragma once
 
 #include <vector>
@@ -11,14 +11,15 @@ namespace fsdp {
 
 class EngineParts;
 
-// A one-time job, run right after the construction of EngineParts. It finds the model's units,
-// checks that they can be sharded, plans them, agrees with the other ranks and shards them.
+// A job that runs once, right after the construction of EngineParts. It finds the model's units,
+// checks that they can be sharded, plans them, agrees with the other ranks and shards the units.
 class Attachment {
  public:
-  // `building`: the scope that built the model; null for a plainly built one.
+  // `building` is the scope that built the model; null for a model built without a scope.
   Attachment(EngineParts& engine, BuildState* building) : engine_(engine), building_(building) {}
 
-  // Runs all steps. Collective. Errors: InvalidArgument, StateError; the engine is unusable then.
+  // Runs all steps. Collective.
+  // Errors: InvalidArgument or StateError. The engine is then unusable.
   void run();
 
  private:

@@ -1,4 +1,4 @@
-// Attachment's checks. All of them run before anything of the model is changed.
+// Attachment's checks. All of them run before anything in the model changes.
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -12,8 +12,9 @@
 namespace fsdp {
 namespace {
 
-// Returns the unit's first parameter with the trap's key, undefined if there is none. An engine
-// gives the key to parameters of units by policy, and they keep it when the engine is gone.
+// Returns the unit's first parameter that has the trap's key; undefined if there is none. An engine
+// adds the key to parameters of units chosen by policy. The parameters keep the key after the
+// engine's destruction.
 at::Tensor first_watched(const FoundUnit& unit) {
   const auto found = std::ranges::find_if(unit.parameters, [](const FoundParameter& each) {
     return each.tensor.key_set().has_all(touch_trap::key());
@@ -23,7 +24,7 @@ at::Tensor first_watched(const FoundUnit& unit) {
 
 }  // namespace
 
-// Throws if find_units cannot start from the root.
+// Throws if find_units cannot work on the root.
 void Attachment::require_root() const {
   const ShardedModel& model = engine_.model;
   if (c10::InferenceMode::is_enabled()) {
@@ -43,8 +44,7 @@ void Attachment::require_root() const {
 
 void Attachment::check() const {
   require_untaken();
-  // A unit built under the BuildScope was checked when it was sharded, and its memory is unreadable
-  // by now.
+  // A unit built in the BuildScope was checked when it was sharded. Its memory is unreadable now.
   std::vector<FoundUnit> plain;
   std::ranges::copy_if(found_, std::back_inserter(plain), [&](const FoundUnit& unit) {
     return building_ == nullptr || !building_->has(unit);
@@ -57,14 +57,14 @@ void Attachment::check() const {
   check_holders(*engine_.model.root, parameters);
 }
 
-// Throws StateError if an engine owns, or owned, one of the units; InvalidArgument if the model has
-// no parameter.
+// Throws StateError if an engine owns or owned one of the units. Throws InvalidArgument if the
+// model has no parameter.
 void Attachment::require_untaken() const {
   bool any_parameter = false;
   for (const FoundUnit& unit : found_) {
     any_parameter = any_parameter || !unit.parameters.empty();
-    // A Unit knows by itself that an engine took it. A module chosen by policy does not, but the
-    // key of its parameters shows it.
+    // A Unit stores that an engine owns it. A module chosen by policy does not, but the key of its
+    // parameters shows it.
     const at::Tensor watched = first_watched(unit);
     const bool is_attached = unit.unit != nullptr && unit.unit->attached();
     if (!is_attached && !watched.defined()) continue;

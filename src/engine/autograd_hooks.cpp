@@ -20,8 +20,8 @@ namespace {
 
 namespace ag = torch::autograd;
 
-// Returns whether the current graph task runs `node` at some time. With autograd::grad it runs only
-// the nodes that lead to an input, which exec_info selects; otherwise it runs the whole graph.
+// Returns true if the current graph task will run `node`. Under autograd::grad only the nodes that
+// lead to an input run; exec_info selects them. Otherwise the whole graph runs.
 bool will_run(ag::Node* node) {
   const auto* selected = ag::get_current_graph_task_exec_info();
   if (selected != nullptr && !selected->empty()) {
@@ -32,32 +32,34 @@ bool will_run(ag::Node* node) {
   return nodes != nullptr && nodes->contains(node);
 }
 
-// A pre-hook of a parameter's AccumulateGrad node. It hands the gradient over, and the node then
-// accumulates nothing.
+// A pre-hook of a parameter's AccumulateGrad node. It passes the gradient to `arrived`. The node
+// then accumulates nothing.
 class GradientHook final : public ag::FunctionPreHook {
  public:
   explicit GradientHook(GradientArrived arrived) : arrived_(std::move(arrived)) {}
   ag::variable_list operator()(const ag::variable_list& gradients) override {
-    const at::NoGradGuard no_grad;  // create_graph runs hooks with grad mode on
+    const at::NoGradGuard no_grad;  // under create_graph hooks run with grad mode on
     arrived_(gradients[0]);
-    return {at::Tensor()};  // an undefined gradient: AccumulateGrad does nothing
+    return {at::Tensor()};  // an undefined gradient, so AccumulateGrad does nothing
   }
 
  private:
   GradientArrived arrived_;
 };
 
-// A pre-hook of a node that made an output of a call: fires the call when backward reaches the
-// node. The graph owns it. When it is destroyed, the node is gone and cannot run any more.
+// A pre-hook of a node that made an output of a call. It fires the call when backward reaches the
+// node. The graph owns the hook. When the hook is destroyed, the node is destroyed too and cannot
+// run again.
 class OutputHook final : public ag::FunctionPreHook {
  public:
   OutputHook(std::shared_ptr<Call> call, ag::Node* node) : call_(std::move(call)), node_(node) {
-    const auto clock = call_->clock.lock();  // not null: the call's forward runs
+    const auto clock = call_->clock.lock();  // not null, because the call's forward runs
     const std::lock_guard lock(clock->mutex);
     call_->output_nodes.push_back(node_);
   }
   ~OutputHook() override {
-    // A new node may get the address of the freed one, and would pass for an output of this call.
+    // A new node may have the address of the freed node, and would be mistaken for an output of
+    // this call.
     if (const auto clock = call_->clock.lock()) {
       const std::lock_guard lock(clock->mutex);
       std::erase(call_->output_nodes, static_cast<void*>(node_));
@@ -65,9 +67,9 @@ class OutputHook final : public ag::FunctionPreHook {
   }
   ag::variable_list operator()(const ag::variable_list& gradients) override {
     const auto clock = call_->clock.lock();
-    if (!clock) return gradients;  // the parameters' own message reports that the engine is gone
+    if (!clock) return gradients;  // the engine was destroyed, and an access to a parameter throws
     const std::lock_guard lock(clock->mutex);
-    // Autograd leaves grad mode on in hooks only under create_graph.
+    // In hooks, autograd leaves grad mode on only under create_graph.
     if (at::GradMode::is_enabled()) {
       throw StateError(
           {.what = "backward with create_graph is not supported through a sharded unit",
@@ -78,12 +80,13 @@ class OutputHook final : public ag::FunctionPreHook {
   }
 
  private:
-  std::shared_ptr<Call> call_;  // shared by the hooks of one call: it lives as long as its graph
+  std::shared_ptr<Call> call_;  // shared by the hooks of a call, so it lives as long as the graph
   ag::Node* node_;
 };
 
-// A pre-hook of the newest node that produced an input of a call: backward reaches it when it
-// leaves the call. It holds the call weakly, since the producer's graph may outlive the call's own.
+// A pre-hook of the newest node that produced an input of a call. Backward reaches this node when
+// it leaves the call. The hook holds the call weakly, because the producer's graph may outlive the
+// call's graph.
 class ProducerHook final : public ag::FunctionPreHook {
  public:
   explicit ProducerHook(std::weak_ptr<Call> call) : call_(std::move(call)) {}
@@ -92,8 +95,8 @@ class ProducerHook final : public ag::FunctionPreHook {
     const auto clock = call ? call->clock.lock() : nullptr;
     if (!clock) return gradients;
     const std::lock_guard lock(clock->mutex);
-    // Backward may reach the producer without the call, whose outputs are then not part of the
-    // loss.
+    // Backward may reach the producer without running the call. The call's outputs then do not
+    // contribute to the loss.
     if (call->fired_task == current_task()) clock->tick(current_task(), current_sequence());
     return gradients;
   }
@@ -142,15 +145,16 @@ BackwardScheduler::Queries clock_queries() {
 }
 
 torch_compat::NodePtr capture_gradients(const at::Tensor& parameter, GradientArrived arrived) {
-  // A leaf holds its accumulator weakly. The caller keeps the node alive, and with it the hook.
+  // A leaf holds its accumulator weakly. The caller keeps the accumulator alive, and the
+  // accumulator keeps the hook alive.
   torch_compat::NodePtr accumulator = ag::impl::grad_accumulator(parameter);
   accumulator->add_pre_hook(std::make_unique<GradientHook>(std::move(arrived)));
   return accumulator;
 }
 
 bool is_current(const ag::Node& node, const at::Tensor& parameter) {
-  // set_data with another dtype or device drops a leaf's node, and grad_accumulator() makes a new
-  // one.
+  // set_data with another dtype or device removes the node of a leaf. grad_accumulator() then makes
+  // a new node.
   return !parameter.requires_grad() || ag::impl::grad_accumulator(parameter).get() == &node;
 }
 
@@ -170,7 +174,7 @@ std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& outputs, uint64
   std::vector<at::Tensor> leaves;
   std::vector<ag::Node*> to_see;
   std::unordered_set<const ag::Node*> seen;
-  // Nodes older than `begin` made the inputs: the walk stops at them. It never stops at a leaf,
+  // Nodes older than `begin` made the inputs, so the walk stops at them. It never stops at a leaf,
   // because AccumulateGrad nodes have the highest sequence number.
   const auto see = [&](ag::Node* node) {
     if (node != nullptr && node->sequence_nr() >= begin && seen.insert(node).second) {
@@ -194,7 +198,7 @@ std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& outputs, uint64
 bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call) {
   bool hooked = false;
   const auto hook = [&](const torch_compat::NodePtr& node) {
-    // An older node did not run in this call: the call returned an input.
+    // A node older than the call means that the call returned an input, so this node is not hooked.
     if (!node || node->sequence_nr() < call->begin) return;
     node->add_pre_hook(std::make_unique<OutputHook>(call, node.get()));
     hooked = true;
@@ -207,8 +211,8 @@ bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call) {
 
 at::Tensor pass_through(const at::Tensor& input) {
   at::Tensor output = input.view_as(input);
-  // Marks the view as torch::autograd::Function marks an input that it returns, where LibTorch says
-  // "the logic to handle view + inplace would override the custom backward".
+  // Marks the view in the way in which torch::autograd::Function marks an input that it returns.
+  // LibTorch says there: "the logic to handle view + inplace would override the custom backward".
   if (auto* view = ag::impl::get_view_autograd_meta(output)) {
     view->set_creation_meta(ag::CreationMeta::IN_CUSTOM_FUNCTION);
   }
@@ -216,8 +220,8 @@ at::Tensor pass_through(const at::Tensor& input) {
 }
 
 void hook_producer(ag::Node& producer, const std::shared_ptr<Call>& call) {
-  // First among the node's hooks: the producer is often an output of the previous unit, whose
-  // OutputHook gathers. This unit is closed before.
+  // Inserted as the first hook of the node. The producer is often an output of the previous unit,
+  // and that unit's OutputHook gathers its parameters. This unit is closed before that.
   auto& hooks = producer.pre_hooks();
   hooks.insert(hooks.begin(), std::make_unique<ProducerHook>(call));
 }

@@ -1,6 +1,6 @@
-// All contact with LibTorch's autograd: the hooks, which report to the backward scheduler and the
-// engine how far backward is, and queries of a running backward. The tests of engine and closing
-// verify it on LibTorch 2.11 to 2.15.
+// All contact with LibTorch's autograd. It installs the hooks, which report the progress of
+// backward to the backward scheduler and the engine, and it queries the running backward. The tests
+// in tests/engine and tests/closing verify it on LibTorch 2.11 to 2.15.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,53 +19,56 @@ struct Node;
 
 namespace fsdp::autograd_hooks {
 
-// Returns the id of the graph task that runs in this thread, -1 outside backward.
+// Returns the id of the graph task that runs in this thread; -1 outside backward.
 int current_task();
-// Returns whether operators of this thread make nodes. In the first run of a recomputed function
-// they do not, although grad mode is as it is around it ([Note: grad mode in a first run]).
+// Returns true if operators of this thread make autograd nodes. In the first run of a recomputed
+// function they make no nodes, although grad mode is on ([Note: grad mode in a first run]).
 bool makes_graph();
-// Returns the sequence number of the node that runs; the highest number if none does (in hooks of
-// tensors).
+// Returns the sequence number of the running node. If no node runs (in hooks of tensors), returns
+// the highest number.
 uint64_t current_sequence();
-// Returns the number that the next node made in this thread will get.
+// Returns the sequence number that the next node made in this thread will have.
 uint64_t next_sequence();
-// Returns the backward scheduler's queries of autograd.
+// Returns the functions with which the backward scheduler queries autograd.
 BackwardScheduler::Queries clock_queries();
-// Returns whether the current graph task is one of autograd::grad or of backward(inputs).
+// Returns true if the current graph task is a call of autograd::grad or of backward(inputs).
 bool inputs_given();
-// Returns whether the running backward keeps the graph (retain_graph).
+// Returns true if the running backward keeps the graph (retain_graph).
 bool keeps_graph();
-// Returns whether the current graph task returns this node's gradient to its caller
+// Returns true if the current graph task returns the gradient of this node to its caller
 // (autograd::grad).
 bool is_captured(const torch::autograd::Node& node);
 
-// Installs a hook that passes each gradient of the leaf `parameter` to `arrived` and drops it: no
-// `.grad`, no accumulation. Returns the node that the caller keeps as long as the hook is to live.
-// Requires: the parameter has its final storage and dtype.
+// Installs a hook on the leaf `parameter`. The hook passes each gradient to `arrived` and then
+// drops it, so `.grad` is not set and nothing is accumulated. Returns a node. The hook stays
+// installed as long as the caller keeps the node.
+// Requires: the parameter already has its final storage and dtype.
 using GradientArrived = std::function<void(const at::Tensor& gradient)>;
 torch_compat::NodePtr capture_gradients(const at::Tensor& parameter, GradientArrived arrived);
 
-// Returns whether `parameter`'s gradients still arrive at `node`.
+// Returns true if the gradients of `parameter` still arrive at `node`.
 bool is_current(const torch::autograd::Node& node, const at::Tensor& parameter);
 
-// Returns the newest node that produced one of `inputs`, null if there is none. Leaves do not
-// count: their nodes run at any time.
+// Returns the newest node that produced one of `inputs`; null if there is none. The nodes of leaves
+// are ignored, because they may run at any time.
 torch_compat::NodePtr newest_producer(const std::vector<at::Tensor>& inputs);
 uint64_t sequence_of(const torch::autograd::Node& node);
 
-// Returns the leaves into which the graph of `outputs` accumulates gradients, as far as the graph
-// was made since the node number `begin`.
+// Returns the leaves into which the graph of `outputs` accumulates gradients. Only the section of
+// the graph made since node number `begin` is searched.
 std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& outputs, uint64_t begin);
 
-// Makes the call's pre_backward run before the node that made `output`, if the call made that node
-// (its number is at least call->begin). Of a view it also hooks the base's node, which replaces the
-// view's after an in-place change. Returns whether it hooked any node.
+// Makes call's pre_backward run before the node that made `output`, if the call itself made that
+// node (its number is at least call->begin). For a view, also hooks the node of the view's base,
+// because an in-place change replaces the view's node by the base's node. Returns true if it hooked
+// any node.
 bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call);
-// Returns a view of `input` for a call that returns its input: an output that can be hooked. An
-// in-place change of either would replace the hooked node, so the view makes LibTorch refuse it.
+// Returns a view of `input`, for a call that returns its own input. The view is an output that can
+// be hooked. An in-place change of `input` or of the view would replace the hooked node; because it
+// is a view, LibTorch refuses such a change.
 at::Tensor pass_through(const at::Tensor& input);
-// Makes the backward scheduler tick before `producer` runs, in front of the node's other hooks:
-// this call's unit is resharded before the previous unit is gathered.
+// Makes the backward scheduler tick before `producer` runs, in front of the node's other hooks.
+// This call's unit is therefore resharded before the previous unit is gathered.
 void hook_producer(torch::autograd::Node& producer, const std::shared_ptr<Call>& call);
 
 }  // namespace fsdp::autograd_hooks

@@ -11,8 +11,8 @@
 namespace fsdp {
 namespace {
 
-// Returns a stream of LibTorch's pool, whose allocators can track its use of memory; none on the
-// CPU.
+// Returns a stream of LibTorch's pool, because LibTorch's allocators can track memory used on such
+// a stream. Returns none on the CPU.
 std::optional<c10::Stream> copy_stream(at::Device device) {
   if (device.is_cpu()) return std::nullopt;
   torch_cuda::require_cuda(device);
@@ -37,8 +37,8 @@ void check(const at::Tensor& tensor, at::Device device) {
   }
 }
 
-// Returns the tensor in pinned memory, from which the device copies without the host, and without
-// gaps between elements: a strided copy would go through an intermediate buffer.
+// Returns the tensor in pinned memory, from which the device can copy without the host. The result
+// has no gaps between elements, because a strided copy would need an intermediate buffer.
 at::Tensor pinned(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
   return dense.is_pinned() ? dense : dense.pin_memory();
@@ -49,11 +49,12 @@ at::Tensor pinned(const at::Tensor& tensor) {
 BatchCopies::BatchCopies(at::Device device) : device_(device), stream_(copy_stream(device)) {}
 
 BatchCopies::~BatchCopies() {
-  // The destinations return to LibTorch's allocator, which reuses them in compute's order. So
-  // compute waits for copies that were not taken, or they could overwrite the next user's data.
+  // The destinations return to LibTorch's allocator, which reuses them in compute's order. Compute
+  // must wait for the copies of unused batches. Otherwise these copies could overwrite the data of
+  // the next user.
   try {
     while (!copied_.empty()) take();
-  } catch (const std::exception&) {  // the next use of the device throws it
+  } catch (const std::exception&) {  // the next use of the device throws the error
   }
 }
 
@@ -72,19 +73,19 @@ void BatchCopies::begin(const std::vector<at::Tensor*>& batch) {
     copies.push_back({tensor, from, at::empty_like(from, from.options().device(device_))});
   }
   if (!stream_) return;
-  // The destinations are compute's memory. Work that compute was given earlier may still use it,
-  // and the copy stream is not ordered after that work by itself.
+  // The destinations are compute's memory. Work issued on compute earlier may still use this
+  // memory, and the copy stream does not wait for that work by itself.
   c10::Event given(device_.type());
   given.record(compute_of_thread(device_));
   given.block(*stream_);
   {
     const c10::StreamGuard current(*stream_);
-    // copy_ records this use of the pinned memory: LibTorch reuses the memory when the copy is
-    // done.
+    // copy_ records the use of the pinned memory, so LibTorch reuses this memory only when the copy
+    // has finished.
     for (const Copy& copy : copies) copy.to.copy_(copy.from, /*non_blocking=*/true);
   }
   copied_.emplace_back(device_.type()).record(*stream_);
-  // Last, so that the batch is unchanged if anything above throws.
+  // The batch is changed last. If anything above throws, the batch is unchanged.
   for (const Copy& copy : copies) *copy.tensor = copy.to;
 }
 

@@ -23,8 +23,8 @@ bool is_dense(const at::Tensor& buffer) {
   return buffer.layout() == at::kStrided && !buffer.is_quantized();
 }
 
-// Returns a view with every element once: without dimensions along which an expanded tensor repeats
-// elements (stride 0).
+// Returns a view that contains every element once. Dimensions along which an expanded tensor
+// repeats elements (stride 0) are removed.
 at::Tensor without_repetition(at::Tensor buffer) {
   for (int64_t d = 0; d < buffer.dim(); ++d) {
     if (buffer.stride(d) == 0 && buffer.size(d) > 1) buffer = buffer.narrow(d, 0, 1);
@@ -32,7 +32,7 @@ at::Tensor without_repetition(at::Tensor buffer) {
   return buffer;
 }
 
-// Returns the dense tensors that a sparse or quantised buffer consists of.
+// Returns the dense tensors of which a sparse or quantised buffer consists.
 std::vector<at::Tensor> components(const std::string& fqn, const at::Tensor& buffer) {
   if (buffer.is_quantized()) return {buffer.dequantize()};
   switch (buffer.layout()) {
@@ -63,7 +63,8 @@ uint64_t digest_of(const std::vector<at::Tensor>& tensors) {
 }
 
 // Returns the registered dense buffers with their FQNs, each tensor once, in the order of
-// registration: the same on every rank, as the handshake has compared the buffers.
+// registration. The result is the same on every rank, because the handshake has compared the
+// buffers.
 std::vector<std::pair<std::string, at::Tensor>> dense_buffers(torch::nn::Module& root) {
   std::vector<std::pair<std::string, at::Tensor>> result;
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -76,13 +77,13 @@ std::vector<std::pair<std::string, at::Tensor>> dense_buffers(torch::nn::Module&
   return result;
 }
 
-// Copies rank 0's values into the buffer on every rank. A strided buffer is received in a
-// contiguous copy first.
+// Copies rank 0's values into the buffer on every rank. A strided buffer is first received into a
+// contiguous copy.
 void broadcast(const std::string& label, at::Tensor buffer, ShardContext& context) {
   const at::Tensor whole = buffer.contiguous();
   void* data = whole.data_ptr();
   const CollectivePart part{data, data, static_cast<int64_t>(whole.nbytes()), DType::kUInt8};
-  // `whole` may be a temporary: the host blocks until the stream has used it.
+  // `whole` may be a temporary, so the host blocks until the stream no longer uses it.
   context.streams.settle(*context.streams.gather, [&] {
     context.streams.gather_after_compute();
     context.comms.gather().broadcast(
@@ -129,18 +130,19 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
       floating[static_cast<size_t>(type - kFloating.begin())].push_back(buffer);
     }
   }
-  // One all_reduce a dtype, over all its buffers together, instead of one a buffer.
+  // All buffers of a dtype are reduced by one all_reduce, instead of one all_reduce per buffer.
   for (size_t i = 0; i < kFloating.size(); ++i) {
     if (floating[i].empty()) continue;
     std::vector<at::Tensor> flat;
     for (const at::Tensor& buffer : floating[i]) flat.push_back(buffer.reshape({-1}));
     at::Tensor all = at::cat(flat);
     const bool divides = context.comms.reduce().capabilities().averages;
-    // Divided before the sum, as gradients are, so that a low type does not overflow.
+    // The buffers are divided before the sum, as gradients are, so that a type of small range does
+    // not overflow.
     if (!divides) all.div_(context.mesh.world_size());
     const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(), *dtype_of(kFloating[i])};
     context.streams.settle(*context.streams.reduce, [&] {
-      // The buffers were joined on compute, and the reduce stream reads them.
+      // The buffers were concatenated on compute, and the reduce stream reads the result.
       Event joined(context.streams.device);
       context.streams.compute->record(joined);
       context.streams.reduce->wait(joined);  // wait 16
@@ -163,7 +165,7 @@ void Engine::average_buffers() {
     throw StateError({.what = "average_buffers is not allowed inside a forward or backward",
                       .hint = "call it between steps: after the optimizer's, or before saving"});
   }
-  // The mutex stays locked, so that no backward begins on another thread meanwhile.
+  // The mutex stays locked, so no backward can begin on another thread meanwhile.
   state_->follow_compute("average of the buffers");
   with_place([] { return "average of the buffers"; },
              [&] { fsdp::average_buffers(*state_->model.root, *state_->context); });

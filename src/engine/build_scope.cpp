@@ -15,11 +15,11 @@
 namespace fsdp {
 namespace {
 
-// The calling thread's open scope, null if there is none. A unit's constructor has no argument
-// through which it could get the scope.
+// The open scope of the calling thread; null if there is none. It is a thread-local variable
+// because a unit's constructor has no argument for the scope.
 thread_local BuildState* current_scope = nullptr;
-// Thread ranks share LibTorch's CPU generator, and all must draw the same initial values: one rank
-// builds at a time.
+// Thread ranks share LibTorch's CPU generator, and all ranks must draw the same initial values.
+// Therefore only one rank builds at a time.
 std::mutex& construction_mutex() {
   static std::mutex mutex;
   return mutex;
@@ -34,8 +34,8 @@ const Mesh& BuildScope::mesh() const { return state_->mesh; }
 const Options& BuildScope::options() const { return state_->options; }
 
 void BuildScope::shard_now(const std::vector<torch::nn::Module*>& layers) {
-  // The layers become children of a temporary module, so that one walk finds each of their
-  // parameters once, also those that they share.
+  // The layers become children of a temporary module. A single walk then finds each parameter once,
+  // even a parameter that several layers share.
   torch::nn::Module unit("unit of several layers");
   for (torch::nn::Module* layer : layers) {
     if (dynamic_cast<UnitBase*>(layer) != nullptr) {
@@ -70,9 +70,9 @@ BuildState::BuildState(Mesh mesh_in, Options options_in)
   default_device_.emplace(context->streams.torch_device);
   return_freed_blocks();
   // All ranks draw the same initial values, so no broadcast is needed. finish() seeds each rank
-  // anew, or dropout would be the same on all of them.
+  // differently; otherwise dropout would be the same on all ranks.
   at::manual_seed(options.seed);
-  // Last: if anything above throws, ~BuildState does not run, and the scope would stay set.
+  // Set last. If anything above threw, ~BuildState would not run, and current_scope would stay set.
   current_scope = this;
 }
 
@@ -97,8 +97,8 @@ void BuildState::forget_if_building(const UnitBase& unit) {
   if (current_scope != nullptr) current_scope->forget(unit);
 }
 
-// Forgets a unit that is destroyed before an engine took it. Its address, and the addresses of its
-// parameters, can be reused.
+// Drops a unit that is destroyed before an engine owned it, because the addresses of the unit and
+// its parameters can be reused.
 void BuildState::forget(const UnitBase& unit) {
   const auto found = units.find(&unit);
   if (found == units.end()) return;
@@ -115,7 +115,7 @@ const void* BuildState::key_of(const FoundUnit& unit) {
 }
 
 void BuildState::shard(const void* unit, torch::nn::Module& module) {
-  // Inner units were sharded when their own constructors returned, before this one's did.
+  // Inner units were sharded earlier, when their own constructors returned.
   const auto known = [&](const at::Tensor& tensor) {
     return sharded_.contains(tensor.unsafeGetTensorImpl());
   };
@@ -135,8 +135,8 @@ void BuildState::shard(const void* unit, torch::nn::Module& module) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor& tensor = parameters[i].tensor;
     const ParameterSpec& spec = layout.parameters()[i];
-    // The parameter keeps its TensorImpl, shape and dtype, and its memory is freed. An access
-    // throws the message until the engine binds the unit's own storage.
+    // The parameter keeps its TensorImpl, shape and dtype; its memory is freed. Until the engine
+    // binds the unit's own storage, an access throws the message.
     const torch_compat::BoundStorage unreadable(
         static_cast<int64_t>(tensor.nbytes()), tensor.device(),
         fmt::format("fsdp: parameter '{}' was sharded when its unit was constructed and cannot be "
@@ -155,8 +155,8 @@ ParameterSpec spec_of(const FoundParameter& found, const std::optional<DType>& p
   const at::Tensor& tensor = found.tensor;
   const DType built = *dtype_of(tensor.scalar_type());
   DType computed = param_dtype.value_or(built);
-  // LibTorch's normalisation kernels want a parameter in the type of the running statistics beside
-  // it.
+  // LibTorch's normalisation kernels require that a parameter has the type of its running
+  // statistics.
   if (found.has_statistics && size_of(computed) < size_of(built)) computed = built;
   return {.fqn = found.fqn,
           .shape = tensor.sizes().vec(),
@@ -187,7 +187,8 @@ std::vector<Buffer> slice_parameters(const ShardLayout& layout, int main_rank,
     }
     kernels::cast_pack(*context.streams.compute, runs);
   }
-  // The host reads main shards that are on the host, so compute must have written them.
+  // If main shards are in host memory, the host reads them, so compute must have finished writing
+  // them.
   context.main->settle_compute();
   return main;
 }

@@ -1,4 +1,4 @@
-// State of a BuildScope until an engine takes it over. Private to the engine layer.
+// The state of a BuildScope until an engine is made from it. Private to the engine layer.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 namespace fsdp {
 
 // A unit that was sharded when its constructor returned. Its parameters have unreadable storage
-// until an engine binds them.
+// until an engine binds the unit.
 struct BuiltUnit {
   std::vector<FoundParameter> parameters;
   ShardLayout layout;
@@ -30,22 +30,23 @@ struct BuildState {
   BuildState(Mesh mesh, Options options);
   ~BuildState();
 
-  // Shard a unit that was just constructed, and forget one that is destroyed. Every unit's
-  // constructor and destructor call them; outside a scope they do nothing.
+  // Shard a unit that was just constructed, and drop a unit that is destroyed. The constructor and
+  // destructor of every unit call them. Outside a scope they do nothing.
   static void shard_if_building(const UnitBase& unit, torch::nn::Module& module);
   static void forget_if_building(const UnitBase& unit);
-  // Ends construction: other thread ranks may build, and random numbers become this rank's own.
+  // Ends construction. Afterwards other thread ranks may build, and this rank draws its own random
+  // numbers.
   void finish();
 
   Mesh mesh;
   Options options;
-  const Precision precision;  // the engine's: units have no names yet
+  const Precision precision;  // the engine's types, because units have no names yet
   std::unique_ptr<ShardContext> context;
-  // By key_of: the UnitBase, or the first module of a unit by policy.
+  // The sharded units by key_of: by UnitBase, or by the first module of a unit chosen by policy.
   std::unordered_map<const void*, BuiltUnit> units;
   bool finished = false;
 
-  // Returns the address by which `units` knows a unit.
+  // Returns the address that is the unit's key in `units`.
   static const void* key_of(const FoundUnit& unit);
   bool has(const FoundUnit& unit) const { return units.contains(key_of(unit)); }
   void shard(const void* unit, torch::nn::Module& module);
@@ -54,18 +55,18 @@ struct BuildState {
   void forget(const UnitBase& unit);
 
   std::unordered_set<const c10::TensorImpl*> sharded_;  // parameters of `units`
-  // Held while the scope is open: all threads share LibTorch's default generator, so thread ranks
-  // build one after another.
+  // A lock that is held while the scope is open. All threads share LibTorch's default generator, so
+  // thread ranks build one after another.
   std::unique_lock<std::mutex> building_;
   std::optional<CollectiveSequence::Alone> alone_;  // while building_ is locked
   std::optional<DefaultDevice> default_device_;
 };
 
-// Returns a parameter's shape, strides and types for the layout. `param_dtype`: the unit's; empty:
-// as constructed.
+// Returns a parameter's shape, strides and types for the layout. `param_dtype` is the unit's type;
+// if it is empty, the parameter keeps its constructed type.
 ParameterSpec spec_of(const FoundParameter& found, const std::optional<DType>& param_dtype);
-// Returns this rank's fp32 slices of the parameters, slice number `main_rank` of each segment, read
-// from the parameters' present storage.
+// Returns this rank's fp32 slices of the parameters: slice number `main_rank` of each segment, read
+// from the parameters' current storage.
 std::vector<Buffer> slice_parameters(const ShardLayout& layout, int main_rank,
                                      const std::vector<FoundParameter>& parameters,
                                      ShardContext& context);

@@ -12,7 +12,7 @@ class ChosenParameters {
  public:
   // Chooses all parameters of the engine.
   ChosenParameters() = default;
-  // `by_unit`: for each unit, whether its parameters are chosen.
+  // `by_unit` has one flag per parameter of each unit; 1 means that the parameter is chosen.
   explicit ChosenParameters(std::vector<std::vector<char>> by_unit)
       : by_unit_(std::move(by_unit)) {}
 
@@ -21,7 +21,7 @@ class ChosenParameters {
   bool any_of(int unit) const {
     return are_all() || std::ranges::find(by_unit_[unit], 1) != by_unit_[unit].end();
   }
-  // Returns the chosen ones of a unit. Requires: not are_all().
+  // Returns the indices of the unit's chosen parameters. Requires: not are_all().
   std::vector<int> of(int unit) const {
     std::vector<int> parameters;
     for (size_t i = 0; i < by_unit_[unit].size(); ++i) {

@@ -1,4 +1,4 @@
-// Implements Engine by its parts (engine_parts.h).
+// Implements Engine with its parts (engine_parts.h).
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
@@ -23,7 +23,8 @@ namespace {
 
 const char* construction() { return "construction of the engine"; }
 
-// Returns "a BlockImpl", or for several modules "4 modules: BlockImpl, NormImpl".
+// Returns the class of a unit, as "a BlockImpl", or for several modules "4 modules: BlockImpl,
+// NormImpl".
 std::string types_of(const std::vector<NamedModule>& modules) {
   std::vector<std::string> types;
   for (const NamedModule& each : modules) {
@@ -42,14 +43,14 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options optio
     state_ = std::make_shared<EngineParts>(std::move(root), std::move(options), std::move(context));
     Attachment(*state_, nullptr).run();
   });
-  // Construction frees the whole model. That memory goes back to the system first; from then on
-  // freed blocks are kept for the next step.
+  // Construction frees the memory of the whole model. This memory is returned to the system first.
+  // From here on, freed blocks are kept for the next step.
   keep_freed_blocks();
 }
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
   BuildState& scope = *building.state_;
-  // First, so that other thread ranks can build even if this engine is refused.
+  // Called first, so that other thread ranks can build even if this engine is refused.
   scope.finish();
   if (!scope.context) {
     throw StateError({.what = "this BuildScope was passed to an engine before",
@@ -62,8 +63,8 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
   });
 }
 
-// Optimizers share the parts and may outlive the engine. So the parts are shut down here, and not
-// by their destructor.
+// Shuts the parts down explicitly. Optimizers share the ownership of the parts and may outlive the
+// engine, so the parts' destructor may run later.
 Engine::~Engine() { state_->shut_down(); }
 
 const Mesh& Engine::mesh() const { return state_->context->mesh; }
@@ -73,7 +74,7 @@ at::Device Engine::device() const { return state_->context->streams.torch_device
 std::vector<ShardedParameter> Engine::sharded_parameters() {
   const std::lock_guard lock(state_->clock->mutex);
   state_->follow_compute("sharded_parameters");
-  // Before the views exist: a view gets the trap's key when it is made.
+  // Called before the views are made, because a view gets the trap's key when it is made.
   state_->watch_shards();
   std::vector<ShardedParameter> result;
   for (const auto& unit : state_->model.units) {
@@ -108,15 +109,16 @@ GradientReport Engine::measure_gradients(double norm_type) {
 
 GradientReport Engine::clip_grad_norm(double max_norm, double norm_type) {
   state_->require_between_passes("clip_grad_norm");
-  // No collective carries max_norm. The annotation lets the next one compare it over the ranks.
+  // No collective sends max_norm. The annotation lets the next collective compare it over the
+  // ranks.
   state_of(state_->context->mesh)
       .order()
       .note(fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   const GradientMeasure::Measured measured = state_->measure_gradients(norm_type, max_norm);
   const at::NoGradGuard no_grad;
   const at::Device device = state_->context->main->torch_device();
-  // The coefficient stays in the memory of the main gradients, so the host does not wait for the
-  // norm.
+  // The coefficient stays in the memory that also holds the main gradients, so the host does not
+  // wait for the norm.
   const at::Tensor coefficient =
       torch_compat::wrap(measured.scalars->coefficient(), 1, DType::kFloat32, device)[0];
   for (const auto& unit : state_->model.units) {
@@ -136,8 +138,8 @@ void Engine::visit_full_parameters(
   for (const auto& unit : state_->model.units) {
     {
       const std::lock_guard lock(state_->clock->mutex);
-      // The mutex covers the collective alone: `visit` is the caller's code and may call the
-      // engine.
+      // The mutex is held only for the collective, because `visit` is the caller's code and may
+      // call the engine.
       with_place([&] { return unit->describe("gather"); },
                  [&] { unit->shard->main().copy_whole(whole); });
     }
@@ -154,7 +156,7 @@ void Engine::visit_full_parameters(
                                    .make_tensor();
       visit(spec.fqn, value);
     }
-    // Before the next unit is gathered, so that one whole unit is the most that exists.
+    // Freed before the next unit is gathered, so that at most one whole unit exists.
     whole.clear();
   }
 }
@@ -209,8 +211,8 @@ std::string Engine::describe() const {
                          layout.parameters().size(), layout.parameter_numel(),
                          format_bytes(layout.unsharded_bytes()),
                          format_bytes(layout.slice_numel() * size_of(DType::kFloat32)));
-    // A unit by policy may have a type that the user never named. Neighbours of one type print it
-    // once.
+    // A unit chosen by policy may have a class that the user never named, so its class is printed.
+    // Consecutive units of the same class print it once.
     const std::string modules = types_of(unit->place.modules);
     if (unit->is_by_policy() && modules != last_modules) {
       table += fmt::format("  is {}\n", modules.substr(0, 77));

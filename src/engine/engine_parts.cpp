@@ -16,8 +16,8 @@
 namespace fsdp {
 namespace {
 
-// Returns the backward scheduler that all engines of the mesh share: one backward may run through
-// several engines, and the order of their collectives is one.
+// Returns the backward scheduler that all engines of the mesh share. One backward may run through
+// several engines, and their collectives must have one common order.
 std::shared_ptr<BackwardScheduler> clock_of(const Mesh& mesh) {
   return std::static_pointer_cast<BackwardScheduler>(state_of(mesh).shared_by_engines(
       [] { return std::make_shared<BackwardScheduler>(autograd_hooks::clock_queries()); }));
@@ -36,14 +36,14 @@ EngineParts::~EngineParts() { shut_down(); }
 void EngineParts::shut_down() noexcept {
   if (is_shut_down()) return;
   const std::lock_guard lock(clock->mutex);
-  // From here on a graph that outlives the engine reaches none of its units.
+  // After this call, a graph that outlives the engine cannot reach any of the engine's units.
   clock->leave(pass);
-  // A unit that fails here must not keep the others from being unbound: an access to a parameter
-  // has to throw, and not to read memory that is gone.
+  // If one unit fails here, the other units must still be unbound. An access to a parameter must
+  // throw, and must not read freed memory.
   const auto quietly = [](const auto& act) {
     try {
       act();
-    } catch (const std::exception&) {  // the device is lost: its next use throws
+    } catch (const std::exception&) {  // the device is lost, and its next use throws
     }
   };
   for (const auto& unit : model.units) {
@@ -58,9 +58,9 @@ void EngineParts::shut_down() noexcept {
     unit->shard->parameters().set_reason("cannot be read: the engine was destroyed",
                                          "keep fsdp::Engine alive as long as the model is used");
   }
-  // Reports may outlive the engine: they read their values now, while units still have names.
+  // Reports may outlive the engine. They read their values now, while the units' names still exist.
   gradients.settle();
-  context->streams.finish();  // a prefetch without a use may still read main shards
+  context->streams.finish();  // an unused prefetch may still read main shards
   model.units.clear();
 }
 
@@ -69,7 +69,7 @@ void EngineParts::require_between_passes(std::string_view call) const {
     throw StateError({.what = fmt::format("{} is not allowed after the engine was destroyed", call),
                       .hint = "keep fsdp::Engine alive as long as its optimizers are used"});
   }
-  // current_task() also sees a backward that has not reached a unit yet, in a hook for example.
+  // current_task() also detects a backward that has not reached a unit yet, for example in a hook.
   if (pass.schedule().active_calls() == 0 && autograd_hooks::current_task() < 0) {
     return follow_compute(call);
   }
@@ -103,7 +103,8 @@ void EngineParts::zero_grad(const ChosenParameters& chosen) {
 }
 
 void EngineParts::watch_shards() {
-  // One attempt: a process in which the trap cannot be armed stays so, and one warning is enough.
+  // Only one attempt is made. If the trap cannot be armed, a later attempt in this process fails
+  // too, and one warning is enough.
   if (std::exchange(tried_to_watch_, true)) return;
   try {
     touched_units::arm();
@@ -124,7 +125,7 @@ void EngineParts::add_optimizer_state(int64_t bytes) {
   if (bytes < 0 || model.options.try_beyond_plan) return;
   try {
     require_within_limit(*clock, context->memory.cap().limit);
-  } catch (const InvalidArgument&) {  // its optimizer throws: no destructor takes them back
+  } catch (const InvalidArgument&) {  // the optimizer's constructor throws; no destructor runs
     memory.add_optimizer_state(-bytes);
     memory.remake(pass.schedule());
     throw;
@@ -139,7 +140,8 @@ GradientMeasure::Measured EngineParts::measure_gradients(double norm_type, doubl
                       const ContextSpan span =
                           context->streams.span(*context->streams.compute, "gradient norm", "");
                       const std::lock_guard lock(clock->mutex);
-                      // A unit by policy sees module->zero_grad() only when it looks.
+                      // zero_grad() of a module in a unit chosen by policy does not notify the
+                      // engine, so the engine checks for it here.
                       model.follow_zero_grads();
                       return gradients.measure(norm_type, max_norm, chosen);
                     });

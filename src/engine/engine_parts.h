@@ -1,4 +1,5 @@
-// The parts of an engine, and its work between passes. Its optimizers hold them as well.
+// The parts of an engine, and its work between passes. Optimizers of the engine also share the
+// ownership of these parts.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -17,36 +18,37 @@
 
 namespace fsdp {
 
-// The state behind an Engine. Members are in the order of their construction: each may use those
-// above it.
+// The state behind an Engine. Members are declared in the order of their construction: each may use
+// the members above it.
 class EngineParts : public std::enable_shared_from_this<EngineParts> {
  public:
   EngineParts(std::shared_ptr<torch::nn::Module> root, Options options,
               std::unique_ptr<ShardContext> context);
   ~EngineParts();
 
-  // Ends the engine: parameters stay unreadable, units are destroyed. An optimizer that still holds
-  // this object can only be destroyed then.
+  // Ends the engine: parameters stay unreadable, and units are destroyed. If an optimizer still
+  // holds this object, it must only be destroyed.
   void shut_down() noexcept;
   bool is_shut_down() const { return model.units.empty(); }
-  // Throws StateError if the engine is gone, or inside a forward or backward. Else follow_compute.
+  // Throws StateError if the engine was shut down, or inside a forward or backward. Otherwise calls
+  // follow_compute.
   void require_between_passes(std::string_view call) const;
-  // Makes the thread's current stream compute (CommStreams::follow_compute). If a device fails
-  // there, the error names `call`.
+  // Makes the calling thread's current stream the compute stream (CommStreams::follow_compute). If
+  // the device fails during this, the error names `call`.
   void follow_compute(std::string_view call) const;
 
-  // Counts bytes of optimizer state; negative ones are returned.
-  // Errors: InvalidArgument if the memory limit has no room for them beside the plan; they are not
-  // counted then.
+  // Adds `bytes` of optimizer state to the counted memory. Negative bytes are subtracted.
+  // Errors: InvalidArgument if the memory limit has no room for the plan and these bytes. They are
+  //   not counted then.
   void add_optimizer_state(int64_t bytes);
-  // Measures the gradients of `chosen`. The optimizer's kernels clip them to `max_norm`, if it is
-  // finite.
+  // Measures the gradients of `chosen`. If `max_norm` is finite, the optimizer's kernels later clip
+  // the gradients to it.
   GradientMeasure::Measured measure_gradients(double norm_type, double max_norm,
                                               const ChosenParameters& chosen = {});
   // Clears the gradients of `chosen`.
   void zero_grad(const ChosenParameters& chosen = {});
-  // Arms the trap before main shards are handed out. If the trap is not available, a warning says
-  // why.
+  // Arms the trap. Must be called before main shards are returned to the user. If the trap is not
+  // available, a warning states the reason.
   void watch_shards();
 
   const std::unique_ptr<ShardContext> context;

@@ -56,13 +56,13 @@ void EnginePass::begin_forward() {
   unfreeze();
   forward_has_graph_ = autograd_hooks::makes_graph();
   check_touched_units();
-  // A LibTorch optimizer does not report its step: gradients that are gone show its end.
+  // A LibTorch optimizer does not report its step. Cleared gradients show that it has ended.
   if (of_.steps.has_reduced() && !of_.model.has_gradients())
     of_.steps.end(*of_.context.streams.compute);
   of_.model.guard_gradients();
   forget_dropped_forwards();
-  // Wait 1: communication reads what the caller wrote (parameters, gradients) after compute wrote
-  // it.
+  // Wait 1: communication reads parameters and gradients only after compute has finished the
+  // caller's writes to them.
   Event ready(of_.context.streams.device);
   of_.context.streams.compute->record(ready);
   of_.context.streams.gather_after(ready);
@@ -71,8 +71,8 @@ void EnginePass::begin_forward() {
   schedule_->begin_forward();
 }
 
-// Finds what happened to modules of units by policy, which do not report to the engine: other
-// storage, zero_grad.
+// Detects changes to modules of units chosen by policy, which do not notify the engine: replaced
+// storage and zero_grad.
 void EnginePass::check_touched_units() {
   for (const auto& unit : of_.model.units) {
     if (!unit->is_by_policy()) continue;
@@ -82,7 +82,7 @@ void EnginePass::check_touched_units() {
   }
 }
 
-// Compute waits for prefetches without a use: the caller may write main shards next. Calls that no
+// Compute waits for unused prefetches, because the caller may write main shards next. Calls that no
 // backward can reach are dropped.
 void EnginePass::end_forward(bool in_graph) {
   if (!in_graph) {
@@ -93,7 +93,8 @@ void EnginePass::end_forward(bool in_graph) {
   of_.context.peers.end();
 }
 
-// A caller that holds views of main shards uses them from the host, which no stream's wait orders.
+// Waits on the host if the caller holds views of main shards, because no stream orders the host's
+// accesses.
 void EnginePass::settle_main_state() const {
   const bool any_views =
       std::any_of(of_.model.units.begin(), of_.model.units.end(),
@@ -101,7 +102,7 @@ void EnginePass::settle_main_state() const {
   if (any_views) of_.context.main->settle();
 }
 
-// Waits for prefetches. The caller gets the first error, so a second one is dropped.
+// Waits for prefetches. The caller gets the first error, so an error of this wait is dropped.
 void EnginePass::wait_after_throw() noexcept {
   try {
     of_.context.streams.wait_for_left_gathers();
@@ -121,7 +122,7 @@ void EnginePass::begin_call(EngineUnit& unit, const std::shared_ptr<Call>& call)
     }
     event("forward", unit.index);
   });
-  // The call runs only once its parameters are whole: a gather that throws leaves no call behind.
+  // The call is pushed after its gather, so a gather that throws leaves no call behind.
   of_.clock.push_call(call);
   call->runs = true;
   with_place(in_forward, [&] {
@@ -145,10 +146,10 @@ void EnginePass::end_forward(int unit, Call& call, bool failed) {
   call.spans.reset();
   try {
     with_place([&] { return ended.describe("forward"); }, [&] { end_call(ended, call); });
-  } catch (const DeviceError&) {  // the device is lost, and forward throws that already
+  } catch (const DeviceError&) {  // the device is lost, and forward already throws
     if (!failed) throw;
   }
-  if (failed) ended.forget_written();  // the forward's own error is on its way
+  if (failed) ended.forget_written();  // forward already throws its own error
   ended.throw_if_written();
 }
 
@@ -166,14 +167,14 @@ void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
 
 // ---- backward ----
 
-// Runs at the first pre_backward of a pass. A graph older than a change of the parameters must
-// throw, as in plain LibTorch: sync_changes bumps the versions that the graph saved.
+// Runs at the first pre_backward of a pass. As in plain LibTorch, a graph older than a change of
+// the parameters must throw: sync_changes increments the versions that the graph saved.
 void EnginePass::begin_backward() {
   of_.context.memory.count_thread();
   keeps_graph_ = autograd_hooks::keeps_graph();
   if (!std::exchange(looked_for_scaler_, true)) warn_of_unscaled(of_.model, of_.context);
   sync_changes(/*rebinds=*/false);
-  of_.model.follow_zero_grads();  // zero_grad since forward
+  of_.model.follow_zero_grads();  // zero_grad may have run since forward
   if (!schedule_->is_inside_forward()) of_.memory.begin_backward(of_.model.has_gradients());
   of_.context.peers.begin();
   schedule_->begin_backward();
@@ -195,8 +196,8 @@ void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor
          .cause = "recomputation runs a backward of its own, for all parameters",
          .hint = "call backward(), or do not recompute this forward"});
   }
-  // A custom Function may compute a gradient without reading a parameter. Then the gradient is the
-  // first that the engine sees of its backward.
+  // A custom Function may compute a gradient without reading a parameter. The engine then notices
+  // its backward only by this gradient.
   if (unit.is_by_policy() && !unit.is_open()) {
     unit.fire_unhooked(of_.clock, autograd_hooks::current_task(),
                        autograd_hooks::current_sequence());
@@ -222,7 +223,7 @@ void EnginePass::open(int unit, bool captures) {
              });
 }
 
-// If `captures` is false, nothing was captured, and gradients kept by earlier passes stay.
+// If `captures` is false, nothing was captured, and gradients kept by earlier passes are unchanged.
 void EnginePass::close(int unit, bool captures) {
   EngineUnit& closed = unit_at(unit);
   with_place([&] { return closed.describe("backward"); },
@@ -245,12 +246,12 @@ void EnginePass::idle(int unit) {
 void EnginePass::abandon(int unit) {
   EngineUnit& abandoned = unit_at(unit);
   abandoned.span.reset();
-  abandoned.forget_written();  // the backward's own error is on its way
+  abandoned.forget_written();  // backward already throws its own error
   try {
     abandoned.shard->gradients().abandon();
     const bool is_bound = abandoned.shard->parameters().state() != ParameterState::kSharded;
     if (is_bound && schedule_->active_calls(unit) == 0) reshard(unit);
-  } catch (const DeviceError&) {  // the device is lost, and backward throws that already
+  } catch (const DeviceError&) {  // the device is lost, and backward already throws
   }
 }
 
@@ -264,7 +265,7 @@ void EnginePass::end_backward(bool captures) {
         of_.context.streams.span(*of_.context.streams.compute, "wait for reduces", "");
     of_.context.streams.compute->wait(reduced);  // wait 7
   }
-  // Compute follows all reductions now, so LibTorch may reuse the memory of zero-copy gradients.
+  // Compute now waits for all reductions, so LibTorch may reuse the memory of zero-copy gradients.
   for (auto& held : of_.context.zero_copy.held) held.clear();
   of_.context.streams.wait_for_left_gathers();
   settle_main_state();
@@ -298,8 +299,8 @@ void EnginePass::finalize_backward() {
   if (!unregistered_.is_done() && !keeps_graph_) unregistered_.refuse(*of_.model.root);
 }
 
-// Runs after a backward threw. It drops half-captured gradients and issues no collective: the other
-// ranks may have thrown elsewhere, or not at all.
+// Runs after a backward threw. It drops incomplete gradients and issues no collective, because the
+// other ranks may have thrown at another position, or not at all.
 void EnginePass::abandon_backward() {
   if (!schedule_->is_inside_forward()) {
     of_.model.forget_records();
@@ -307,7 +308,7 @@ void EnginePass::abandon_backward() {
   }
   try {
     schedule_->abandon();
-  } catch (const DeviceError&) {  // the device is lost, and backward throws that already
+  } catch (const DeviceError&) {  // the device is lost, and backward already throws
   }
   wait_after_throw();
 }
@@ -315,7 +316,7 @@ void EnginePass::abandon_backward() {
 // ---- what the schedule asks for ----
 
 bool EnginePass::unshard(int unit, Urgency urgency) {
-  // A demand is observed before its gather, a prefetch once it is one.
+  // A demand is reported before its gather, a prefetch only if it starts a gather.
   if (urgency == Urgency::kDemand) event("unshard", unit);
   const bool unshards =
       with_place([&] { return unit_at(unit).describe("gather"); },
@@ -354,12 +355,12 @@ void EnginePass::sum_across(int unit) {
 
 // ---- between passes ----
 
-// Follows changes of main shards by an optimizer, a load or the user: parameters that are bound to
-// old values are resharded, graphs that saved them will throw, resident copies are renewed.
+// Handles changes of main shards by an optimizer, a load or the user. Parameters that are bound to
+// old values are resharded, graphs that saved them will throw, and resident copies are renewed.
 void EnginePass::sync_changes(bool rebinds) {
   bool issued = false;
   for (const auto& unit : of_.model.units) issued = unit->shard->issue_digests() || issued;
-  if (issued) of_.context.main->stream().synchronize();  // once for all units
+  if (issued) of_.context.main->stream().synchronize();  // one wait for all units
   for (const auto& unit : of_.model.units) unit->shard->sync_changes(rebinds);
 }
 
@@ -371,8 +372,8 @@ void EnginePass::require_not_gathered(std::string_view call) const {
        .hint = "end the scope of fsdp::Gathered first"});
 }
 
-// Gives gradients to parameters that were frozen and now require one. A rank that does not do the
-// same is found by the next reduction.
+// Creates gradient state for parameters that were frozen and now require a gradient. If ranks
+// differ in this, the next reduction throws.
 void EnginePass::unfreeze() {
   bool any = false;
   for (const auto& unit : of_.model.units) any = unit->unfreeze() || any;
@@ -386,7 +387,7 @@ void EnginePass::look_for_unregistered(const std::vector<at::Tensor>& inputs,
   unregistered_.collect(leaves, inputs, models);
 }
 
-// Removes forwards from the record whose outputs were dropped: their graph and calls are gone.
+// Removes recorded forwards whose outputs were dropped. Their graphs and calls no longer exist.
 void EnginePass::forget_dropped_forwards() {
   if (!schedule_->is_long()) return;
   const std::vector<Call*> alive = of_.model.recorded_calls();

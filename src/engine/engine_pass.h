@@ -1,7 +1,7 @@
 // The passes of an engine, boundary by boundary. The backward scheduler (backward_scheduler.h)
-// decides when a unit is finished in backward. The schedule (plan/pass.h) decides what is gathered,
-// resharded and reduced at a boundary. A unit's bytes are in shard_unit.h, the waits between
-// streams in docs/streams.md.
+// decides when backward has finished a unit. The schedule (plan/pass.h) decides which units are
+// gathered, resharded and reduced at a boundary. shard_unit.h has the memory of a unit.
+// docs/streams.md explains the waits between streams.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -21,8 +21,8 @@
 
 namespace fsdp {
 
-// Connects autograd, by way of the backward scheduler, with the schedule and its units. Not
-// thread-safe: the backward scheduler's mutex covers it.
+// Connects autograd, through the backward scheduler, with the schedule and the units. Not
+// thread-safe: the backward scheduler's mutex must be held.
 class EnginePass final : public ScheduledEngine, public UnitActions {
  public:
   // The parts that a pass uses. All of them outlive it.
@@ -40,7 +40,7 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   EngineUnit& unit_at(int unit) { return *of_.model.units[unit]; }
   const EngineUnit& unit_at(int unit) const { return *of_.model.units[unit]; }
 
-  // Makes the schedule. Called once, when the model has its units.
+  // Makes the schedule. Called once, after the model has its units.
   void make_schedule(std::vector<UnitRules> rules, PassRecord hint);
   bool has_schedule() const { return schedule_ != nullptr; }
   Pass& schedule() { return *schedule_; }
@@ -48,23 +48,24 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
 
   // ---- forward: callers hold the backward scheduler's mutex ----
 
-  // Begin and end the outermost call of the engine outside backward. end_forward is not called
-  // after an exception.
+  // Begin and end the outermost call of the engine outside backward. After an exception,
+  // end_forward is not called.
   void begin_forward();
   void end_forward(bool in_graph);
-  // Begins a call: gathers the unit's parameters and makes `call` the innermost that runs.
+  // Begins a call: gathers the unit's parameters and makes `call` the innermost running call.
   void begin_call(EngineUnit& unit, const std::shared_ptr<Call>& call);
   // Ends the call after its forward has returned or thrown.
   void end_call(EngineUnit& unit, const Call& call);
-  // Makes LibTorch's current stream compute, if it `may_change`. Called before work on compute.
-  // Errors: StateError if the stream has changed and may not.
+  // Makes LibTorch's current stream the compute stream if `may_change` is true. Called before work
+  // is issued on compute.
+  // Errors: StateError if the current stream has changed and `may_change` is false.
   void follow_compute(const EngineUnit& unit, bool may_change);
-  // Returns whether the running forward makes a graph.
+  // Returns true if the running forward makes a graph.
   bool forward_has_graph() const { return forward_has_graph_; }
-  // Waits for prefetches after a forward or backward threw. Errors are dropped: the caller gets the
-  // first one.
+  // Waits for prefetches after a forward or backward threw. Errors of the wait are dropped, because
+  // the caller gets the first error.
   void wait_after_throw() noexcept;
-  // Records the inputs and the graph's leaves of the outermost call of a first forward
+  // Records the inputs and the graph leaves of the outermost call of the first forward
   // (unregistered_parameters.h).
   void look_for_unregistered(const std::vector<at::Tensor>& inputs,
                              const std::vector<at::Tensor>& leaves);
@@ -72,7 +73,8 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
 
   // ---- backward ----
 
-  // Captures the gradient of a parameter. Errors: StateError if the unit cannot capture it.
+  // Captures the gradient of a parameter.
+  // Errors: StateError if the unit cannot capture it.
   void take_gradient(EngineUnit& unit, int parameter, const at::Tensor& gradient);
 
   // The backward scheduler's calls.
@@ -102,15 +104,15 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
 
   // ---- between passes ----
 
-  // Returns the number of backwards that have reduced since the engine was made.
+  // Returns the number of backwards that have reduced gradients since the engine was made.
   int64_t count() const { return count_; }
-  // Gives gradients to parameters that were frozen and now require one.
+  // Creates gradient state for parameters that were frozen and now require a gradient.
   // Errors: StateError if gradients wait for a step.
   void unfreeze();
-  // Notes how many units fsdp::Gathered holds.
+  // Stores the number of units that fsdp::Gathered currently holds.
   void set_gathered(int units) { gathered_ = units; }
   int gathered() const { return gathered_; }
-  // Throws StateError if fsdp::Gathered holds any.
+  // Throws StateError if fsdp::Gathered holds any unit.
   void require_not_gathered(std::string_view call) const;
   void observe(Engine::EventObserver observer) { observer_ = std::move(observer); }
 
@@ -130,8 +132,8 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   int64_t count_ = 0;
   int gathered_ = 0;
   bool looked_for_scaler_ = false;
-  bool keeps_graph_ = false;        // the running backward does
-  bool forward_has_graph_ = false;  // the running forward does
+  bool keeps_graph_ = false;        // true if the running backward keeps its graph
+  bool forward_has_graph_ = false;  // true if the running forward makes a graph
 };
 
 // Returns the passes of all engines of a mesh.

@@ -29,12 +29,12 @@ void EngineUnit::capture_gradients() {
   accumulators_.resize(shard->tensors().size());
   for (size_t i = 0; i < shard->tensors().size(); ++i) {
     const int parameter = static_cast<int>(i);
-    // torch::load may replace a parameter's accumulator, and with it our hook.
+    // torch::load may replace a parameter's accumulator, which removes the hook.
     if (accumulators_[i] && autograd_hooks::is_current(*accumulators_[i], shard->tensors()[i])) {
       continue;
     }
     if (!shard->tensors()[i].requires_grad()) continue;
-    // The hook holds the unit weakly: a graph, and with it the node, may outlive the engine.
+    // The hook holds the unit weakly, because a graph and its node may outlive the engine.
     accumulators_[i] = autograd_hooks::capture_gradients(
         shard->tensors()[i], [unit = weak_from_this(), parameter](const at::Tensor& gradient) {
           if (const auto alive = unit.lock()) alive->on_gradient_(*alive, parameter, gradient);
@@ -58,7 +58,7 @@ void EngineUnit::refuse_captured() const {
 bool EngineUnit::unfreeze() {
   bool any = false;
   for (size_t i = 0; i < shard->tensors().size(); ++i) {
-    // An accumulator exists from the moment on at which the parameter first required a gradient.
+    // If the accumulator exists, the parameter has required a gradient before, so it is not new.
     if (accumulators_[i] || !shard->tensors()[i].requires_grad()) continue;
     shard->unfreeze(static_cast<int>(i));
     any = true;
@@ -69,8 +69,8 @@ bool EngineUnit::unfreeze() {
 }
 
 void EngineUnit::note_written() {
-  // Only bound parameters have memory that could be written. Sources that are the main shard itself
-  // keep the write: it is the parameter's value now.
+  // Only bound parameters have memory that can be written. If the parameter is the main shard
+  // itself, the write is kept: it is the parameter's new value.
   if (!written_.empty() || shard->parameters().state() != ParameterState::kUnsharded) return;
   if (shard->parameters().keeps_writes()) {
     shard->parameters().take_kept_writes();
@@ -81,7 +81,7 @@ void EngineUnit::note_written() {
 
 void EngineUnit::throw_if_written() {
   if (written_.empty()) return;
-  // Cleared before the throw, so that a caller that catches it can go on.
+  // Cleared before the throw, so that a caller that catches the error can continue.
   const std::string fqn = std::exchange(written_, {});
   throw StateError(
       {.what = fmt::format("parameter '{}' was written inside a forward or backward", fqn),
@@ -95,11 +95,12 @@ void EngineUnit::throw_if_written() {
 
 void EngineUnit::take_gradient(int parameter, const at::Tensor& gradient) {
   const std::string& fqn = shard->layout().parameters()[parameter].fqn;
-  // A unit whose parameters are all empty never captures: its gradients have no bytes.
+  // A unit whose parameters are all empty is never in the capturing state, because its gradients
+  // have no bytes.
   const bool captures =
       shard->gradients().state() == GradientState::kCapturing || !shard->layout().has_trainable();
-  // Checked in release builds, too: a gradient that arrives after the reduction would be lost in
-  // silence.
+  // Checked in release builds too, because a gradient that arrives after the reduction would be
+  // lost silently.
   if (!is_open() || !captures) {
     throw StateError(
         {.what = fmt::format("a gradient of '{}' arrived after {} closed", fqn,
@@ -113,7 +114,7 @@ void EngineUnit::take_gradient(int parameter, const at::Tensor& gradient) {
 }
 
 void EngineUnit::require_no_autocast(const at::Device& device) const {
-  // LibTorch throws if it is asked for autocast on meta tensors, which have none.
+  // LibTorch throws if it is queried for autocast on meta tensors.
   if (device.is_meta() || !at::autocast::is_autocast_enabled(device.type())) return;
   throw StateError({.what = "a sharded unit was called under autocast",
                     .where = name_of_unit(shard->fqn()),
@@ -136,8 +137,8 @@ void EngineUnit::forget_unhooked_since_mark() {
 }
 
 bool EngineUnit::fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequence) {
-  // Returns the newest call that began at or before that node, has not fired in this task, and had
-  // its forward in the task around this one (or outside backward).
+  // Returns the newest call that began at or before node `begun_by` and has not fired in this task.
+  // Its forward must have run in the task around this one, or outside backward.
   const auto newest = [&](uint64_t begun_by) -> std::shared_ptr<Call> {
     for (auto call = unhooked_.rbegin(); call != unhooked_.rend(); ++call) {
       if ((*call)->begin > begun_by || (*call)->fired_task == task) continue;
@@ -148,8 +149,9 @@ bool EngineUnit::fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequ
   constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
   std::shared_ptr<Call> call = newest(sequence);
   if (!call) {
-    // TorchScript's differentiable graph is one node for the forwards of several units, and older
-    // than all of them. With the highest number no tick counts one of these calls as over.
+    // TorchScript's differentiable graph is one node for the forwards of several units, and is
+    // older than all of their calls. With the highest number, no tick treats one of these calls as
+    // finished.
     sequence = kAny;
     call = newest(kAny);
   }

@@ -1,4 +1,4 @@
-// EngineUnit: one unit as the engine sees it, with its bytes, options, calls and hooks.
+// EngineUnit: one unit of an engine, with its memory, options, calls and hooks.
 #pragma once
 
 #include <fsdp/options.h>
@@ -22,80 +22,82 @@ namespace fsdp {
 class EngineParts;
 class EngineUnit;
 
-// The owner that a unit's storages name: the storages of its shards and, if it is a unit by policy,
-// those of its parameters.
+// The owner that is stored in a unit's storages. These are the storages of its shards and, if a
+// policy chose the unit, the storages of its parameters.
 struct TouchedUnit final : touch_trap::Touched {
   EngineUnit* unit = nullptr;
   bool is_by_policy = false;
 };
 
-// A unit of an engine. ShardedModel owns it; the module's UnitBase and the hooks hold it weakly; a
-// UnitCall shares it while it runs.
+// A unit of an engine. ShardedModel owns it. The module's UnitBase and the hooks hold it weakly. A
+// UnitCall shares the ownership while the call runs.
 class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<EngineUnit> {
  public:
   struct Place {
     int index = 0;
-    const EngineUnit* parent = nullptr;  // the unit around it; null for the root
+    const EngineUnit* parent = nullptr;  // the unit around this unit; null for the root
     std::vector<NamedModule> modules;
     UnitOptions options;  // every field is set
     Precision precision;  // options.mixed_precision
   };
-  // Called in backward with each gradient of one of the unit's parameters.
+  // A function that backward calls with each gradient of the unit's parameters.
   using OnGradient =
       std::function<void(EngineUnit& unit, int parameter, const at::Tensor& gradient)>;
 
-  // `touched`: the owner that `shard`'s storages name.
+  // `touched` is the owner that is stored in the storages of `shard`.
   EngineUnit(EngineParts& owner, ScheduledEngine& engine, OnGradient on_gradient, Place place,
              std::unique_ptr<TouchedUnit> touched, std::unique_ptr<ShardUnit> shard);
 
-  // Installs gradient hooks on parameters that require a gradient and have none: at the start, or
-  // after torch::load gave a parameter a new node.
-  // Requires: the unit is owned by a shared_ptr.
+  // Installs gradient hooks on parameters that require a gradient and have no hook. This is
+  // necessary at the start, and after torch::load replaced the node of a parameter.
+  // Requires: a shared_ptr owns the unit.
   void capture_gradients();
-  // Captures the gradient. Errors: StateError if the unit is closed.
+  // Captures the gradient of a parameter.
+  // Errors: StateError if the unit is closed.
   void take_gradient(int parameter, const at::Tensor& gradient);
-  // Throws StateError if autograd::grad asks for the gradient of a parameter.
+  // Throws StateError if autograd::grad requests the gradient of one of the unit's parameters.
   void refuse_captured() const;
-  // Gives gradients to parameters that were frozen and now require one. Returns whether there were
-  // any.
+  // Creates gradient state for parameters that were frozen and now require a gradient. Returns true
+  // if there was such a parameter.
   bool unfreeze();
-  // Notes whether a parameter was written where the change is lost. throw_if_written reports it
-  // later, when the unit's bytes are in order again.
+  // Records if a parameter was written at a time at which the change is lost. throw_if_written
+  // throws for it later, when the unit's state is consistent again.
   void note_written();
   void throw_if_written();
   void forget_written() { written_.clear(); }
 
-  // Throws StateError while autocast is on for the engine's device.
+  // Throws StateError if autocast is on for the engine's device.
   void require_no_autocast(const at::Device& device) const;
 
   bool is_open() const { return state != State::kClosed; }
   bool is_by_policy() const { return touched_->is_by_policy; }
   bool has_several_layers() const { return place.modules.size() > 1; }
-  // Returns whether the unit is inside `other`; true for the unit itself.
+  // Returns true if the unit is `other` or is inside `other`.
   bool is_inside(const ScheduledUnit& other) const;
 
   // ---- units by policy ----
 
-  // Keeps a call whose forward ran an operator without a node that could be hooked, as in a custom
-  // Function. Its backward is noticed when it reads a parameter or delivers a gradient.
+  // Keeps a call whose forward ran an operator without a node that can be hooked, as in a custom
+  // Function. The engine notices the backward of such a call when it reads a parameter or produces
+  // a gradient.
   void keep_unhooked(const std::shared_ptr<Call>& call);
-  // Drop such calls: all at the end of a pass, or those since the mark, which the begin of a
-  // forward sets, if the forward left no graph.
+  // Drop unhooked calls. forget_unhooked drops all of them, at the end of a pass. A forward calls
+  // mark_unhooked at its begin; if it made no graph, forget_unhooked_since_mark drops its calls.
   void forget_unhooked() { unhooked_.clear(); }
   void mark_unhooked() { marked_ = unhooked_.size(); }
   void forget_unhooked_since_mark();
-  // Fires the newest such call to which node `sequence` of graph task `task` can belong. Returns
-  // false if there is none.
+  // Fires the newest unhooked call to which node `sequence` of graph task `task` can belong.
+  // Returns false if there is no such call.
   bool fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequence);
-  // Zeroes the unit's gradients if module->zero_grad() has removed its parameters' `.grad`.
-  // Errors: StateError if it has removed some of them only.
+  // Zeroes the unit's gradients if module->zero_grad() has removed `.grad` of its parameters.
+  // Errors: StateError if `.grad` of only some of them was removed.
   void follow_zero_grad();
 
-  // Throws StateError if a step cannot use the unit's gradients: they are not reduced yet, or not
-  // summed over groups.
+  // Throws StateError if the unit's gradients are not reduced yet, or not summed over groups yet. A
+  // step cannot use them then.
   void require_complete_gradients() const;
 
-  // Returns "reduce of unit 'layers.0'", for errors.
+  // Returns "reduce of unit 'layers.0'", for use in errors.
   std::string describe(std::string_view what) const;
 
   EngineParts& owner;
@@ -104,7 +106,7 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
 
  private:
   const OnGradient on_gradient_;
-  const std::unique_ptr<TouchedUnit> touched_;  // outlives shard, whose storages name it
+  const std::unique_ptr<TouchedUnit> touched_;  // outlives shard, whose storages point to it
 
  public:
   const std::unique_ptr<ShardUnit> shard;
@@ -113,7 +115,8 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
   std::vector<std::shared_ptr<Call>> unhooked_;
   size_t marked_ = 0;
 
-  // By parameter, null without a hook. Autograd holds the nodes weakly.
+  // The node of each parameter's hook; null for a parameter without a hook. Autograd itself holds
+  // the nodes weakly.
   std::vector<torch_compat::NodePtr> accumulators_;
   std::string written_;  // FQN of a parameter whose change is lost
 };

@@ -13,26 +13,26 @@
 namespace fsdp {
 namespace {
 
-// Binds the unit's parameters to whole memory of this rank's own.
+// Binds the unit's parameters to whole copies in memory that this rank owns.
 void gather_whole(const EngineUnit& unit) {
   ShardUnit& shard = *unit.shard;
   shard.sync_changes(/*rebinds=*/true);
-  // A unit that stayed gathered may be bound to memory of other ranks (mapped shards), or to the
-  // main shard itself: gather it anew.
+  // A unit that stayed gathered may be bound to memory of other ranks (mapped shards) or to the
+  // main shard itself. It is therefore gathered again.
   if (shard.parameters().state() != ParameterState::kSharded) {
     unit.owner.pass.reshard(unit.index);
   }
-  shard.parameters().unshard_own_copy();  // the caller may write it
+  shard.parameters().unshard_own_copy();  // an own copy, because the caller may write to it
   shard.parameters().wait_for_unshard();
 }
 
-// Reshards the unit. First writes changed parameters back to the main shards, if `write_back` is
-// set.
+// Reshards the unit. If `write_back` is set, first writes changed parameters back to the main
+// shards.
 void give_back_whole(EngineUnit& unit, std::optional<WriteBack> write_back) {
   UnitParameters& parameters = unit.shard->parameters();
   if (write_back) {
     parameters.write_back(*write_back == WriteBack::kFromRankZero);
-    // torch::load may have replaced parameters' nodes, and with them our hooks.
+    // torch::load may have replaced the nodes of parameters, which removes the hooks.
     unit.capture_gradients();
   }
   if (parameters.state() != ParameterState::kSharded) unit.owner.pass.reshard(unit.index);
@@ -64,22 +64,22 @@ void Gathered::bind() {
     const EngineUnit& unit = *state_.model.units[index];
     with_place([&] { return unit.describe("fsdp::Gathered"); }, [&] { gather_whole(unit); });
   }
-  // Set last: if a gather throws, the destructor does not run, and no scope is open.
+  // Set last. If a gather throws, the destructor does not run, and no scope is open.
   state_.pass.set_gathered(static_cast<int>(units_.size()));
 }
 
 Gathered::~Gathered() noexcept(false) {
   const std::lock_guard lock(state_.clock->mutex);
   std::string lost;
-  // First, so that the engine is usable again whatever throws below.
+  // Reset first, so that the engine is usable again even if the code below throws.
   state_.pass.set_gathered(0);
-  // While an exception unwinds this rank, a collective could hang the others: nothing is written
-  // back.
+  // While an exception unwinds this rank, a collective could block the other ranks forever. So
+  // nothing is written back.
   const bool unwinding = std::uncaught_exceptions() > 0;
   if (!unwinding) state_.follow_compute("fsdp::Gathered");
   for (const int index : units_) {
     EngineUnit& unit = *state_.model.units[index];
-    // Before the unit is resharded, which forgets what was written.
+    // Read before the unit is resharded, because resharding drops the list of written parameters.
     if (write_back_ == WriteBack::kNone && lost.empty())
       lost = unit.shard->parameters().first_written();
     const bool writes = write_back_ != WriteBack::kNone && !unwinding;

@@ -25,8 +25,8 @@ kernels::NormType norm_type_of(double norm_type) {
 
 }  // namespace
 
-// One block: this rank's Found, the one reduced over the ranks, then norm, coefficient and
-// found_inf.
+// The block contains this rank's Found, the Found reduced over the ranks, and then norm,
+// coefficient and found_inf.
 StepScalars::StepScalars(const ShardContext& context, int ranks, int rank)
     : ranks_(ranks),
       rank_(rank),
@@ -56,8 +56,8 @@ std::vector<kernels::GradSegment> GradientMeasure::table_of(const ChosenParamete
       position += segment.slice_numel;
     }
     if (!chosen.any_of(unit->index)) continue;
-    // Several ranks may own the same slice. The lowest of them measures it, or it would count
-    // twice.
+    // Several ranks may own the same slice. Only the lowest of these ranks measures it, so that it
+    // counts once.
     const bool tells = !is_cut || unit->shard->collectives().first_holder(rank) == rank;
     for (const MainSegment& main : unit->shard->main_segments()) {
       if (main.grad == nullptr || !tells) continue;
@@ -66,7 +66,8 @@ std::vector<kernels::GradSegment> GradientMeasure::table_of(const ChosenParamete
       const auto is_chosen = [&](const PlacedParameter& each) {
         return chosen.has(unit->index, each.parameter);
       };
-      // The whole slice in one run: gaps and padding are zero and add nothing to a norm.
+      // The whole slice is one segment of the table. Gaps and padding are zero and add nothing to a
+      // norm.
       if (std::ranges::all_of(placed, is_chosen)) {
         table.push_back({main.grad, main.numel, begin});
         continue;
@@ -84,7 +85,7 @@ std::vector<kernels::GradSegment> GradientMeasure::table_of(const ChosenParamete
 GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_norm,
                                                    const ChosenParameters& chosen) {
   const kernels::NormType type = norm_type_of(norm_type);
-  // Also true for NaN.
+  // This condition is also true for NaN.
   if (!(max_norm >= 0)) {
     throw InvalidArgument({.what = fmt::format("clip_grad_norm: max_norm is {}", max_norm),
                            .hint = "pass 0 or more; infinity clips nothing"});
@@ -95,7 +96,8 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
   measurement->owner = this;
   const std::shared_ptr<StepScalars> taken = take_scalars();
   measurement->scalars = taken;
-  // With main state on the host: blocks until the last sums have reached the main gradients.
+  // If main state is in host memory, this blocks until the last sums have been written to the main
+  // gradients.
   context_.main->settle();
   Stream& stream = context_.main->stream();
   measurement->measured_on = &stream;
@@ -114,7 +116,7 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
                             {.norm = scalars.norm(),
                              .coefficient = scalars.coefficient(),
                              .found_inf = scalars.found_inf()});
-  // At the engine's end settle() reads reports that nothing has read.
+  // When the engine is destroyed, settle() reads the reports that were not read before.
   reports_.push_back(measurement);
   return {GradientReport(std::move(measurement)), taken};
 }
@@ -122,14 +124,14 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
 void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type) const {
   const CollectivePart part{scalars.here().values, scalars.everywhere().values, scalars.numel(),
                             DType::kFloat64};
-  // Each rank sets its own position and leaves zeros for the others: a sum and a maximum both join
-  // them.
+  // Each rank sets its own position and leaves zeros at the positions of other ranks. A sum or a
+  // maximum then combines all of them.
   const ReduceOp op = type == kernels::NormType::kInf ? ReduceOp::kMax : ReduceOp::kSum;
   const CollectiveTag tag =
       context_.comms.next_tag(Operation::kAllReduce, part.numel, "gradient norm");
   context_.comms.sent.other_bytes +=
       ring_bytes(Operation::kAllReduce, {&part, 1}, context_.mesh.world_size());
-  // The scalars are host memory then, which the device's communicators cannot reduce.
+  // The scalars are then in host memory, which the device's communicators cannot reduce.
   if (context_.main->is_host()) {
     const ExposedTimer timer(context_.streams);
     return state_of(context_.mesh)
@@ -146,8 +148,8 @@ void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type)
   context_.streams.compute->wait(measured);  // wait 13
 }
 
-// Returns a block that neither a step nor a report holds, or a new one. A step's kernels follow
-// those of the step before by the streams' waits, and a report that let go of its block has read
+// Returns a block that neither a step nor a report holds, or a new block. The streams' waits order
+// a step's kernels after those of the previous step. A report releases its block only after reading
 // it.
 std::shared_ptr<StepScalars> GradientMeasure::take_scalars() {
   std::erase_if(reports_, [](const auto& each) { return each.expired(); });
@@ -185,7 +187,8 @@ std::pair<int, int> GradientMeasure::owner_of(int rank, int64_t position) const 
       int owner = 0;
       const int slice = unit->shard->collectives().main_rank(rank);
       for (const Interval& interval : layout.intervals(static_cast<int>(i), slice)) {
-        // Intervals ascend: the last that begins at or before the position contains it.
+        // Intervals are in ascending order. The last interval that begins at or before the position
+        // contains it.
         if (interval.numel > 0 && interval.offset <= position) owner = interval.parameter;
       }
       return {unit->index, owner};
@@ -195,8 +198,8 @@ std::pair<int, int> GradientMeasure::owner_of(int rank, int64_t position) const 
 }
 
 std::string GradientMeasure::name_first(const std::vector<double>& first_by_rank) const {
-  // Each rank gives a position in its own shards. The least unit and parameter is the same on every
-  // rank.
+  // Each rank's value is a position in its own shards. Every rank computes the lowest unit and
+  // parameter of all these positions, so all ranks get the same result.
   std::optional<std::pair<int, int>> first;
   for (size_t rank = 0; rank < first_by_rank.size(); ++rank) {
     if (first_by_rank[rank] == 0) continue;
@@ -230,7 +233,7 @@ GradientReport::Measurement::Values GradientReport::Measurement::read() {
 void GradientReport::Measurement::settle() noexcept {
   try {
     read();
-  } catch (const std::exception&) {  // a failed collective: the wait for it has thrown
+  } catch (const std::exception&) {  // a failed collective, whose wait has already thrown
   }
   const std::lock_guard lock(mutex);
   owner = nullptr;

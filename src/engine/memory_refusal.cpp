@@ -19,7 +19,7 @@ namespace {
 
 using Passes = std::vector<const EnginePass*>;
 
-// Returns the unit that runs, and its phase: "backward of unit 'layers.0'".
+// Returns the running unit and its phase, as "backward of unit 'layers.0'".
 std::string place_of(const BackwardScheduler& clock) {
   const auto [unit, phase] = clock.running();
   if (unit == nullptr) return "outside of units";
@@ -30,8 +30,8 @@ std::string place_of(const BackwardScheduler& clock) {
   return pass.unit_at(unit->index).describe(what);
 }
 
-// Returns whether a forward has begun. Before it a refused demand is an error of the configuration:
-// the model, or the optimizer's state, does not fit.
+// Returns true if a forward has begun. Before the first forward, a refused allocation is an
+// error of the configuration: the model or the optimizer's state does not fit.
 bool has_begun(const BackwardScheduler& clock, const Passes& engines) {
   return clock.running().unit != nullptr ||
          std::ranges::any_of(engines, [](const EnginePass* engine) {
@@ -68,8 +68,8 @@ std::string describe_held(const Passes& engines, const MemoryDemand& demand) {
                      format_bytes(demand.now.torch), format_bytes(planned_bytes(engines)));
 }
 
-// Returns option changes that save memory, cheapest first. Without `for_tensors` it names only
-// those that make the engine's own buffers smaller.
+// Returns option changes that save memory, cheapest first. If `for_tensors` is false, only changes
+// that reduce the engine's own buffers.
 std::string remedies_of(const EnginePass& pass, bool for_tensors) {
   const EnginePass::Parts& engine = pass.parts();
   const bool gathers = engine.memory.plan().forward_peak[MemoryCategory::kParameterSlots] > 0;
@@ -87,12 +87,13 @@ std::string remedies_of(const EnginePass& pass, bool for_tensors) {
 }  // namespace
 
 MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<BackwardScheduler>& clock) {
-  // Weak: the meter, and with it this function, may outlive the engines.
+  // The reference is weak, because the meter and this function may outlive the engines.
   return [shared = std::weak_ptr<BackwardScheduler>(clock)](const MemoryDemand& demand) {
     const auto clock = shared.lock();
     if (!clock) return;
-    // The asking thread may hold locks of LibTorch's, for which a thread with the mutex may wait: a
-    // lock here could deadlock. Without the mutex the meter throws its plain error.
+    // The allocating thread may hold locks of LibTorch, and the thread that holds the mutex may
+    // wait for such a lock. Blocking on the mutex here could deadlock. If the mutex is not free,
+    // the meter throws its plain error.
     const std::unique_lock lock(clock->mutex, std::try_to_lock);
     if (!lock) return;
     const Passes engines = passes_of(*clock);

@@ -1,5 +1,5 @@
-// Errors for a demand for memory beyond Options::memory_limit: the place of the demand, the memory
-// held and planned, and remedies.
+// Errors for an allocation beyond Options::memory_limit. They name the place of the allocation, the
+// memory held, the memory planned, and remedies.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,15 @@
 
 namespace fsdp {
 
-// Returns the refusal for the meter of a mesh whose engines share `clock`. It throws OutOfMemory.
-// For LibTorch's demand the error names the unit that runs; for the engine's, the caller adds the
-// place (device_error_place.h). Before the first forward an engine's demand throws InvalidArgument
-// instead.
+// Returns the function that the memory meter of a mesh calls to refuse an allocation. The
+// engines of the mesh share `clock`. The function throws OutOfMemory. If LibTorch allocates, the
+// error names the unit that runs. If an engine allocates, the engine adds the place to the error
+// later (device_error_place.h). Before the first forward, an engine's allocation throws
+// InvalidArgument instead.
 MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<BackwardScheduler>& clock);
 
-// Checks the bytes that the engines of a mesh will hold by their plans, once all are constructed.
-// Errors: InvalidArgument if they alone are more than `limit`.
+// Checks the planned bytes of all engines of a mesh. Called once all of them are constructed.
+// Errors: InvalidArgument if the planned bytes alone exceed `limit`.
 void require_within_limit(const BackwardScheduler& clock, int64_t limit);
 
 }  // namespace fsdp

@@ -17,9 +17,10 @@ namespace {
 
 using Flags = std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>>;
 
-constexpr int64_t kSmallBytes = 64 * 1024;  // the fp32 statistics of 16384 channels
+constexpr int64_t kSmallBytes = 64 * 1024;  // size of the fp32 statistics of 16384 channels
 
-// Per thread, because thread ranks run forwards of the same program side by side.
+// These variables are thread-local, because thread ranks run forwards of the same program
+// concurrently.
 thread_local std::weak_ptr<EngineUnit> running_unit;
 thread_local ModuleStates* recording = nullptr;
 
@@ -28,8 +29,8 @@ bool is_as(const Flags& flags) {
       flags, [](const auto& each) { return each.first->is_training() == each.second; });
 }
 
-// Sets the flags. Module::train also sets the modules inside, so it repeats until all flags are
-// right.
+// Sets the flags. Module::train also sets the flags of the modules inside, so the loop repeats
+// until all flags are right.
 void set(const Flags& flags) {
   for (size_t pass = 0; pass < flags.size() && !is_as(flags); ++pass) {
     for (const auto& [module, training] : flags) {
@@ -38,8 +39,8 @@ void set(const Flags& flags) {
   }
 }
 
-// Writes the buffer without a node and without a new version: a graph that saved the buffer does
-// not see a change, and its backward accepts it.
+// Writes the buffer without making a node or a new version. A graph that saved the buffer detects
+// no change, so its backward does not throw.
 void write(at::Tensor buffer, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView no_version;
@@ -68,7 +69,8 @@ void ModuleStates::remember_running() {
 }
 
 void ModuleStates::remember(const EngineUnit& unit, bool is_inside) {
-  // The first forward of a unit counts: later ones find the buffers as the first run left them.
+  // Only the first forward of a unit is recorded, because later forwards find the buffers already
+  // changed by the first run.
   if (has(unit)) return;
   units_.push_back(&unit);
   const auto remember_module = [&](const std::string& fqn, torch::nn::Module& module) {
@@ -76,8 +78,8 @@ void ModuleStates::remember(const EngineUnit& unit, bool is_inside) {
     for (const auto& item : module.named_buffers(/*recurse=*/false)) {
       const at::Tensor& buffer = item.value();
       if (!buffer.defined() || buffer.is_inference()) continue;
-      // Every buffer is copied now: only after the run is it known which of them the run has
-      // written.
+      // Every buffer is copied now, because it is known only after the run which buffers the run
+      // has written.
       buffers_.push_back({.fqn = join_fqn(fqn, item.key()),
                           .buffer = buffer,
                           .found = buffer.detach().clone(),
@@ -94,8 +96,9 @@ bool ModuleStates::has(const EngineUnit& unit) const {
 
 void ModuleStates::settle() {
   for (KeptBuffer& each : buffers_) {
-    // The version did not change, so the first run did not write the buffer, and the second run
-    // finds the value in place. A small buffer keeps its copy: see the Note.
+    // If the version did not change, the first run did not write the buffer, and the second run
+    // finds the same value in it. The copy of a small buffer is kept ([Note: modules of a
+    // recomputed function]).
     const int64_t version = torch_compat::version(each.buffer);
     const bool is_small = each.buffer.numel() * each.buffer.element_size() <= kSmallBytes;
     if (version == each.version && !is_small) each.found = at::Tensor();
@@ -106,7 +109,7 @@ void ModuleStates::settle() {
 ModuleStates::Restored::Restored(const ModuleStates& states)
     : running_(states.running_), recording_(nullptr) {
   for (const KeptBuffer& each : states.buffers_) {
-    // All checks come before the first write, so that a refusal leaves every buffer alone.
+    // All checks run before the first write. If a check throws, every buffer is unchanged.
     if (each.found.defined() || !each.is_inside) continue;
     if (torch_compat::version(each.buffer) == each.version) continue;
     throw StateError({.what = fmt::format("buffer '{}' was changed between a recomputed forward "
@@ -123,7 +126,8 @@ ModuleStates::Restored::Restored(const ModuleStates& states)
     write(each.buffer, each.found);
   }
   if (is_as(states.flags_)) return;
-  // Setting a module's flag sets the flags inside it as well: remember those, too.
+  // Setting the flag of a module also sets the flags of the modules inside it, so their flags are
+  // saved too.
   for (const auto& [module, training] : states.flags_) {
     for (const auto& inside : module->modules()) {
       flags_.emplace_back(inside, inside->is_training());
@@ -138,7 +142,7 @@ ModuleStates::Restored::~Restored() {
     try {
       write(each.buffer, each.value);
       torch_compat::set_version(each.buffer, each.version);
-    } catch (const std::exception&) {  // the device is lost, and backward throws that already
+    } catch (const std::exception&) {  // the device is lost, and backward already throws
     }
   }
 }

@@ -1,13 +1,14 @@
-// ModuleStates: training flags and buffers of modules, as the first run of a recomputed function
-// found them, for its second run.
+// ModuleStates: the training flags and buffers of modules, recorded when the first run of a
+// recomputed function found them, and restored for its second run.
 //
 // [Note: modules of a recomputed function]
-// Such a function is code that may capture any module. Covered are the units that run in it, from
-// the begin of their forwards, and the unit whose forward calls it. A unit's own modules are its
-// module and those inside, without modules of other units. A copy of a buffer that the first run
-// did not change is dropped, unless it is small. Kernels of batch normalisation write running
-// statistics without a new version, and a small buffer may be written before backward by code
-// outside of the function.
+// A recomputed function is code that may capture any module. The recorded modules are those of
+// units that run in the function, from the begin of their forwards, and of the unit whose forward
+// calls the function. The modules of a unit are its module and the modules inside it, without
+// modules of other units. If the first run did not change a buffer, its copy is dropped unless the
+// buffer is small. Small copies are kept for two reasons. Kernels of batch normalisation write
+// running statistics without a new version. And code outside the function may write a small buffer
+// before backward.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +22,7 @@ namespace fsdp {
 
 class EngineUnit;
 
-// The states that one recomputed function has recorded.
+// The states that were recorded for one recomputed function.
 class ModuleStates {
  public:
   // A scope in which `running` is the unit whose forward this thread runs. Scopes may end in any
@@ -36,9 +37,10 @@ class ModuleStates {
    private:
     std::weak_ptr<EngineUnit> around_;
   };
-  // Returns the unit whose forward this thread runs, null if there is none.
+  // Returns the unit whose forward this thread runs; null if there is none.
   static std::shared_ptr<EngineUnit> running();
-  // A scope in which this thread is in the first run of a function; null: in its second.
+  // A scope in which this thread is in the first run of a function. With null, the thread is in its
+  // second run.
   class Recording {
    public:
     explicit Recording(ModuleStates* states);
@@ -49,19 +51,21 @@ class ModuleStates {
    private:
     ModuleStates* const around_;
   };
-  // Called when the unit begins a forward in this thread: records it during a first run.
+  // Records the unit if this thread is in a first run. Called when the unit begins a forward in
+  // this thread.
   static void begin(const EngineUnit& unit);
-  // Records the unit whose forward this thread runs: the function is part of that forward.
+  // Records the unit whose forward this thread runs, because the function is a section of that
+  // forward.
   void remember_running();
 
-  // Returns whether the unit has begun a forward in the first run.
+  // Returns true if the unit has begun a forward in the first run.
   bool has(const EngineUnit& unit) const;
-  // Drops the copies that the second run does not need. Call it after the first run.
+  // Drops the copies that the second run does not need. Must be called after the first run.
   void settle();
 
-  // A scope in which modules and buffers are as they were recorded. At its end they are as they
-  // were before it, with their versions: to the program backward changes nothing.
-  // Errors: StateError if a buffer whose copy was dropped has changed since.
+  // A scope in which modules and buffers have their recorded state. At its end they have the state
+  // and the versions from before the scope, so backward changes nothing that the program can see.
+  // Errors: StateError if a buffer whose copy was dropped has changed since the first run.
   class Restored {
    public:
     explicit Restored(const ModuleStates& states);
@@ -84,14 +88,14 @@ class ModuleStates {
   struct KeptBuffer {
     std::string fqn;
     at::Tensor buffer;
-    at::Tensor found;  // a copy of the recorded value; undefined: dropped
+    at::Tensor found;  // copy of the recorded value; undefined if dropped
     int64_t version = 0;
-    bool is_inside = false;  // of a unit that ran in the function
+    bool is_inside = false;  // true for a buffer of a unit that ran in the function
   };
   void remember(const EngineUnit& unit, bool is_inside);
 
   std::weak_ptr<EngineUnit> running_;
-  std::vector<const EngineUnit*> units_;                                    // to be compared only
+  std::vector<const EngineUnit*> units_;                                    // only compared
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> flags_;  // is_training
   std::vector<KeptBuffer> buffers_;
 };

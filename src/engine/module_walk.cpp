@@ -15,8 +15,8 @@
 namespace fsdp {
 namespace {
 
-// Returns whether `module` itself has a buffer that looks like the running statistics of
-// `parameter`: a floating one of the same shape.
+// Returns true if `module` itself has a buffer that may be the running statistics of `parameter`: a
+// floating buffer of the same shape.
 bool has_statistics(const torch::nn::Module& module, const at::Tensor& parameter) {
   const auto buffers = module.named_buffers(/*recurse=*/false);
   return std::any_of(buffers.begin(), buffers.end(), [&](const auto& item) {
@@ -38,7 +38,8 @@ void check_parameter(const std::string& fqn, const at::Tensor& tensor, at::Devic
     refuse(fqn, "it is sparse or quantised", "list it in Options::ignore");
   }
   const at::Device device = tensor.device();
-  // A parameter on another GPU is refused when it is moved, in an error that names both devices.
+  // A parameter on another GPU is not refused here. Moving it throws an error that names both
+  // devices.
   if (!device.is_cpu() && !device.is_cuda() && device != computes_on) {
     refuse(fqn, fmt::format("it is on {}", device.str()), "build the model on the CPU");
   }
@@ -73,7 +74,7 @@ void check_module(const std::string& fqn, const torch::nn::Module& module) {
   }
 }
 
-// Throws if two parameters share memory: they would be sharded, and updated, twice.
+// Throws if two parameters share memory, because this memory would be sharded and updated twice.
 void check_overlap(const std::vector<FoundUnit>& units) {
   struct Range {
     const char* begin;
@@ -83,7 +84,7 @@ void check_overlap(const std::vector<FoundUnit>& units) {
   std::vector<Range> ranges;
   for (const FoundUnit& unit : units) {
     for (const FoundParameter& found : unit.parameters) {
-      if (found.tensor.numel() == 0 || found.tensor.is_meta()) continue;  // no memory
+      if (found.tensor.numel() == 0 || found.tensor.is_meta()) continue;  // has no memory
       const auto* begin = static_cast<const char*>(found.tensor.const_data_ptr());
       ranges.push_back({begin, begin + found.tensor.nbytes(), &found.fqn});
     }
@@ -97,8 +98,8 @@ void check_overlap(const std::vector<FoundUnit>& units) {
   }
 }
 
-// A walk over a module tree in pre-order. It finds the units, and the unit that owns each
-// parameter.
+// A walk over a module tree in pre-order. It finds the units, and for each parameter the unit that
+// owns it.
 class Walk {
  public:
   explicit Walk(const Options& options) : options_(options) {}
@@ -106,7 +107,8 @@ class Walk {
   std::vector<FoundUnit> run(torch::nn::Module& root) {
     Neighbours none;
     visit(root, "", 0, none);
-    // Parameters join their units at the end: a tie that is found late moves a parameter outwards.
+    // Parameters are added to their units at the end, because a tie that is found late can move a
+    // parameter to an outer unit.
     for (auto& [tensor, place] : owners_) {
       FoundUnit& unit = units_[place.unit];
       unit.parameters.push_back(std::move(place.found));
@@ -123,20 +125,20 @@ class Walk {
 
   // Neighbouring children of a module that form one unit.
   struct Neighbours {
-    int layers = 0;  // of the unit; 0: no unit
-    int left = 0;    // of these, not visited yet
+    int layers = 0;  // number of layers of the unit; 0: no unit
+    int left = 0;    // layers of the unit that are not visited yet
     int unit = -1;   // -1: all so far belong to units found earlier
 
-    // Adds the next child, which the policy chose for a unit of `layers_of_unit` layers; 0: for
-    // none.
+    // Adds the next child. The policy chose it for a unit of `layers_of_unit` layers; 0 means that
+    // it is in no unit.
     void add(int layers_of_unit) {
       if (layers_of_unit != layers || left == 0) *this = {layers_of_unit, layers_of_unit};
       left = std::max(left - 1, 0);
     }
   };
 
-  // Visits a module and those inside. `enclosing`: index of the unit around it; `beside`: its
-  // siblings before it.
+  // Visits a module and the modules inside it. `enclosing` is the index of the unit around it.
+  // `beside` describes the siblings before it.
   void visit(torch::nn::Module& module, const std::string& fqn, int enclosing, Neighbours& beside) {
     int unit = enclosing;
     auto* base = dynamic_cast<UnitBase*>(&module);
@@ -146,13 +148,14 @@ class Walk {
     beside.add(std::max(layers, 0));
     if (base != nullptr || layers > 0 || is_root) {
       if (base != nullptr && layers > 1) refuse_unit_among_layers(fqn, layers);
-      // A module registered at two places is one unit that is called twice.
+      // A module that is registered twice is one unit, which is called twice.
       if (!seen_units_.insert(&module).second) return;
       if (beside.unit < 0) {
         beside.unit = static_cast<int>(units_.size());
         units_.push_back({.fqn = fqn, .unit = base, .parent = enclosing});
       } else {
-        // The name of a unit of several layers follows its last layer: "layers.0-3".
+        // The name of a unit of several layers ends with the number of its last layer:
+        // "layers.0-3".
         std::string& name = units_[beside.unit].fqn;
         name = units_[beside.unit].modules.front().fqn + "-" + fqn.substr(fqn.rfind('.') + 1);
       }
@@ -171,7 +174,7 @@ class Walk {
   void add(FoundParameter parameter, const torch::nn::Module& module, int unit) {
     if (!parameter.tensor.defined() || (options_.ignore && options_.ignore(parameter.fqn))) return;
     parameter.has_statistics = has_statistics(module, parameter.tensor);
-    // named_parameters does not remove duplicates: ties are the same TensorImpl.
+    // named_parameters does not remove duplicates. Tied parameters have the same TensorImpl.
     const c10::TensorImpl* key = parameter.tensor.unsafeGetTensorImpl();
     const auto found = index_.find(key);
     if (found != index_.end()) {
@@ -186,8 +189,8 @@ class Walk {
 
   int depth(int unit) const { return unit == 0 ? 0 : 1 + depth(units_[unit].parent); }
 
-  // Returns the innermost unit that contains both: the deeper of the two moves outwards until they
-  // are equal.
+  // Returns the innermost unit that contains both units. The deeper unit is replaced by its parent
+  // until both are equal.
   int common(int a, int b) const {
     while (a != b) (depth(a) >= depth(b) ? a : b) = units_[depth(a) >= depth(b) ? a : b].parent;
     return a;
@@ -246,7 +249,7 @@ void check_shardable(const std::vector<FoundUnit>& units, at::Device computes_on
 std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
                                             const std::function<bool(const at::Tensor&)>& known,
                                             at::Device computes_on) {
-  // Inner units are sharded by now: each parameter that is not known belongs to this unit.
+  // Inner units are already sharded, so each parameter that is not known belongs to this unit.
   std::vector<FoundParameter> result;
   std::unordered_set<const c10::TensorImpl*> seen;
   const auto visit = [&](auto&& self, torch::nn::Module& each, const std::string& fqn) -> void {

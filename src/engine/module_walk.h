@@ -1,4 +1,4 @@
-// Finds a model's units and the parameters that each of them owns.
+// Finds a model's units, and the parameters that each unit owns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,13 +15,14 @@
 
 namespace fsdp {
 
-// A parameter that an engine is to shard.
+// A parameter that an engine will shard.
 struct FoundParameter {
   std::string fqn;
   at::Tensor tensor;
-  // True if its module has a floating buffer of the parameter's shape: the running statistics of a
-  // normalisation, whose kernels in LibTorch want both in one type. Such a parameter is never
-  // computed in a narrower type than it was built in.
+  // True if the parameter's module has a floating buffer of the parameter's shape. Such a buffer is
+  // the running statistics of a normalisation. LibTorch's kernels require statistics and parameter
+  // to have the same type. Therefore such a parameter is never computed in a narrower type than its
+  // constructed type.
   bool has_statistics = false;
 };
 
@@ -34,9 +35,9 @@ struct NamedModule {
 // A unit of the model, before it is sharded.
 struct FoundUnit {
   std::string fqn;                   // "layers.0"; for several modules "layers.0-3"
-  UnitBase* unit = nullptr;          // null: chosen by policy
-  std::vector<NamedModule> modules;  // one; or by policy several neighbours
-  int parent = 0;                    // index of the enclosing unit; the root's is itself
+  UnitBase* unit = nullptr;          // null if a policy chose the unit
+  std::vector<NamedModule> modules;  // one, or several neighbours chosen by policy
+  int parent = 0;                    // index of the enclosing unit; for the root its own index
   std::vector<FoundParameter> parameters;
 };
 
@@ -44,25 +45,27 @@ struct FoundUnit {
 std::string join_fqn(const std::string& prefix, const std::string& name);
 
 // Returns the units in pre-order, the root first. A parameter belongs to the innermost unit around
-// it, or around all its registrations if there are several. Options::units chooses among modules
-// that are no Unit; Options::ignore leaves parameters out.
+// it. If it has several registrations, it belongs to the innermost unit around all of them.
+// Options::units chooses units among modules that are no fsdp::Unit. Options::ignore excludes
+// parameters.
 // Errors: InvalidArgument for embeddings with max_norm or sparse gradients, for a policy that
-// chooses nothing, and for a fsdp::Unit in a unit of several layers.
+//   chooses nothing, and for an fsdp::Unit inside a unit of several layers.
 std::vector<FoundUnit> find_units(torch::nn::Module& root, const Options& options);
 
-// Throws InvalidArgument that names a parameter which cannot be sharded by ranks that compute on
-// `computes_on`: dtypes other than float32, bfloat16 and float16; sparse, quantised or complex
-// tensors; other devices; strides with holes or overlap; memory shared between different
-// parameters; gradients that exist already; inference tensors.
+// Throws InvalidArgument that names the parameter if a parameter cannot be sharded by ranks that
+// compute on `computes_on`. Refused are dtypes other than float32, bfloat16 and float16; sparse,
+// quantised and complex tensors; tensors on other devices; strides with holes or overlap; memory
+// shared by different parameters; parameters that already have a gradient; inference tensors.
 void check_shardable(const std::vector<FoundUnit>& units, at::Device computes_on);
 
-// Returns the parameters of one module tree that are not `known`, by the same rules (BuildScope).
+// Returns the parameters of one module tree for which `known` is false, by the same rules. Used by
+// BuildScope.
 std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
                                             const std::function<bool(const at::Tensor&)>& known,
                                             at::Device computes_on);
 
-// Makes the mesh's communicator for modules if the tree has a SyncBatchNorm, so that no step has
-// to. Collective over all ranks.
+// Makes the mesh's communicator for modules if the tree contains a SyncBatchNorm. Otherwise the
+// first step would have to make it. Collective over all ranks.
 void connect_modules(const torch::nn::Module& root, const Mesh& mesh);
 
 }  // namespace fsdp

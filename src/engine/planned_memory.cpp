@@ -40,7 +40,7 @@ void PlannedMemory::remake(const Pass& pass) {
     const bool parameters = slots.category == MemoryCategory::kParameterSlots;
     (parameters ? parameter_slots : reduce_slots)[slots.slot_bytes] = slots.count;
   }
-  // Slots that the plan no longer has are freed when they are returned.
+  // If the plan no longer contains a slot, the slot is freed when it is returned.
   context_.memory.parameter_slots.plan(parameter_slots);
   context_.memory.reduce_slots.plan(reduce_slots);
   context_.main->gradients.plan(gradients);
@@ -48,7 +48,7 @@ void PlannedMemory::remake(const Pass& pass) {
 }
 
 void PlannedMemory::begin_backward(bool finds_gradients) {
-  // The ledger's phase so far was forward. A pass may have several forwards: the highest one
+  // The ledger's phase up to here was a forward. A pass may have several forwards; the highest peak
   // counts.
   finds_gradients_ = finds_gradients;
   const MemoryBytes& peak = context_.memory.ledger.phase_peak();
@@ -57,20 +57,22 @@ void PlannedMemory::begin_backward(bool finds_gradients) {
 }
 
 void PlannedMemory::follow(const Pass& pass) {
-  // The new record is played instead. Memory beyond the old one says nothing about it.
+  // The plan now simulates the new record. Memory learned with the old record does not apply to the
+  // new one.
   learned_gradients_ = 0;
   forward_peak_ = learned_forward_ = learned_peak_ = {};
   remake(pass);
 }
 
 void PlannedMemory::expect_captures(const Pass& pass) {
-  // Before the unit takes its slot: the plan of an accumulating backward has more of them.
+  // Called before the unit takes its slot, because the plan of an accumulating backward has more
+  // slots.
   if (!finds_gradients_ || std::exchange(accumulates_, true)) return;
   remake(pass);
 }
 
-// Adds to the plan the memory that passes took beyond the played record: forwards beside it,
-// gradients kept by GradSync.
+// Adds to the plan the memory that passes used beyond the simulated record (a second forward beside
+// the first, gradients kept by GradSync).
 void PlannedMemory::learn_from_overflow(const Pass& pass) {
   const bool parameters = context_.memory.parameter_slots.learn();
   const bool reduces = context_.memory.reduce_slots.learn();
@@ -84,7 +86,8 @@ void PlannedMemory::learn_from_overflow(const Pass& pass) {
   if (higher_forward) learned_forward_ = forward;
   const bool higher_backward = peak.total() > plan_.backward_peak.total();
   if (higher_backward) learned_peak_ = peak;
-  // Gradients that GradSync keeps hold reduce slots by request: no warning.
+  // If GradSync keeps gradients, the program itself requested the reduce slots, so no warning is
+  // given.
   if (parameters || (reduces && !keeps_gradients_)) warn_of_overflow();
   const bool higher = higher_forward || higher_backward;
   if (parameters || reduces || unforeseen > 0 || higher) remake(pass);
@@ -102,8 +105,8 @@ void PlannedMemory::warn_of_overflow() {
 }
 
 void PlannedMemory::add_learned() {
-  // The pools know their learned slots: they replace the plan's, and the difference is learned
-  // bytes.
+  // The pools know their learned slots. These replace the slots of the plan, and the difference is
+  // counted as learned bytes.
   std::vector<PlannedSlots> slots = context_.memory.parameter_slots.planned();
   for (const PlannedSlots& each : context_.memory.reduce_slots.planned()) slots.push_back(each);
   const auto add = [&](const PlannedSlots& each, int64_t sign) {

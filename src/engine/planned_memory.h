@@ -1,5 +1,5 @@
-// PlannedMemory: the memory plan of an engine and the pools that follow it. The plan plays the
-// record of the last pass and adds the memory that passes took beyond it.
+// PlannedMemory: the memory plan of an engine, and the pools that follow the plan. The plan
+// simulates the record of the last pass and adds the memory that passes used beyond the simulation.
 #pragma once
 
 #include <fsdp/memory.h>
@@ -13,52 +13,55 @@
 
 namespace fsdp {
 
-// The plan of an engine and its pools. Not thread-safe: the backward scheduler's mutex covers it.
+// The plan of an engine and its pools. Not thread-safe: the backward scheduler's mutex must be
+// held.
 class PlannedMemory {
  public:
-  // Requires: both outlive it.
+  // Requires: both arguments outlive this object.
   PlannedMemory(ShardContext& context, const std::vector<std::shared_ptr<EngineUnit>>& units)
       : context_(context), units_(units) {}
 
   const MemoryPlan& plan() const { return plan_; }
 
-  // Makes the plan anew from the pass that is expected. Called before the first pass, and after a
-  // change of units or of their trainable parameters.
+  // Makes the plan again, from the pass that is expected next. Called before the first pass, and
+  // after a change of units or of their trainable parameters.
   void remake(const Pass& pass);
-  // Begins to measure the peak of a forward, which the end of the pass compares with the plan.
+  // Begins to measure the peak of a forward. At the end of the pass, the peak is compared with the
+  // plan.
   void begin_forward() { context_.memory.ledger.begin_phase(); }
-  // Begins to measure the peak of a backward. `finds_gradients`: an earlier backward has left
-  // gradients that no step has used.
+  // Begins to measure the peak of a backward. `finds_gradients` is true if an earlier backward has
+  // left gradients that no step has used.
   void begin_backward(bool finds_gradients);
-  // Makes the plan anew after a pass that differed from the one before.
+  // Makes the plan again. Called after a pass that differed from the pass before it.
   void follow(const Pass& pass);
-  // Adds the memory that a pass took beyond the plan, after a pass like the one before.
+  // Adds the memory that a pass used beyond the plan. Called after a pass that equals the pass
+  // before it.
   void learn_from_overflow(const Pass& pass);
-  // Counts optimizer state; negative bytes are returned. Called before the first pass or between
-  // passes.
+  // Adds `bytes` of optimizer state to the plan; negative bytes are subtracted. Called before the
+  // first pass or between passes.
   void add_optimizer_state(int64_t bytes);
-  // Called when a unit is about to capture gradients. If the backward adds to those of an earlier
-  // one, plans `pass` so from now on, before it needs more memory.
+  // Called when a unit is about to capture gradients. If the backward adds to gradients of an
+  // earlier backward, `pass` is planned in this way from now on, before it needs more memory.
   void expect_captures(const Pass& pass);
-  // Called when GradSync keeps gradients: their slots are then no reason for a warning.
+  // Called when GradSync keeps gradients. The slots of these gradients then cause no warning.
   void expect_kept_gradients() { keeps_gradients_ = true; }
 
  private:
   void warn_of_overflow();
   void add_learned();
-  // Returns the plan's bytes that include main gradients after backward: the device's or the
-  // host's.
+  // Returns the plan's bytes after backward: those of the device, or those of the host if main
+  // gradients reside on the host.
   MemoryBytes& main_gradients_after_backward();
 
   ShardContext& context_;
   const std::vector<std::shared_ptr<EngineUnit>>& units_;
   MemoryPlan plan_;
   int64_t optimizer_state_bytes_ = 0;
-  int64_t learned_gradients_ = 0;  // bytes of main gradients that the played order does not show
+  int64_t learned_gradients_ = 0;  // bytes of main gradients that the simulated order does not need
   MemoryBytes forward_peak_;       // of the running pass
-  MemoryBytes learned_forward_;    // of a forward, and of a backward, that was higher than the plan
+  MemoryBytes learned_forward_;    // peaks of a forward and a backward that exceeded the plan
   MemoryBytes learned_peak_;
-  bool finds_gradients_ = false;  // the running backward does
+  bool finds_gradients_ = false;  // true if the running backward finds gradients
   bool accumulates_ = false;
   bool keeps_gradients_ = false;
   bool warned_ = false;

@@ -27,10 +27,10 @@ namespace {
 namespace ag = torch::autograd;
 
 using Generators = std::vector<at::Generator>;
-using States = std::vector<at::Tensor>;  // one of each generator
+using States = std::vector<at::Tensor>;  // one per generator
 
-// Returns the generators from which a segment may draw: LibTorch's for the CPU and for the inputs'
-// devices.
+// Returns the generators from which a segment may draw: LibTorch's generators for the CPU and for
+// the devices of the inputs.
 Generators generators_of(const Tensors& inputs) {
   Generators generators{at::globalContext().defaultGenerator(at::kCPU)};
   for (const at::Tensor& input : inputs) {
@@ -58,7 +58,7 @@ void set_states(const Generators& generators, const States& states) {
   }
 }
 
-// A scope that leaves generators in the state in which it found them, also after an exception.
+// A scope that restores the state of generators at its end, also after an exception.
 class GeneratorsKept {
  public:
   explicit GeneratorsKept(const Generators& generators)
@@ -72,14 +72,15 @@ class GeneratorsKept {
   const States states_;
 };
 
-// The positions of a list's defined tensors: autograd's nodes take and return no others.
+// The positions of the defined tensors in a list. Autograd's nodes accept and return only defined
+// tensors.
 class Defined {
  public:
   Defined() = default;
   explicit Defined(const Tensors& all) {
     for (const at::Tensor& each : all) are_.push_back(each.defined());
   }
-  // Returns the full list again, made of its defined tensors.
+  // Returns the full list, with the given defined tensors at their positions.
   Tensors spread(const Tensors& defined) const {
     Tensors all(are_.size());
     size_t next = 0;
@@ -99,14 +100,15 @@ Tensors defined_of(Tensors all) {
   return all;
 }
 
-// A recomputed function and all that its second run needs. The function's node owns it.
+// A recomputed function and everything that its second run needs. The function's autograd node owns
+// it.
 struct SavedSegment : torch::CustomClassHolder {
   SavedSegment(Segment code, const UnitBase* whose) : segment(std::move(code)), unit(whose) {}
   Segment segment;
-  const UnitBase* const unit;  // the unit whose forward it is; null: none
+  const UnitBase* const unit;  // the unit whose forward this is, or null
   Defined inputs, outputs;
   Generators generators;
-  States before, after;  // around its run in forward
+  States before, after;  // before and after its run in forward
   ModuleStates modules;
   touched_units::CallsAround around;
 };
@@ -115,10 +117,10 @@ std::string name_of(const UnitBase* unit) {
   return unit == nullptr ? "fsdp::recompute" : unit->unit_place();
 }
 
-// Runs the segment. Throws InvalidArgument if it changes an input in place: backward could not run
-// it on the same values.
+// Runs the segment. Throws InvalidArgument if it changes an input in place, because backward could
+// then not run it on the same values.
 Tensors run_on_kept(const Segment& segment, const UnitBase* unit, const Tensors& inputs) {
-  // Inference tensors have no version counter.
+  // Inference tensors are skipped, because they have no version counter.
   const auto version = [](const at::Tensor& tensor) {
     return tensor.defined() && !tensor.is_inference() ? torch_compat::version(tensor) : 0;
   };
@@ -147,7 +149,7 @@ std::string shapes_of(const Tensors& tensors) {
   return fmt::format("{}", fmt::join(shapes, " "));
 }
 
-// Throws because the second run did something else than the first.
+// Throws because the second run differed from the first run.
 [[noreturn]] void refuse_other(const SavedSegment& saved, std::string what, std::string cause,
                                std::string hint) {
   throw StateError({.what = "the recomputed function " + std::move(what),
@@ -156,18 +158,19 @@ std::string shapes_of(const Tensors& tensors) {
                     .hint = std::move(hint)});
 }
 
-// Runs the segment in backward as it ran in forward, with the same random numbers, and makes a
+// Runs the segment again in backward, with the same random numbers as in forward, and makes a
 // graph.
 Tensors run_again(const SavedSegment& saved, const Tensors& inputs) {
   const GeneratorsKept kept(saved.generators);
   set_states(saved.generators, saved.before);
   const at::AutoGradMode grad_mode(true);
   Tensors outputs = [&] {
-    // Only around the segment: operators of the backward inside are no forward.
+    // The scope contains only the segment, because operators of the inner backward do not belong to
+    // a forward.
     const touched_units::ForwardAgain again;
     return saved.segment(saved.inputs.spread(inputs));
   }();
-  // Generators that end in the same state have given the same numbers in both runs.
+  // If the generators end in the same state, both runs have drawn the same numbers.
   const auto are_equal = [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); };
   if (!std::ranges::equal(states_of(saved.generators), saved.after, are_equal)) {
     refuse_other(saved, "drew different random numbers than in forward",
@@ -177,7 +180,7 @@ Tensors run_again(const SavedSegment& saved, const Tensors& inputs) {
   return outputs;
 }
 
-// Returns the outputs that the gradients belong to.
+// Returns the outputs to which the gradients belong.
 Tensors outputs_for(const SavedSegment& saved, Tensors outputs, const Tensors& gradients) {
   const bool is_as_before = Defined(outputs) == saved.outputs;
   outputs = defined_of(std::move(outputs));
@@ -193,18 +196,18 @@ Tensors outputs_for(const SavedSegment& saved, Tensors outputs, const Tensors& g
       "make it return the same tensors for the same inputs: backward runs it again");
 }
 
-// The node of a recomputed function. Its forward runs the function without a graph. Its backward
-// runs it again with a graph, and a backward of that graph inside.
+// The autograd node of a recomputed function. Its forward runs the function without a graph. Its
+// backward runs the function again with a graph, and then runs an inner backward of this graph.
 struct Recompute : ag::Function<Recompute> {
-  // `anchor` requires a gradient: a function whose inputs require none still needs a node, for its
-  // parameters.
+  // `anchor` requires a gradient. Without it, a function whose inputs require no gradient would
+  // have no node, but its parameters need one.
   static Tensors forward(ag::AutogradContext* context, at::TensorList given,
                          const at::Tensor& /*anchor*/, c10::intrusive_ptr<SavedSegment> saved) {
     const Tensors inputs = given.vec();
     saved->generators = generators_of(inputs);
     saved->before = states_of(saved->generators);
-    // Which open-ended calls run now, and which still run at the end: those are around the
-    // function.
+    // begin() and end() find the open-ended calls that run both before and after the function.
+    // These are the calls around the function.
     saved->around.begin();
     Tensors outputs = first_run(*saved, saved->inputs.spread(inputs));
     saved->around.end();
@@ -213,7 +216,7 @@ struct Recompute : ag::Function<Recompute> {
     saved->outputs = Defined(outputs);
     outputs = defined_of(std::move(outputs));
     for (at::Tensor& output : outputs) make_own(output, inputs);
-    // LibTorch's saved variables throw in backward if an input was changed meanwhile.
+    // If an input is changed after this, LibTorch's saved variables throw in backward.
     context->save_for_backward(inputs);
     context->saved_data["segment"] = c10::IValue::make_capsule(std::move(saved));
     return outputs;
@@ -226,11 +229,11 @@ struct Recompute : ag::Function<Recompute> {
     saved->around.fire();
     Tensors inputs;
     for (const at::Tensor& input : context->get_saved_variables()) {
-      // A leaf of the inner graph: the inner backward ends here, and leaves the gradient in
-      // `.grad`.
+      // The detached input is a leaf of the inner graph. The inner backward ends at it and writes
+      // the gradient to `.grad`.
       inputs.push_back(input.detach().set_requires_grad(input.requires_grad()));
     }
-    const ModuleStates::Restored restored(saved->modules);  // also while the inner backward runs
+    const ModuleStates::Restored restored(saved->modules);  // must include the inner backward
     const Tensors outputs = outputs_for(*saved, run_again(*saved, inputs), gradients);
     Tensors roots, root_gradients;
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -238,8 +241,8 @@ struct Recompute : ag::Function<Recompute> {
       roots.push_back(outputs[i]);
       root_gradients.push_back(gradients[i]);
     }
-    // The inner backward is a graph task inside this one. Hooks capture parameters' gradients
-    // there, as in any backward.
+    // The inner backward is a graph task inside this task. Hooks capture the gradients of
+    // parameters in it, as in any backward.
     if (!roots.empty()) ag::backward(roots, root_gradients);
     Tensors result;
     for (const at::Tensor& input : inputs) {
@@ -250,10 +253,10 @@ struct Recompute : ag::Function<Recompute> {
   }
 
  private:
-  // [Note: grad mode in a first run] Grad mode is on in the first run, as it is for the caller and
-  // in the second run: a function that decides by it decides the same both times. A guard of the
-  // dispatcher keeps operators from making nodes instead. Version counters still count below that
-  // guard.
+  // [Note: grad mode in a first run] Grad mode is on in the first run, because it is on for the
+  // caller and in the second run. A function that branches on grad mode then takes the same branch
+  // in both runs. A dispatcher guard prevents operators from making nodes. Version counters are
+  // still incremented below this guard.
   static Tensors first_run(SavedSegment& saved, const Tensors& inputs) {
     const at::AutoGradMode grad_mode(true);
     const at::AutoDispatchBelowAutograd no_graph;
@@ -261,12 +264,14 @@ struct Recompute : ag::Function<Recompute> {
     const ModuleStates::Recording recording(&saved.modules);
     return run_on_kept(saved.segment, saved.unit, inputs);
   }
-  // Makes the output a tensor of the node's own. A function may return a parameter, a buffer, one
-  // tensor twice, or a tensor with a graph that a custom Function made. An output that shares
-  // memory with an input stays a view, so that autograd refuses to change it in place.
+  // Makes the output a tensor of the node's own. This is necessary because a function may return a
+  // parameter, a buffer, one tensor twice, or a tensor with the graph of a custom Function. If an
+  // output shares memory with an input, it stays a view, so autograd refuses in-place changes of
+  // it.
   static void make_own(at::Tensor& output, const Tensors& inputs) {
     const bool is_of_input = std::ranges::any_of(inputs, [&](const at::Tensor& input) {
-      // is_alias_of would ask for the memory, which the tensors of a plan do not have.
+      // is_alias_of is not used, because it accesses the memory. The tensors of a plan have no
+      // memory.
       return input.has_storage() && output.has_storage() &&
              output.storage().unsafeGetStorageImpl() == input.storage().unsafeGetStorageImpl();
     });
@@ -290,13 +295,14 @@ struct Recompute : ag::Function<Recompute> {
 
 Tensors run(Segment segment, const Tensors& inputs, const UnitBase* unit) {
   if (!at::GradMode::is_enabled()) return segment(inputs);
-  // This call is inside the first run of another recomputed function, which runs both again.
+  // This call is inside the first run of another recomputed function. The second run of that
+  // function will run both again.
   if (!autograd_hooks::makes_graph()) return run_on_kept(segment, unit, inputs);
   auto saved = c10::make_intrusive<SavedSegment>(std::move(segment), unit);
   saved->inputs = Defined(inputs);
   const Tensors outputs = Recompute::apply(at::TensorList(defined_of(inputs)),
                                            at::empty({0}).set_requires_grad(true), saved);
-  // Hooks need the outputs' grad_fn, which exists only once apply() has returned.
+  // The hooks need the grad_fn of the outputs, which exists only after apply() has returned.
   touched_units::hook_recomputed(outputs, saved->modules);
   return saved->outputs.spread(outputs);
 }

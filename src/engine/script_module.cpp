@@ -6,13 +6,14 @@
 namespace fsdp {
 namespace {
 
-// A module that holds what a script module holds, under the same names and by the same tensors.
+// A module that registers the tensors of a script module under the same names.
 class ScriptModule final : public torch::nn::Module {
  public:
   explicit ScriptModule(std::string type) : torch::nn::Module(std::move(type)) {}
 };
 
-// By the script's object: one that is used at two places becomes one module, so ties stay ties.
+// Modules by the script's object. If an object is used at two places, both become one module, so
+// tied parameters remain tied.
 using Known = std::unordered_map<const void*, std::shared_ptr<torch::nn::Module>>;
 
 std::shared_ptr<torch::nn::Module> tree_of(const torch::jit::Module& script, Known& known) {

@@ -24,7 +24,7 @@ int ShardedModel::find_unit(std::string_view fqn) const {
 void ShardedModel::for_each_own_module(
     const EngineUnit& unit,
     const std::function<void(const std::string& fqn, torch::nn::Module& module)>& visit) const {
-  // The modules of all units, at which the walk stops.
+  // The modules of all units. The walk stops at them.
   std::unordered_set<const torch::nn::Module*> of_units;
   for (const auto& each : units) {
     for (const NamedModule& own : each->place.modules) of_units.insert(own.module.get());
@@ -53,7 +53,8 @@ void ShardedModel::follow_zero_grads() const {
 bool ShardedModel::has_gradients() const {
   return std::ranges::any_of(units, [](const auto& unit) {
     const MainGradients& main = unit->shard->gradients().main();
-    // LibTorch's zero_grad clears views of main gradients without a call to the engine.
+    // LibTorch's zero_grad clears views of main gradients without notifying the engine, so the
+    // content is checked too.
     return main.are_ready() && !main.are_cleared();
   });
 }

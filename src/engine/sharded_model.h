@@ -1,4 +1,4 @@
-// ShardedModel: a model whose units an engine owns.
+// ShardedModel: a model and its units, which an engine owns.
 #pragma once
 
 #include <fsdp/options.h>
@@ -13,30 +13,33 @@
 
 namespace fsdp {
 
-// A model and its units. Constant from the engine's construction to its end, which destroys the
-// units.
+// A model and its units. Constant from the engine's construction until its destruction, which
+// destroys the units.
 struct ShardedModel {
   const std::shared_ptr<torch::nn::Module> root;
   const Options options;
-  std::vector<std::shared_ptr<EngineUnit>> units;  // the root first, each before those inside it
+  std::vector<std::shared_ptr<EngineUnit>> units;  // in pre-order, the root first
 
-  // Returns the index of the unit called `fqn`. Errors: InvalidArgument that lists what exists.
+  // Returns the index of the unit with this FQN.
+  // Errors: InvalidArgument that lists the existing units.
   int find_unit(std::string_view fqn) const;
-  // Calls `visit` with the modules of the unit that belong to no other unit, outer ones first.
+  // Calls `visit` with the modules that belong to this unit and to no other unit, outer modules
+  // first.
   void for_each_own_module(
       const EngineUnit& unit,
       const std::function<void(const std::string& fqn, torch::nn::Module& module)>& visit) const;
-  // Returns whether some unit has gradients that no optimizer's zero_grad has cleared.
+  // Returns true if some unit has gradients that no zero_grad of an optimizer has cleared.
   bool has_gradients() const;
-  // Calls EngineUnit::follow_zero_grad of all units by policy.
-  // Requires: the backward scheduler's mutex.
+  // Calls EngineUnit::follow_zero_grad of all units chosen by policy.
+  // Requires: the caller holds the backward scheduler's mutex.
   void follow_zero_grads() const;
-  // Restores the guards in the modules' `.grad`: an optimizer's zero_grad removes them, after a
-  // step or between forward and backward.
+  // Restores the guards in `.grad` of the modules' parameters. An optimizer's zero_grad removes the
+  // guards, after a step or between forward and backward.
   void guard_gradients() const;
-  // Returns the calls that are in the pass's record, in its order.
+  // Returns the calls in the record of the pass, in the order of the record.
   std::vector<Call*> recorded_calls() const;
-  // Removes all calls from the record, which begins anew. Calls of a graph that is kept outlive it.
+  // Removes all calls from the record, so a new record begins. The calls of a kept graph still
+  // exist afterwards.
   void forget_records() const;
 };
 

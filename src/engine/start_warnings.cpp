@@ -30,7 +30,7 @@ void warn_of_one_unit(const std::vector<FoundUnit>& units, const UnitPolicy& pol
            "choose the layers that repeat (fsdp::by_type, fsdp::each_child_of), fewer per unit"});
 }
 
-// Warns if the processor hides AMX's tiles: [Note: tiles that are hidden] in cpu_features.h.
+// Warns if the processor hides AMX tiles ([Note: tiles that are hidden] in cpu_features.h).
 void warn_of_hidden_amx(const std::vector<UnitPlan>& plans, const Mesh& mesh) {
   const bool is_low = std::ranges::any_of(plans, [](const UnitPlan& plan) {
     const std::optional<DType>& dtype = plan.precision.param;
@@ -61,7 +61,7 @@ void warn_of_slow_float16(const std::vector<UnitPlan>& plans, const Mesh& mesh) 
 
 void warn_at_start(const std::vector<FoundUnit>& units, const std::vector<UnitPlan>& plans,
                    const UnitPolicy& policy, const Mesh& mesh) {
-  // One rank, so that a job reports each warning once.
+  // Only rank 0 warns, so that a job reports each warning once.
   if (mesh.rank() != 0) return;
   warn_of_hidden_amx(plans, mesh);
   warn_of_one_unit(units, policy, mesh);

@@ -1,4 +1,4 @@
-// Warnings that an engine reports at its start (MeshOptions::on_event).
+// Warnings that an engine reports when it starts (MeshOptions::on_event).
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -14,7 +14,7 @@ namespace fsdp {
 struct ShardContext;
 struct ShardedModel;
 
-// Reports warnings at the engine's construction, on rank 0. `plans`: one a unit.
+// Reports warnings at the engine's construction, on rank 0. `plans` has one plan per unit.
 void warn_at_start(const std::vector<FoundUnit>& units, const std::vector<UnitPlan>& plans,
                    const UnitPolicy& policy, const Mesh& mesh);
 // Warns at the first backward if float16 is trained without a LossScaler.

@@ -1,4 +1,4 @@
-// StepSpans: the span of each training step in a trace.
+// StepSpans: the spans of training steps in a trace.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,26 @@
 
 namespace fsdp {
 
-// The spans of an engine's training steps. They follow each other without a gap: a step
-// begins where the one before ends, the first one where the trace begins. Times are those of the
-// compute stream. Not thread-safe: the rank's thread calls it between forwards and backwards.
+// The spans of an engine's training steps. They have no gaps: a step begins where the previous step
+// ends, and the first step begins where the trace begins. Times are those of the compute stream.
+// Not thread-safe: the rank's thread must call it between forwards and backwards.
 class StepSpans {
  public:
   // Requires: `log` outlives it.
   explicit StepSpans(SpanLog& log) : log_(log) {}
 
-  // Begins to show steps in the log. Does nothing inside another trace.
+  // Begins to record steps in the log. Does nothing inside another trace.
   void begin(Stream& compute) {
     if (!span_) open(compute);
   }
-  // Ends a trace. The running step is in no trace.
+  // Ends a trace. The running step is then not recorded.
   void forget() { span_.reset(); }
 
-  // Notes that a backward has reduced: the step has gradients.
+  // Records that a backward has reduced gradients, so the step has gradients.
   void note_reduced() { has_reduced_ = true; }
   bool has_reduced() const { return has_reduced_; }
-  // Ends the step once an optimizer has issued its own, or an optimizer of LibTorch's has made it.
-  // The second of two optimizers ends nothing.
+  // Ends the step. Called after an optimizer of fsdp has issued its step, or after an optimizer of
+  // LibTorch has made its step. If two optimizers step, the second call has no effect.
   void end(Stream& compute) {
     if (!has_reduced_) return;
     const bool shown = span_.has_value();
@@ -44,7 +44,7 @@ class StepSpans {
   }
 
   SpanLog& log_;
-  std::optional<StreamSpan> span_;  // of the running step, while a trace is taken
+  std::optional<StreamSpan> span_;  // of the running step, while a trace records
   int64_t number_ = 1;
   bool has_reduced_ = false;
 };

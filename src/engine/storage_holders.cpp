@@ -12,15 +12,15 @@
 namespace fsdp {
 namespace {
 
-// The tensors that a module tree registers over one storage.
+// The tensors that a module tree registers on one storage.
 struct Holders {
   std::unordered_set<const c10::TensorImpl*> parameters;
   std::unordered_map<const c10::TensorImpl*, std::pair<at::TensorBase, size_t>>
-      bases;           // and the number of their registered views
-  std::string buffer;  // the FQN of one
+      bases;           // with the number of their registered views
+  std::string buffer;  // FQN of a buffer on this storage
 
-  // Returns how many tensors may hold the storage. A base is among them if nothing refers to it but
-  // its registered views and this table.
+  // Returns how many tensors are allowed to hold the storage. A base is counted if only its
+  // registered views and this table refer to it.
   size_t expected() const {
     size_t count = parameters.size();
     for (const auto& [key, base] : bases) {
@@ -64,7 +64,7 @@ class Collect {
     if (!holders.parameters.insert(parameter.unsafeGetTensorImpl()).second) return;
     if (!parameter.is_view()) return;
     const at::TensorBase& base = parameter._base();
-    if (storage_of(base) != storage_of(parameter)) return;  // set_data moved it, as clone() does
+    if (storage_of(base) != storage_of(parameter)) return;  // set_data moved it, as in clone()
     auto& known = holders.bases[base.unsafeGetTensorImpl()];
     if (!known.first.defined()) known.first = base;
     ++known.second;
@@ -88,8 +88,8 @@ void check_holders(torch::nn::Module& module, const std::vector<FoundParameter>&
            .cause = "it would keep the first weights when the parameter is sharded",
            .hint = "give the buffer memory of its own (clone()), or compute it in forward"});
     }
-    // The storage's references are its tensors. Modules, ties and optimizers share a TensorImpl and
-    // add none.
+    // Each tensor adds one reference to the storage. Modules, ties and optimizers share a
+    // TensorImpl and add no reference.
     const size_t holding = found.tensor.storage().use_count();
     if (holding <= here.expected()) continue;
     const size_t others = holding - here.expected();

@@ -1,4 +1,4 @@
-// Finds other holders of the memory of parameters that are about to be sharded.
+// Finds other holders of the memory of parameters that will be sharded.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -10,13 +10,14 @@
 namespace fsdp {
 
 // [Note: holders of old storage]
-// Sharding gives a parameter other storage and keeps its tensor. Modules, ties and optimizers hold
-// the tensor and follow. A view, detach() or buffer made before holds the old storage, and would
-// keep the first weights for good, in silence.
+// Sharding keeps the parameter's tensor but replaces its storage. Modules, ties and optimizers hold
+// the tensor, so they see the new storage. A view, detach() or buffer made before sharding holds
+// the old storage, and would silently keep the first weights forever.
 //
-// Throws InvalidArgument that names the parameter if anything else holds its storage, with the
-// holder's name if it is registered. Allowed are parameters registered in `module`, and tensors
-// that these are views of, if nothing else holds those.
+// Throws InvalidArgument that names the parameter if anything else holds its storage. If the holder
+// is registered, the error names the holder too. Allowed holders are parameters registered in
+// `module`. If such a parameter is a view, its base tensor is allowed too, unless something else
+// holds this base tensor.
 void check_holders(torch::nn::Module& module, const std::vector<FoundParameter>& parameters);
 
 }  // namespace fsdp

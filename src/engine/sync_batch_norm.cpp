@@ -1,5 +1,5 @@
-// Implements SyncBatchNorm. Formulas: Ioffe and Szegedy, "Batch Normalization" (2015), with sums
-// over the batches of all ranks.
+// Implements SyncBatchNorm. The formulas are those of Ioffe and Szegedy, "Batch Normalization"
+// (2015), with sums over the batches of all ranks.
 #include "fsdp/sync_batch_norm.h"
 
 #include <fmt/format.h>
@@ -20,10 +20,11 @@ namespace fsdp {
 namespace {
 
 // [Note: collectives of modules]
-// A module computes on the thread that runs forward and backward, and on that thread's stream. The
-// communicators of engines belong to the gather and reduce streams, so modules have one of their
-// own. On the CPU it is the control communicator, which is idle between handshakes and which this
-// thread alone uses. So modules' collectives keep the collective sequence.
+// A module computes on the thread that runs forward and backward, and on the current stream of this
+// thread. The engines' communicators belong to the gather and reduce streams, so modules have a
+// separate communicator. On the CPU this is the control communicator. It is idle between
+// handshakes, and only this thread uses it. So the collectives of modules keep their order in the
+// collective sequence.
 void sum_over_ranks(const Mesh& mesh, void* values, int64_t numel, std::string_view label,
                     Communicator& communicator, Stream& stream) {
   const CollectivePart part{values, values, numel, DType::kFloat64};
@@ -40,7 +41,7 @@ void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label
                                                values.device().str(), device.str()),
                            .hint = "move the batch with input.to(engine.device())"});
   }
-  if (values.is_meta()) torch_compat::allow_access(values);  // of a plan: the memory is never read
+  if (values.is_meta()) torch_compat::allow_access(values);  // a plan never reads the memory
   Stream& stream = on_device
                        ? parts.device->compute_stream(torch_cuda::current_stream(values.device()))
                        : cpu_device().compute_stream();
@@ -48,15 +49,16 @@ void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label
                  state_of(mesh).module_communicator(), stream);
 }
 
-// Sums a value that the host needs at once. It stays in host memory, or the host would wait for the
-// device.
+// Sums a value that the host needs immediately. The value stays in host memory, so the host does
+// not wait for the device.
 double sum_over_ranks(const Mesh& mesh, double value, std::string_view label) {
   sum_over_ranks(mesh, &value, 1, label, state_of(mesh).control_communicator(),
                  cpu_device().compute_stream());
   return value;
 }
 
-// Returns the type of statistics and arithmetic: fp64 for fp64 inputs, fp32 for all others.
+// Returns the type of statistics and arithmetic: fp64 for fp64 inputs, and fp32 for all other
+// inputs.
 at::ScalarType computed_in(const at::Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -73,15 +75,15 @@ struct BatchStatistics {
   double count = 0;           // values per channel
 };
 
-// Returns the statistics of all ranks' batches. Each rank computes its mean and variance as
-// BatchNorm does, and fp64 sums join them. Nothing is lost where means are large against
-// deviations, because the same rounded mean enters both sums.
+// Returns the statistics of the batches of all ranks. Each rank computes its mean and variance as
+// BatchNorm does, and fp64 sums combine them. No precision is lost if means are large compared with
+// deviations, because the same rounded mean is used in both sums.
 BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
   const at::NoGradGuard no_grad;
   const int64_t channels = input.size(1);
   const auto count = static_cast<double>(input.numel() / std::max<int64_t>(channels, 1));
   at::Tensor sums = at::zeros({2 * channels + 1}, input.options().dtype(at::kDouble));
-  // A rank without samples adds zeros: the collective needs every rank.
+  // A rank without samples adds zeros, because every rank must take part in the collective.
   if (count > 0) {
     std::vector<int64_t> dimensions{0};
     for (int64_t d = 2; d < input.dim(); ++d) dimensions.push_back(d);
@@ -109,7 +111,7 @@ BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
   return all;
 }
 
-// Values that backward needs beside tensors.
+// Values other than tensors that backward needs.
 struct Held : torch::CustomClassHolder {
   Held(Mesh of_ranks, double values, double epsilon)
       : mesh(std::move(of_ranks)), count(values), eps(epsilon) {}
@@ -117,11 +119,12 @@ struct Held : torch::CustomClassHolder {
   const double count, eps;
 };
 
-// The normalisation as one node: statistics are inputs, whose gradients are part of the input's.
+// The normalisation as one autograd node. The statistics are inputs of the node. Their gradients
+// are contained in the gradient of the input.
 struct Normalize : torch::autograd::Function<Normalize> {
   using Context = torch::autograd::AutogradContext;
 
-  // `given_weight` and `given_bias` are empty without affine parameters.
+  // `given_weight` and `given_bias` are empty if the module has no affine parameters.
   static at::Tensor forward(Context* context, const at::Tensor& input,
                             const std::optional<at::Tensor>& given_weight,
                             const std::optional<at::Tensor>& given_bias, const at::Tensor& mean,
@@ -135,7 +138,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
       return tensor.defined() ? tensor.to(mean.scalar_type()) : tensor;
     };
     if (input.numel() == 0) return at::empty_like(input);
-    // The statistics are given, so batch_norm runs as it does in evaluation.
+    // The statistics are already computed, so batch_norm is called as in evaluation.
     return at::batch_norm(input, as_computed(weight), as_computed(bias), mean, variance,
                           /*training=*/false, /*momentum=*/0, held->eps, /*cudnn_enabled=*/false);
   }
@@ -146,16 +149,16 @@ struct Normalize : torch::autograd::Function<Normalize> {
     const at::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &variance = saved[3];
     const auto held =
         c10::static_intrusive_pointer_cast<Held>(context->saved_data["held"].toCapsule());
-    // With n = (x - mean) · invstd, the input's gradient is weight · invstd · (g - mean(g) - n ·
-    // mean(g · n)), where means are over the batches of all ranks.
+    // With n = (x - mean) · invstd, the gradient of the input is weight · invstd · (g - mean(g) - n
+    // · mean(g · n)). The means are over the batches of all ranks.
     const at::Tensor invstd = (variance + held->eps).rsqrt();
     const int64_t channels = input.size(1);
     const at::Tensor gradient = gradients[0].to(mean.scalar_type());
     const at::Tensor deviation = input.to(mean.scalar_type()) - by_channel(mean, input);
     std::vector<int64_t> dimensions{0};
     for (int64_t d = 2; d < input.dim(); ++d) dimensions.push_back(d);
-    // This rank's gradients of bias and weight. The engine reduces them like any other; only the
-    // input's gradient needs sums over the ranks here.
+    // These are this rank's gradients of bias and weight. The engine reduces them like all
+    // gradients. Only the gradient of the input needs sums over the ranks here.
     const at::Tensor sum = gradient.sum(dimensions);
     const at::Tensor sum_normalized = (gradient * deviation).sum(dimensions) * invstd;
     at::Tensor of_input;
@@ -179,7 +182,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
   }
 };
 
-// Updates running statistics as BatchNorm does; the caller passes the unbiased variance.
+// Updates running statistics as BatchNorm does. The caller must pass the unbiased variance.
 void update_running(at::Tensor& running, const at::Tensor& value, double factor) {
   const at::NoGradGuard no_grad;
   running.mul_(1 - factor).add_(value.to(running.scalar_type()), factor);
@@ -209,7 +212,8 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
     num_batches_tracked += 1;
     if (!options.momentum()) factor = 1.0 / num_batches_tracked.item<double>();
   }
-  // Plain BatchNorm: in evaluation no rank needs another, and one rank has the whole batch.
+  // Calls plain BatchNorm. In evaluation no rank needs data of other ranks, and a single rank has
+  // the whole batch.
   if (!is_training() || mesh_.world_size() == 1) {
     return torch::nn::functional::detail::batch_norm(
         input, running_mean, running_var, weight, bias,

@@ -29,7 +29,7 @@ bool touches(const touch_trap::Touch& touch, const Call& call) {
   return std::ranges::any_of(touch.units, [&](auto* each) { return &unit_of(each) == call.of; });
 }
 
-// Returns whether fsdp::Gathered holds the unit: then any operator may read and write its
+// Returns true if fsdp::Gathered holds the unit. Any operator may then read and write its
 // parameters.
 bool is_gathered(const EngineUnit& unit) {
   return unit.owner.pass.gathered() > 0 &&
@@ -78,17 +78,17 @@ bool is_gathered(const EngineUnit& unit) {
 
 thread_local int running_again_in = -1;  // a graph task; -1: none
 
-// Returns whether an operator in graph task `task` is part of a forward that runs again, and not
-// the node of a forward that has run. Nodes run with grad mode off.
+// Returns true if an operator in graph task `task` belongs to a forward that runs again. Returns
+// false if the operator is a backward node; these run with grad mode off.
 bool is_forward_again(const BackwardScheduler& clock, int task) {
   if (c10::GradMode::is_enabled() || running_again_in == task) return true;
-  // Another library's checkpoint, and in it a custom Function, where grad mode is off: the call
-  // that the checkpoint began is the innermost one.
+  // Grad mode is also off in a custom Function inside another library's checkpoint. Then the call
+  // that the checkpoint began is the innermost call.
   return clock.in_call() && clock.innermost_call()->forward_task == task;
 }
 
-// Checks an operator of the caller on a unit's main shard or main gradient. Throws StateError where
-// fsdp::Optimizer's step would refuse it.
+// Checks an operator that the caller runs on a unit's main shard or main gradient. Throws
+// StateError in the states in which fsdp::Optimizer's step would throw.
 void follow_shard(const touch_trap::ShardTouch& touch) {
   EngineUnit& unit = unit_of(touch.unit);
   const EnginePass& pass = unit.owner.pass;
@@ -97,8 +97,8 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
   // Main shards may be read at any time.
   if (!of_gradient && !touch.writes) return;
   const std::string_view shards = of_gradient ? "gradients" : "main shards";
-  // A forward reads main shards and never writes them, so the caller may read, too. A backward
-  // writes gradients at any time.
+  // A forward only reads main shards, so the caller may read them too. A backward may write
+  // gradients at any time.
   const bool in_backward = pass.schedule().in_backward();
   if (in_backward || (pass.schedule().active_calls() > 0 && touch.writes)) {
     throw StateError(
@@ -111,23 +111,24 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
   }
   if (!of_gradient)
     return pass.require_not_gathered(fmt::format("'{}' on main shards", touch.name));
-  if (touch.name == "aten::detach_") return;  // LibTorch's zero_grad, allowed at any time
-  // A write may change sums within groups, by a scale for example. A read is a step's, which is too
-  // early.
+  if (touch.name == "aten::detach_") return;  // LibTorch's zero_grad, which is always allowed
+  // A write, for example a scaling, may change sums within groups. A read belongs to a step, and a
+  // step is not allowed before the sum over groups.
   if (touch.writes && unit.shard->gradients().await_across()) return;
   unit.require_complete_gradients();
   if (!unit.is_by_policy() ||
       unit.shard->parameters().guards() == ParameterBindings::Guards::kThere)
     return;
-  // The model's zero_grad has removed the guards of a unit by policy, whose shards still have
-  // gradients: a LibTorch optimizer would step with them.
+  // The model's zero_grad has removed the guards of a unit chosen by policy, but its shards still
+  // have gradients. A LibTorch optimizer would use these gradients in its step.
   throw StateError({.what = "cannot step: the model's zero_grad cleared the gradients",
                     .where = name_of_unit(unit.shard->fqn()),
                     .cause = fmt::format("'{}' reads them in the shards", touch.name),
                     .hint = "call zero_grad of LibTorch's optimizer instead of the model's"});
 }
 
-// The trap's listener: it derives the calls of units by policy from operators on their parameters.
+// The trap's listener. It derives the calls of units chosen by policy from operators on their
+// parameters.
 class Touches final : public touch_trap::Listener {
  public:
   void shard(const touch_trap::ShardTouch& touch) override { follow_shard(touch); }
@@ -146,7 +147,8 @@ class Touches final : public touch_trap::Listener {
     }
     const int task = autograd_hooks::current_task();
     if (task >= 0 && !is_forward_again(clock, task)) {
-      // A node of backward: its results are gradients, and there is no output to hook.
+      // The operator is a node of backward. Its results are gradients, so there is no output to
+      // hook.
       for (auto* each : touch.units) read_in_backward(touch, unit_of(each), task);
       return false;
     }
@@ -168,7 +170,7 @@ class Touches final : public touch_trap::Listener {
     const bool has_graph = autograd_hooks::makes_graph();
     for (auto* each : touch.units) {
       EngineUnit& unit = unit_of(each);
-      // The mutex is held to find the call, and not while results are hooked.
+      // The mutex is held only to find the call. It must not be held while results are hooked.
       const std::shared_ptr<Call> call = [&] {
         const std::lock_guard lock(clock.mutex);
         return clock.running_call(unit, task);
@@ -182,16 +184,16 @@ class Touches final : public touch_trap::Listener {
       }
       const std::lock_guard lock(clock.mutex);
       if (call->is_open_ended && hooked) call->in_graph = true;
-      // Inside a custom Function operators make no nodes, although the forward has a graph.
+      // Inside a custom Function operators make no nodes, even if the forward has a graph.
       if (!hooked && unit.owner.pass.forward_has_graph()) unit.keep_unhooked(call);
     }
     const std::lock_guard lock(clock.mutex);
-    // Nodes from here on, up to the next touch, belong to the unit of that touch.
+    // The nodes between this touch and the next touch belong to the unit of the next touch.
     clock.note_boundary(autograd_hooks::next_sequence());
   }
 
   void failed(const touch_trap::Touch& touch, c10::Error& error) override {
-    if (!error.context().empty()) return;  // an inner unit has explained it
+    if (!error.context().empty()) return;  // an inner unit has already explained the error
     const EngineUnit& unit = unit_of(touch.units[0]);
     refuse_buffers_of_other_type(error, unit);
     std::string text =
@@ -206,8 +208,8 @@ class Touches final : public touch_trap::Listener {
   }
 
  private:
-  // Gathers the unit for a node of backward that reads its parameters. As a rule a hook of the
-  // call's outputs has done so; a call without hooked outputs fires here.
+  // Gathers the unit for a node of backward that reads its parameters. Usually a hook of the call's
+  // outputs has already gathered it. A call without hooked outputs is fired here.
   static void read_in_backward(const touch_trap::Touch& touch, EngineUnit& unit, int task) {
     if (touch.written != nullptr) refuse_written(touch, unit, /*in_backward=*/true);
     if (unit.shard->parameters().state() == ParameterState::kUnsharded) return;
@@ -232,13 +234,13 @@ class Touches final : public touch_trap::Listener {
       if (!clock.running_call(unit_of(each), task)) begun.push_back(&unit_of(each));
     }
     if (task >= 0) {
-      // As UnitCall::begin in a backward: units that are over close, and idle ones are resharded,
-      // before these are gathered.
+      // Same as UnitCall::begin in a backward: finished units are closed, and idle units are
+      // resharded, before the touched units are gathered.
       clock.enter(task);
       clock.tick(task, autograd_hooks::current_sequence());
       for (EngineUnit* unit : begun) clock.rest_idle(unit);
     }
-    // Calls of units inside or around a touched unit go on; all other open-ended calls end here.
+    // Calls of units inside or around a touched unit continue. All other open-ended calls end here.
     clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
       const EngineUnit& running = unit_of(call);
       return call.forward_task == task && std::ranges::any_of(touch.units, [&](auto* each) {
@@ -247,8 +249,9 @@ class Touches final : public touch_trap::Listener {
              });
     });
     for (EngineUnit* unit : begun) {
-      // The parent is the innermost call that is not of a touched unit or inside this one: inner
-      // units may have calls before the unit around them has one.
+      // The parent is the innermost call whose unit is neither touched nor inside this unit. The
+      // second condition is needed because inner units may have calls before the unit around them
+      // has one.
       const auto around = clock.innermost_call_but(
           [&](const Call& call) { return touches(touch, call) || unit_of(call).is_inside(*unit); });
       begin_call(*unit, around, clock, task);
@@ -263,8 +266,9 @@ class Touches final : public touch_trap::Listener {
     call->is_open_ended = true;
     call->forward_task = task;
     call->parent = parent;
-    // Nodes since the last touch, such as that of a custom Function, belong to this call. A
-    // boundary of another thread is in other numbers.
+    // The nodes made since the last touch, for example the node of a custom Function, belong to
+    // this call. A boundary of another thread does not apply, because each thread has its own
+    // numbers.
     call->begin = clock.boundary().value_or(autograd_hooks::next_sequence());
     unit.owner.pass.begin_call(unit, call);
   }
@@ -279,13 +283,14 @@ void CallsAround::begin() {
   if (!unit) return;
   const std::lock_guard lock(unit->owner.clock->mutex);
   for (const auto& call : unit->owner.clock->calls_under_way()) {
-    // A Unit's call needs no help: its outputs are hooked, and backward reaches them first.
+    // Only open-ended calls are needed. The outputs of a Unit's call are hooked, and backward
+    // reaches them first.
     if (call->is_open_ended) calls_.push_back(call);
   }
   if (!calls_.empty()) clock_ = unit->owner.clock;
 }
 
-// Drops calls that the function's own touches have ended: they are not around it.
+// Drops calls that the function's own touches have ended. These calls are not around the function.
 void CallsAround::end() {
   if (!clock_) return;
   const std::lock_guard lock(clock_->mutex);
@@ -320,7 +325,7 @@ void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates&
     for (const at::Tensor& output : outputs) {
       if (!output.grad_fn()) continue;  // [Note: grad_fn before the clock]
       {
-        // The function's node belongs to the call, also if the function touched another unit before
+        // The function's node belongs to the call, even if the function touched another unit before
         // the call began.
         const std::lock_guard lock(clock.mutex);
         call->begin = std::min(call->begin, autograd_hooks::sequence_of(*output.grad_fn()));
@@ -336,7 +341,7 @@ ForwardAgain::ForwardAgain()
 ForwardAgain::~ForwardAgain() { running_again_in = around_; }
 
 void arm() {
-  static auto* const touches = new Touches;  // never destroyed: tensors use it to the end
+  static auto* const touches = new Touches;  // never destroyed; tensors use it until the end
   touch_trap::arm(*touches);
 }
 

@@ -1,4 +1,4 @@
-// Implements Trace: writes the SpanLogs of all ranks to one file.
+// Implements Trace: writes the span logs of all ranks to one file.
 #include "fsdp/trace.h"
 
 #include <fmt/format.h>
@@ -31,20 +31,21 @@ std::string json_text(std::string_view text) {
   return quoted + '"';
 }
 
-// Returns microseconds with three decimals. It formats integers, because the 53 bits of a double do
-// not hold the nanoseconds of a machine that is up for months.
+// Returns microseconds with three decimals. It formats integers, because the 53-bit mantissa of a
+// double cannot represent the nanoseconds of a machine that has been up for months.
 std::string microseconds(int64_t nanoseconds) {
   return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
 }
 
 // [Note: rows of a trace]
-// Viewers draw the spans of a thread as a stack, and drop or misplace a span that crosses another.
-// So a lane is as many threads as its spans need to nest: one, or two while units in backward
-// overlap.
+// Viewers draw the spans of a thread as a stack. They drop or misplace a span that partly overlaps
+// another span. So a lane has as many threads as are needed to nest its spans: one, or two if units
+// in backward overlap.
 class Rows {
  public:
   // Returns the row of a span.
-  // Requires: spans are passed by lane, then by begin, and of equal ones the longer first.
+  // Requires: spans are passed in the order of lane, then of begin. If both are equal, the longer
+  //   span is first.
   size_t place(const Span& span) {
     if (rows_.empty() || span.lane != lane_) {
       lane_ = span.lane;
@@ -68,13 +69,13 @@ class Rows {
   size_t first_of_lane_ = 0;
 };
 
-// Returns a thread number that is no process number: Perfetto takes 0 for no thread, and a
-// process's own number for its main thread.
+// Returns a thread number that differs from all process numbers. Perfetto interprets 0 as no
+// thread, and a process's own number as its main thread.
 int64_t thread_of(int rank, size_t row) {
   return (rank + 1) * int64_t{1000} + static_cast<int64_t>(row);
 }
 
-// Appends the name of a process or thread, and its place in the viewer.
+// Appends the name of a process or thread and its position in the viewer.
 void append_label(std::string& events, std::string_view what, int rank, int64_t thread,
                   std::string_view name, size_t place) {
   const std::string whose = fmt::format("\"pid\":{},\"tid\":{}", rank, thread);
@@ -150,16 +151,17 @@ std::string events_of(const SpanLog& log, const Mesh& mesh) {
 }  // namespace
 
 Trace::Trace(Engine& engine) : state_(state_of(engine)) {
-  settle(*state_.context);  // or a span of earlier work could end in this trace
+  settle(*state_.context);  // otherwise a span of earlier work could end in this trace
   state_.context->spans.start();
   with_place([] { return "trace"; }, [&] { state_.steps.begin(*state_.context->streams.compute); });
-  // The first point of the curves of bytes, which otherwise begin with the next change.
+  // Writes the first point of the memory curves. Without it, a curve would begin at its next
+  // change.
   state_.context->memory.ledger.note();
 }
 Trace::~Trace() {
   SpanLog& spans = state_.context->spans;
   spans.stop();
-  // Traces nest: step spans end with the outermost one.
+  // Traces may be nested. Step spans end with the outermost trace.
   if (!spans.is_on()) state_.steps.forget();
 }
 
@@ -168,7 +170,7 @@ void Trace::check_file(const std::filesystem::path& file) { create(file, std::io
 void Trace::write(const std::filesystem::path& file) const {
   const Mesh& mesh = state_.context->mesh;
   settle(*state_.context);
-  // Each rank sends its events as text, so that rank 0 alone writes the file.
+  // Each rank sends its events as text, and only rank 0 writes the file.
   const auto texts = mesh.exchange("trace", events_of(state_.context->spans, mesh));
   if (mesh.rank() != 0) return;
   std::ofstream out = create(file, std::ios::binary);

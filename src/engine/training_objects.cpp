@@ -56,7 +56,8 @@ TrainingPlace::TrainingPlace(std::shared_ptr<TrainingObjects> objects, TrainingK
   std::ranges::sort(parameters);
   const std::lock_guard lock(objects_->mutex_);
   auto& entries = objects_->entries_;
-  // The checks and the insertion are under one lock: optimizers may be made on two threads.
+  // The checks and the insertion use one lock, because two threads may make optimizers at the same
+  // time.
   for (const TrainingObjects::Entry& entry : entries) {
     if (kind == TrainingKind::kLossScaler && entry.kind == kind) refuse_second_scaler();
     std::vector<std::string> shared;

@@ -13,15 +13,15 @@ namespace fsdp {
 
 enum class TrainingKind : uint8_t { kOptimizer, kScheduler, kLossScaler };
 
-// The objects that train with one engine. Thread-safe. Shared by the engine and the objects'
-// places, which may outlive it.
+// The objects that train with one engine. Thread-safe. Shared by the engine and by the
+// TrainingPlace of each object, which may outlive the engine.
 class TrainingObjects {
  public:
-  // Returns their names, in the order of construction.
+  // Returns the names of the objects, in the order of their construction.
   std::vector<std::string> names() const;
-  // Returns those of `parameters` that no optimizer trains.
+  // Returns the elements of `parameters` that no optimizer trains.
   std::vector<std::string> untrained(const std::vector<std::string>& parameters) const;
-  // Returns true the first time: no optimizer has made a step before.
+  // Returns true at the first call, when no optimizer has made a step before.
   bool begin_steps() { return !std::exchange(has_stepped_, true); }
 
  private:
@@ -36,12 +36,13 @@ class TrainingObjects {
   bool has_stepped_ = false;
 };
 
-// An object's place among them, from the object's construction to its destruction.
+// The entry of an object in TrainingObjects. It exists from the object's construction to its
+// destruction.
 class TrainingPlace {
  public:
-  // `parameters`: FQNs of those that an optimizer trains.
-  // Errors: StateError for a second loss scaler, and for an optimizer that shares a parameter with
-  //   another one, naming both and the parameter.
+  // `parameters` are the FQNs that an optimizer trains; empty for other objects.
+  // Errors: StateError for a second loss scaler. StateError for an optimizer that shares a
+  //   parameter with another optimizer; the error names both optimizers and the parameter.
   TrainingPlace(std::shared_ptr<TrainingObjects> objects, TrainingKind kind, std::string name,
                 std::vector<std::string> parameters = {});
   ~TrainingPlace();

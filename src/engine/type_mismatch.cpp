@@ -12,8 +12,8 @@
 namespace fsdp {
 namespace {
 
-// Appends "buffer 'layer.scale' is float32" for each floating buffer of the module that does not
-// have type `computes`.
+// Appends "buffer 'layer.scale' is float32" for each floating buffer of the module whose type is
+// not `computes`.
 void look_at(const torch::nn::Module& module, const std::string& fqn, at::ScalarType computes,
              std::string& found) {
   const std::vector<at::Tensor> parameters = module.parameters(/*recurse=*/false);
@@ -21,7 +21,7 @@ void look_at(const torch::nn::Module& module, const std::string& fqn, at::Scalar
     const at::Tensor& buffer = item.value();
     if (!buffer.defined() || !buffer.is_floating_point()) continue;
     const at::ScalarType type = buffer.scalar_type();
-    // Running statistics keep the type of the parameters beside them.
+    // Running statistics have the type of their module's parameters, so they fit.
     const bool fits = type == computes || std::ranges::any_of(parameters, [&](const auto& each) {
                         return each.defined() && each.scalar_type() == type;
                       });
@@ -32,7 +32,7 @@ void look_at(const torch::nn::Module& module, const std::string& fqn, at::Scalar
   }
 }
 
-// Returns whether LibTorch's text is about types: "expected m1 and m2 to have the same dtype",
+// Returns true if LibTorch's text is about types: "expected m1 and m2 to have the same dtype",
 // "expected scalar type Half but found Float", "Input type (float) and bias type (c10::BFloat16)
 // should be the same".
 bool is_about_types(const std::string& text) { return text.find("type") != std::string::npos; }

@@ -1,4 +1,4 @@
-// Names the buffer behind an error of LibTorch about types.
+// Finds the buffer that caused an error of LibTorch about mismatched types.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -7,10 +7,10 @@
 
 namespace fsdp {
 
-// Throws InvalidArgument if LibTorch refused an operator in the unit's forward because of its
-// tensors' types, and the unit has floating buffers of another type than it computes in. The error
-// names the buffers, both types and the fix: param_dtype casts parameters and inputs, never
-// buffers. Otherwise does nothing.
+// Throws InvalidArgument if two things are true: LibTorch refused an operator in the unit's forward
+// because of the types of its tensors, and the unit has floating buffers of another type than its
+// compute type. The error names the buffers, both types and the fix (param_dtype casts parameters
+// and inputs, but never buffers). Otherwise does nothing.
 void refuse_buffers_of_other_type(const c10::Error& error, const EngineUnit& unit);
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// Implements UnitBase: Module's virtual functions on a unit that an engine owns.
+// Implements UnitBase: the overrides of Module's virtual functions for a unit that an engine owns.
 #include "fsdp/unit_base.h"
 
 #include <fmt/format.h>
@@ -44,13 +44,13 @@ void UnitBase::refuse_recompute() const {
 
 void UnitBase::zero_gradients() {
   const auto unit = engine_unit_.lock();
-  if (!unit) return;  // the gradients ended with the engine
+  if (!unit) return;  // the engine's destruction has freed the gradients
   EngineParts& engine = unit->owner;
-  // LibTorch's zero_grad leaves `.grad` undefined. The next forward restores the guards.
+  // LibTorch's zero_grad leaves `.grad` undefined. The next forward restores the guards in `.grad`.
   const auto forget_grad = [](const EngineUnit& each) {
     for (const at::Tensor& parameter : each.shard->tensors()) parameter.mutable_grad().reset();
   };
-  // The root's zero_grad is the model's: it clears all units.
+  // zero_grad of the root is zero_grad of the model, so it clears all units.
   if (unit->index == 0) {
     engine.zero_grad();
     for (const auto& each : engine.model.units) forget_grad(*each);

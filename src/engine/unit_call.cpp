@@ -16,8 +16,8 @@ namespace fsdp {
 
 struct UnitCall::State {
   std::shared_ptr<Call> call;
-  std::vector<at::Tensor> inputs;    // as forward gets them: cast
-  std::vector<at::Tensor*> outputs;  // in the caller's result, to be replaced if they are cast
+  std::vector<at::Tensor> inputs;    // the cast inputs of forward
+  std::vector<at::Tensor*> outputs;  // tensors in the caller's result, replaced if they are cast
   torch_compat::NodePtr producer;
   bool outermost = false;
   std::optional<ModuleStates::Running> running;
@@ -37,7 +37,7 @@ UnitCall::UnitCall(UnitBase& unit) {
 
 UnitCall::UnitCall(const Engine& engine) {
   EngineParts& state = *engine.state_;
-  if (!state.model.units[0]->is_by_policy()) return;  // the root is a Unit: its own call does this
+  if (!state.model.units[0]->is_by_policy()) return;  // the root is a Unit; its own call does this
   unit_ = state.model.units[0];
   state_ = std::make_unique<State>();
 }
@@ -57,16 +57,17 @@ void UnitCall::begin() {
   ModuleStates::begin(*unit_);
   state_->running.emplace(unit_);
   BackwardScheduler& clock = *engine.clock;
-  // [Note: grad_fn before the clock] LibTorch locks a view while it makes the view's grad_fn anew.
-  // That may free a node with a hook of ours, whose end locks the backward scheduler. So no code
-  // asks for a grad_fn while it holds the scheduler's mutex: two threads would wait for each other.
+  // [Note: grad_fn before the clock] LibTorch locks a view while it makes the view's grad_fn again.
+  // This may free a node that has a hook of ours, and the hook's destructor locks the backward
+  // scheduler. So no code reads a grad_fn while it holds the scheduler's mutex. Otherwise two
+  // threads could deadlock.
   if (autograd_hooks::makes_graph())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);
   unit_->require_no_autocast(engine.context->streams.torch_device);
   const int task = autograd_hooks::current_task();
-  // A forward inside a backward is a recomputation. Units that are over close first, and idle ones
-  // are resharded, so that their memory is free for this one.
+  // A forward inside a backward is a recomputation. Finished units are closed first and idle units
+  // are resharded, so that their memory is free for this forward.
   if (task >= 0) {
     clock.enter(task);
     clock.tick(task, autograd_hooks::current_sequence());
@@ -74,11 +75,11 @@ void UnitCall::begin() {
   } else {
     clock.check_thread();
   }
-  // A Unit's forward ends open-ended calls of all units that are not around it.
+  // The forward of a Unit ends the open-ended calls of all units that are not around it.
   clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
     return call.forward_task == task && unit_->is_inside(*call.unit.lock());
   });
-  // Outermost among this engine's calls: a forward of another engine may contain it.
+  // True if this is the outermost call of this engine. A forward of another engine may contain it.
   state_->outermost = engine.pass.schedule().active_calls() == 0;
   with_place([&] { return unit_->describe("forward"); },
              [&] {
@@ -93,11 +94,12 @@ void UnitCall::begin() {
   call.forward_task = task;
   if (clock.in_call()) call.parent = clock.innermost_call();
   engine.pass.begin_call(*unit_, state_->call);
-  // Read after the inputs were made and cast: from here on this thread's nodes belong to the call.
+  // Read after the inputs were made and cast. The nodes that this thread makes from here on belong
+  // to the call.
   call.begin = autograd_hooks::next_sequence();
   clock.note_boundary(call.begin);
-  // Numbers count per thread. An older node with a higher number comes from another thread, and the
-  // closing rule does not hold.
+  // Sequence numbers are counted per thread. If an older node has a higher number, another thread
+  // made it, and the closing rule is not valid.
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
     throw StateError({.what = "an input with a gradient was made on another thread",
                       .where = name_of_unit(unit_->shard->fqn()),
@@ -119,36 +121,37 @@ bool UnitCall::is_input(const at::Tensor& tensor) const {
 void UnitCall::end() {
   EngineParts& engine = unit_->owner;
   const std::shared_ptr<Call> call = state_->call;
-  // Cast before they are hooked: the node of the cast is the output that backward reaches first.
+  // Outputs are cast before they are hooked, because backward reaches the node of the cast first.
   if (const std::optional<DType> dtype = unit_->place.precision.output) {
     for (at::Tensor* output : state_->outputs) {
       if (!output->defined() || !output->is_floating_point()) continue;
       *output = output->to(scalar_type_of(*dtype));
     }
   }
-  // The module's own code ends here. Operators below are the engine's.
+  // The module's own code has ended. The operators below belong to the engine.
   state_->running.reset();
   call->spans.reset();
   bool in_graph = false;
   if (autograd_hooks::makes_graph()) {
     for (at::Tensor* output : state_->outputs) {
       bool hooked = autograd_hooks::hook_output(*output, call);
-      // The unit returned an input, on this rank alone perhaps (a dropped layer). The call has to
-      // fire here whenever this output is used, as on the other ranks.
+      // The unit returned an input, perhaps only on this rank (a dropped layer). The call must fire
+      // here whenever this output is used, as it does on the other ranks.
       if (!hooked && output->defined() && output->requires_grad()) {
         *output = autograd_hooks::pass_through(*output);
         hooked = autograd_hooks::hook_output(*output, call);
       }
       in_graph = in_graph || hooked;
     }
-    // An input that forward changed in place is an output, too: its holder may use it.
+    // If forward changed an input in place, the input is an output too, because its holder may use
+    // it.
     for (const at::Tensor& input : state_->inputs) {
       in_graph = autograd_hooks::hook_output(input, call) || in_graph;
     }
     if (in_graph && state_->producer) autograd_hooks::hook_producer(*state_->producer, call);
   }
   std::vector<at::Tensor> leaves;
-  // Leaves are collected here, because grad_fn must not be asked for under the lock below.
+  // Leaves are collected here, because grad_fn must not be read under the lock below.
   if (in_graph && state_->outermost && call->forward_task < 0 &&
       engine.pass.looks_for_unregistered()) {
     std::vector<at::Tensor> outputs;
@@ -156,7 +159,7 @@ void UnitCall::end() {
     leaves = autograd_hooks::leaves_of(outputs, call->begin);
   }
   const std::lock_guard lock(engine.clock->mutex);  // [Note: grad_fn before the clock]
-  // Open-ended calls of units inside end with this forward, before it: calls end in reverse order.
+  // Open-ended calls of inner units end before this forward, because calls end in reverse order.
   engine.clock->end_open_ended();
   engine.clock->note_boundary(autograd_hooks::next_sequence());
   call->runs = false;
@@ -168,20 +171,22 @@ void UnitCall::end() {
                engine.pass.end_call(*unit_, *call);
                if (call->forward_task < 0 && state_->outermost) engine.pass.end_forward(in_graph);
              });
-  // Last, when the unit is resharded or kept as planned: a throw leaves everything in order.
+  // Throws last, when the unit is resharded or kept as planned, so the state is consistent.
   unit_->throw_if_written();
 }
 
 void UnitCall::explain(c10::Error& error) const {
-  if (!error.context().empty()) return;  // an inner unit has explained it
+  if (!error.context().empty()) return;  // an inner unit has already explained the error
   refuse_buffers_of_other_type(error, *unit_);
   error.add_context(fmt::format("in the forward of {}", name_of_unit(unit_->shard->fqn())));
 }
 
 UnitCall::~UnitCall() {
-  // No call: without an engine, not begun, or ended regularly.
+  // There is no call if no engine owns the unit, if begin() was not called, or if the call ended
+  // normally.
   if (!state_ || !state_->call || !state_->call->runs) return;
-  // An exception left the module's forward: end the call, and those inside it, without a graph.
+  // An exception left the module's forward. This call, and the calls inside it, end without a
+  // graph.
   EngineParts& engine = unit_->owner;
   const std::lock_guard lock(engine.clock->mutex);
   engine.clock->end_open_ended(/*failed=*/true);

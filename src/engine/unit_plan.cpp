@@ -11,16 +11,16 @@
 namespace fsdp {
 namespace {
 
-// Returns the types of a unit that sets none: the engine's, whose output type is for the root
-// alone.
+// Returns the engine's types, which apply to a unit that sets none. The engine's output type
+// applies only to the root.
 MixedPrecision precision_of_engine(const Options& options, const std::string& fqn) {
   MixedPrecision types = options.mixed_precision;
   if (!fqn.empty()) types.output_dtype.reset();
   return types;
 }
 
-// Returns the unit's own options, completed by the engine's. recompute may stay unset: it counts
-// units (choose_recomputed).
+// Returns the unit's own options. Unset options have the engine's values, except recompute, which
+// may stay unset because it depends on the count of units (choose_recomputed).
 UnitOptions options_of(const Options& options, const std::string& fqn) {
   UnitOptions own = options.unit_options ? options.unit_options(fqn) : UnitOptions{};
   const auto fall_back = [](auto& value, const auto& to) {
@@ -39,7 +39,7 @@ UnitOptions options_of(const Options& options, const std::string& fqn) {
   return own;
 }
 
-// Sets recompute of units that do not set it: Options::recompute chooses every k-th unit directly
+// Sets recompute of units that do not set it. Options::recompute chooses every k-th unit directly
 // inside the root.
 void choose_recomputed(const std::vector<FoundUnit>& units, int every,
                        std::vector<UnitOptions>& options) {
@@ -50,15 +50,15 @@ void choose_recomputed(const std::vector<FoundUnit>& units, int every,
   }
   int inside_root = 0;
   for (size_t i = 0; i < units.size(); ++i) {
-    // A unit inside another one is recomputed with it.
+    // A unit inside another unit is not counted, because it is recomputed together with that unit.
     const bool counts = i > 0 && units[i].parent == 0;
     const bool chosen = counts && every > 0 && ++inside_root % every == 0;
     if (!options[i].recompute) options[i].recompute = chosen;
   }
 }
 
-// Throws if a unit by policy is to do what only a Unit's call can do: recompute, or cast inputs or
-// outputs.
+// Throws if a unit chosen by policy has an option that only a Unit's call supports: recompute, or a
+// cast of inputs or outputs.
 void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<UnitPlan>& plans,
                         const Options& options) {
   for (size_t i = 0; i < units.size(); ++i) {
@@ -82,7 +82,7 @@ void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<U
            .hint = "make it a fsdp::Unit, or set cast_forward_inputs = false and "
                    "no output_dtype"});
     }
-    // The unit's operators get their inputs as the unit around it computes them.
+    // The unit's operators get their inputs in the compute type of the unit around it.
     const std::optional<DType>& around = plans[units[i].parent].precision.param;
     if (!own.casts_inputs || own.param == around) continue;
     throw InvalidArgument(
@@ -127,7 +127,7 @@ std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Opti
   for (const FoundUnit& unit : units) own.push_back(options_of(options, unit.fqn));
   check_keep_last_units(options);
   choose_recomputed(units, options.recompute, own);
-  Precision::of(options.mixed_precision);  // an error names the engine's option, not a unit's
+  Precision::of(options.mixed_precision);  // first, so an error names the engine's option
   std::vector<UnitPlan> plans;
   for (size_t i = 0; i < units.size(); ++i) {
     UnitOptions& each = own[i];
@@ -144,7 +144,8 @@ std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Opti
 }
 
 std::vector<std::string> describe_options(const Options& options) {
-  // Options that change collectives or values must be equal. Others, such as debug, may differ.
+  // Options that change collectives or values must be equal on all ranks. Other options, such as
+  // debug, may differ.
   std::vector<std::string> lines{
       fmt::format("reshard_after_forward {}", options.reshard_after_forward),
       fmt::format("keep_last_units {}", options.keep_last_units),

@@ -1,4 +1,4 @@
-// UnitPlan: the options of a unit, merged from Options and Options::unit_options.
+// UnitPlan: the options of one unit, merged from Options and Options::unit_options.
 #pragma once
 
 #include <fsdp/options.h>
@@ -20,16 +20,18 @@ struct UnitPlan {
   Precision precision;  // options.mixed_precision
   UnitRules rules;
 
-  // Returns them as a line, which must be equal on all ranks.
+  // Returns the plan as one line, which must be equal on all ranks.
   std::string to_string() const;
 };
 
 // Returns the plan of each unit.
-// Errors: InvalidArgument for invalid values, and for options that a unit by policy cannot have.
+// Errors: InvalidArgument if an option has an invalid value, or if a unit chosen by policy has an
+//   option that it does not support.
 std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Options& options,
                                  const ShardContext& context);
 
-// Return lines that the ranks compare when an engine is made, readable because errors quote them.
+// Return the lines that ranks compare when an engine is made. The lines are readable because errors
+// quote them.
 std::vector<std::string> describe_options(const Options& options);
 std::vector<std::string> describe_model(const std::vector<FoundUnit>& units,
                                         const std::vector<UnitPlan>& plans);

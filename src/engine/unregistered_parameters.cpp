@@ -15,7 +15,7 @@ namespace fsdp {
 void UnregisteredParameters::collect(const std::vector<at::Tensor>& leaves,
                                      const std::vector<at::Tensor>& inputs,
                                      const std::vector<const ShardedModel*>& models) {
-  // Leaves that are expected: the caller's inputs, the models' parameters, and ignored ones.
+  // These leaves are expected: the caller's inputs, the models' parameters, and ignored parameters.
   std::unordered_set<const c10::TensorImpl*> known;
   for (const at::Tensor& input : inputs) known.insert(input.unsafeGetTensorImpl());
   for (const ShardedModel* model : models) {
@@ -45,7 +45,7 @@ std::vector<UnregisteredParameters::Stray> UnregisteredParameters::judge() {
   done_ = true;
   std::vector<Stray> unregistered;
   for (const Suspect& suspect : suspects_) {
-    // One reference is the graph's own.
+    // One reference is that of the graph.
     if (suspect.tensor.use_count() <= 1) continue;
     unregistered.push_back({.tensor = suspect.tensor._unsafe_get_target(), .shape = suspect.shape});
   }
@@ -58,7 +58,7 @@ void UnregisteredParameters::refuse(const torch::nn::Module& root) {
   if (found.empty()) return;
   std::string name = fmt::format("a tensor of shape {}", found[0].shape);
   for (const auto& item : root.named_parameters()) {
-    // It has a name if it was registered after the engine had looked at the model.
+    // The tensor has a name if it was registered after the engine had searched the model.
     if (item.value().unsafeGetTensorImpl() != found[0].tensor) continue;
     name = fmt::format("parameter '{}', registered after the engine was made", item.key());
   }

@@ -1,9 +1,11 @@
 // Finds unregistered parameters: tensors that require gradients and are used in a forward, but were
-// never registered, or only after the engine was made. Each rank would train its own, in silence.
+// never registered in the model, or only after the engine was made. Without this check each rank
+// would silently train its own copy.
 //
-// They are collected from the graph of the first forward, and judged at the end of its backward. By
-// then only the graph holds a tensor that forward has made for itself (torch::autograd::grad with
-// respect to an activation). A tensor with another holder will be used in the next step, too.
+// The candidates are collected from the graph of the first forward, and checked at the end of its
+// backward. A tensor that forward made for itself (for torch::autograd::grad with respect to an
+// activation) is then held only by the graph. A tensor that has another holder will be used in the
+// next step too, so it is an unregistered parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,13 +23,13 @@ namespace fsdp {
 
 struct ShardedModel;
 
-// The search, which one pass completes.
+// The search for unregistered parameters. One pass completes it.
 class UnregisteredParameters {
  public:
-  // Returns whether a pass was judged: nothing more is collected.
+  // Returns true if one pass was checked. Nothing more is collected then.
   bool is_done() const { return done_; }
-  // Collects the `leaves` of a forward's graph, without its inputs, the models' parameters and
-  // ignored ones.
+  // Collects the `leaves` of a forward's graph, except the inputs, the models' parameters and
+  // ignored parameters.
   void collect(const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& inputs,
                const std::vector<const ShardedModel*>& models);
   // Throws StateError if there is an unregistered parameter. Called at the end of a backward that
@@ -37,12 +39,12 @@ class UnregisteredParameters {
  private:
   // An unregistered parameter.
   struct Stray {
-    const c10::TensorImpl* tensor = nullptr;  // to find its name; may be freed
+    const c10::TensorImpl* tensor = nullptr;  // used only to find its name; may be freed
     std::string shape;
   };
-  // Returns those that the graph does not hold alone, and ends the search.
+  // Ends the search. Returns the candidates that have a holder other than the graph.
   std::vector<Stray> judge();
-  // Weak, so that the search is no holder itself.
+  // A weak reference, so that the search itself is not a holder.
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct Suspect {
     WeakTensor tensor;

@@ -12,9 +12,9 @@
 namespace fsdp {
 namespace {
 
-// Eight rounds, because each mixes a half-word of few bits only a little.
+// Eight rounds are used, because each round mixes a half-word of few bits only weakly.
 constexpr int kFeistelRounds = 8;
-// Limit of the samples in a step: the sum of two such numbers fits into int64_t.
+// The limit of the samples in a step. The sum of two such numbers fits into int64_t.
 constexpr int64_t kMostSamples = int64_t{1} << 62;
 
 void check(const SamplerOptions& options) {
@@ -28,7 +28,7 @@ void check(const SamplerOptions& options) {
   if (options.rank < 0 || options.rank >= options.world_size) {
     refuse(fmt::format("rank {} is not in a world of {}", options.rank, options.world_size));
   }
-  // All later products are factors of this one, so they cannot overflow either.
+  // All later products are factors of this product, so they cannot overflow either.
   const auto of_rank = checked_product(options.batch_size_per_rank, options.accumulation_steps);
   const auto samples = of_rank ? checked_product(*of_rank, options.world_size) : std::nullopt;
   if (!samples || *samples > kMostSamples) {
@@ -39,8 +39,8 @@ void check(const SamplerOptions& options) {
   }
 }
 
-// Returns the smallest number of bits for which 2^(2 · bits) positions contain `count`. At most 31,
-// so that a half-word fits below the round number in sample_at.
+// Returns the smallest number of bits for which 2^(2 · bits) is at least `count`. The result is at
+// most 31, so that a half-word fits below the round number in sample_at.
 int half_bits_of(int64_t count) {
   int bits = 1;
   while (bits < 31 && (int64_t{1} << (2 * bits)) < count) ++bits;
@@ -54,7 +54,7 @@ BatchSampler::BatchSampler(const SamplerOptions& options)
   check(options_);
   micro_batch_size_ = options_.batch_size_per_rank * options_.world_size;
   samples_per_epoch_ = options_.sample_count;
-  // Only whole micro-batches are kept, so that no rank has a shorter slice than the others.
+  // Only whole micro-batches are kept, so no rank has a shorter slice than the others.
   if (options_.drop_last) samples_per_epoch_ -= options_.sample_count % micro_batch_size_;
   if (samples_per_epoch_ == 0) {
     throw InvalidArgument({.what = fmt::format("{} samples do not fill one batch of {} on {} ranks",
@@ -82,7 +82,7 @@ GlobalBatch BatchSampler::batch(int64_t epoch, int64_t index) const {
   return batch;
 }
 
-// Divides a short micro-batch evenly; the first ranks have one sample more.
+// Divides an incomplete micro-batch evenly. The first ranks get one sample more than the others.
 MicroBatch BatchSampler::slice(int64_t epoch, int64_t first, int64_t count,
                                int64_t batch_samples) const {
   const int64_t share = count / options_.world_size;
@@ -90,23 +90,24 @@ MicroBatch BatchSampler::slice(int64_t epoch, int64_t first, int64_t count,
   const int64_t begin = first + options_.rank * share + std::min(options_.rank, longer);
   MicroBatch micro{.count = share + (options_.rank < longer ? 1 : 0)};
   for (int64_t i = 0; i < micro.count; ++i) micro.samples.push_back(sample_at(epoch, begin + i));
-  // A rank without a sample still runs one, with weight 0, because it must issue the same
-  // collectives.
+  // A rank without a sample still runs one sample, with weight 0, because it must issue the same
+  // collectives as the other ranks.
   if (micro.count == 0) micro.samples.push_back(sample_at(epoch, first));
   micro.weight =
       static_cast<double>(options_.world_size * micro.count) / static_cast<double>(batch_samples);
   return micro;
 }
 
-// Permutes positions by a Feistel network on the next power of four. A value outside the epoch
-// passes through the network again until it is inside (cycle walking). The result is a
-// permutation of the epoch (Black and Rogaway, 2002), and needs no memory for an order.
+// Permutes positions by a Feistel network on the next power of four. If the result is outside the
+// epoch, it passes through the network again until it is inside (cycle walking). This gives a
+// permutation of the epoch (Black and Rogaway, 2002) without a stored order.
 int64_t BatchSampler::sample_at(int64_t epoch, int64_t position) const {
   if (!options_.shuffle) return position;
   const CounterStream stream(options_.seed, static_cast<uint64_t>(epoch), /*index=*/0);
   const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
   auto value = static_cast<uint64_t>(position);
-  // The network permutes at most 4 · sample_count values, so four passes suffice on average.
+  // The network permutes at most 4 · sample_count values, so the average number of passes is at
+  // most four.
   do {
     uint64_t left = value >> half_bits_;
     uint64_t right = value & mask;

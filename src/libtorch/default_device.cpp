@@ -11,26 +11,26 @@ namespace fsdp {
 namespace {
 
 // [Note: a default device] LibTorch has no default device in C++. But a thread may include a
-// dispatch key in all operators that it calls. Here it is the key of [Note: the trap] in
-// touch_trap.h, whose fallback then runs before each operator. If the operator takes no tensor and
-// has an unset argument for a device, the fallback sets it. It runs once a call: operators that
-// LibTorch calls inside are left alone.
+// dispatch key in all operators that it calls. Here this is the key of [Note: the trap] in
+// touch_trap.h, so its fallback runs before each operator. If the operator accepts no tensor and
+// its device argument is unset, the fallback sets this argument. The fallback runs once per call;
+// operators that LibTorch calls inside are not changed.
 
-// Unset in threads to which LibTorch passes the key (at::parallel_for).
+// Unset in threads that got the key from LibTorch (at::parallel_for).
 thread_local std::optional<at::Device> device_of_thread;
 
 bool is_tensor(const c10::IValue& value) {
   return value.isTensor() || value.isTensorList() || value.isOptionalTensorList();
 }
 
-// Returns whether the operator runs inside a factory of torch::, such as torch::empty: those
-// exclude autograd's keys around the factory of at:: that they call.
+// Returns true if the operator runs inside a factory of torch::, such as torch::empty. Such a
+// factory excludes autograd's keys while it calls the factory of at::.
 bool in_torch_factory() {
   return c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::ADInplaceOrView);
 }
 
-// Returns whether the operator makes memory that the host fills: a mapped file, or at::empty, into
-// which at::tensor writes.
+// Returns true if the operator makes memory that the host fills: a mapped file, or at::empty,
+// because at::tensor writes into its result.
 bool makes_host_memory(std::string_view name) {
   return name == "aten::from_file" || (name == "aten::empty" && !in_torch_factory());
 }
@@ -39,7 +39,7 @@ void fill_in_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack)
   const auto place = schema.argumentIndexWithName("device");
   if (!place || makes_host_memory(schema.name())) return;
   const auto arguments = torch::jit::last(stack, schema.arguments().size());
-  // An argument counts as unset if it is none, or a flag that is false.
+  // An argument is unset if it is None or a false flag.
   const auto given = [&](const char* name) {
     const auto at = schema.argumentIndexWithName(name);
     return at && !arguments[*at].isNone() && !(arguments[*at].isBool() && !arguments[*at].toBool());
@@ -50,8 +50,9 @@ void fill_in_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack)
 }
 
 bool make_on_default_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
-  // RNN modules ask this when they are constructed. With "no" they keep their parameters; otherwise
-  // cuDNN would lay them out anew in one storage, which cannot be sharded.
+  // RNN modules call this operator when they are constructed. If the answer is false, they keep
+  // their parameters. Otherwise cuDNN would move the parameters into one storage, which cannot be
+  // sharded.
   if (schema.name() == "aten::cudnn_is_acceptable") {
     torch::jit::drop(stack, 1);
     torch::jit::push(stack, false);
@@ -73,7 +74,7 @@ DefaultDevice::DefaultDevice(at::Device device) : before_(device_of_thread) {
 DefaultDevice::~DefaultDevice() {
   if (!key_) return;
   device_of_thread = before_;
-  // The outermost scope removes the function.
+  // Only the outermost scope removes the function.
   if (!before_) touch_trap::set_of_thread(nullptr);
 }
 

@@ -1,4 +1,4 @@
-// DefaultDevice: the device of tensors that are made without one.
+// DefaultDevice: a scope that sets the device of tensors that are made without a device.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -8,15 +8,16 @@
 
 namespace fsdp {
 
-// A scope in which factory functions (torch::empty, torch::randn, torch::arange, …) that the
-// calling thread calls without a device make their tensors on `device`, as torch.set_default_device
-// does in Python. For the CPU it does nothing. Scopes nest; each is destroyed in its thread.
+// A scope in which factory functions (torch::empty, torch::randn, torch::arange, …) make tensors on
+// `device` if the calling thread calls them without a device. It corresponds to
+// torch.set_default_device in Python. For the CPU the scope does nothing. Scopes may be nested.
+// Each must be destroyed in the thread that made it.
 //
-// Not affected are tensors made from others (zeros_like, new_zeros, to); calls with a generator or
-// with pinned memory, which determine the device; mapped files; at::empty, which at::tensor fills
-// from the host; torch::tensor of a list and at::from_blob, which are on the CPU. LSTM and similar
-// modules keep the parameters that they were constructed with: otherwise cuDNN lays them out anew,
-// and they share memory.
+// Some tensors are not affected: tensors made from others (zeros_like, new_zeros, to); calls with a
+// generator or with pinned memory, which determine the device; mapped files; at::empty, which
+// at::tensor fills from the host; torch::tensor of a list and at::from_blob, which are on the CPU.
+// LSTM and similar modules keep the parameters that they were constructed with. Otherwise cuDNN
+// would change the layout of these parameters so that they share memory.
 class DefaultDevice {
  public:
   explicit DefaultDevice(at::Device device);

@@ -8,9 +8,9 @@
 namespace fsdp::torch_compat {
 namespace {
 
-// LibTorch has a public call that arms the throwing flag, and none that disarms it. An explicit
-// instantiation may name a private member, so this is a legal way to reach the flag. If the member
-// is renamed, it fails to compile rather than misbehave.
+// LibTorch has a public call that sets the throwing flag, but no call that clears it. An explicit
+// instantiation may name a private member, so this is a legal way to access the flag. If LibTorch
+// renames the member, this code fails to compile; it cannot silently misbehave.
 template <auto Member>
 struct Expose {
   friend constexpr auto throw_flag() { return Member; }
@@ -47,7 +47,8 @@ BoundStorage::BoundStorage(int64_t bytes, at::Device device, std::string message
     watched_ = watched.get();
     storage_ = std::move(watched);
   } else {
-    // Not resizable: resize_ throws, instead of moving the parameter out of the engine's memory.
+    // The storage is not resizable, so resize_ throws. It would otherwise move the parameter out of
+    // the engine's memory.
     storage_ = c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), static_cast<size_t>(bytes),
         at::DataPtr(nullptr, device), /*allocator=*/nullptr, /*resizable=*/false);
@@ -60,7 +61,8 @@ void BoundStorage::forget_owner() {
 }
 
 void BoundStorage::bind(void* data) {
-  // The flag first: set_data_ptr_noswap renews LibTorch's cached copy of it.
+  // The flag is cleared first, because set_data_ptr_noswap updates LibTorch's cached copy of the
+  // flag.
   storage_.get()->*throw_flag() = false;
   storage_->set_data_ptr_noswap(at::DataPtr(data, device_));
 }
@@ -71,7 +73,7 @@ void BoundStorage::unbind() {
 }
 
 void BoundStorage::set_message(std::string message) {
-  // Despite its name this releases nothing: it stores the message and arms the flag.
+  // Despite its name, this call releases nothing. It stores the message and sets the flag.
   storage_->release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(message));
   unbind();
 }
@@ -87,10 +89,10 @@ at::Tensor BoundStorage::view(DType dtype, int64_t offset, std::span<const int64
 
 void BoundStorage::adopt(at::Tensor parameter, DType dtype, std::span<const int64_t> sizes,
                          std::span<const int64_t> strides) const {
-  // The trap must not report set_data, which is the engine's own operator.
+  // The trap must not report set_data, because it is the engine's own operator.
   const touch_trap::Unseen unseen;
   parameter.set_data(view(dtype, 0, sizes, strides));
-  // Set last, because set_data refuses an additional key on some devices (meta).
+  // The key is added last, because set_data refuses an additional key on some devices (meta).
   if (watched_ != nullptr) touch_trap::watch(parameter);
 }
 
@@ -116,13 +118,13 @@ void allow_access(const at::Tensor& tensor) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   storage->*throw_flag() = false;
   at::DataPtr own = std::move(storage->_mutable_data_ptr_no_checks());
-  storage->set_data_ptr_noswap(std::move(own));  // renews the cached flag
+  storage->set_data_ptr_noswap(std::move(own));  // updates the cached flag
 }
 
 at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,
                 std::shared_ptr<const void> owner) {
-  // The device is passed, not derived from the pointer: null has no device, and the query costs a
-  // call.
+  // The device is passed and not derived from the pointer: a null pointer has no device, and
+  // deriving it would cost a call.
   const auto options = at::TensorOptions().dtype(scalar_type_of(dtype)).device(device);
   const std::array<int64_t, 1> sizes{numel};
   auto maker = at::for_blob(data, sizes);
@@ -132,7 +134,7 @@ at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,
 
 at::Tensor wrap_watched(void* data, int64_t numel, at::Device device,
                         const touch_trap::Watch& watch, std::shared_ptr<const void> owner) {
-  // The storage owns a reference to the owner, so the memory lives as long as any view of it.
+  // The storage holds a reference to `owner`, so the memory lives as long as any view of it.
   using Owner = std::shared_ptr<const void>;
   at::DataPtr held(
       data, new Owner(std::move(owner)), [](void* of) { delete static_cast<Owner*>(of); }, device);

@@ -1,5 +1,6 @@
-// Private and version-dependent parts of LibTorch's tensors, all in one place, verified on LibTorch
-// 2.11 to 2.15. tests/libtorch/torch_compat_test.cpp proves each fact that is relied on here.
+// All uses of private and version-dependent functions of LibTorch's tensors. They are verified on
+// LibTorch 2.11 to 2.15. tests/libtorch/torch_compat_test.cpp tests each behaviour that this code
+// relies on.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,72 +20,73 @@
 
 namespace fsdp::torch_compat {
 
-// A reference to a node of autograd's graph, as LibTorch returns it: a shared_ptr up to 2.14, c10's
-// intrusive_ptr from 2.15 on.
+// A reference to a node of autograd's graph, in the type that LibTorch returns: a shared_ptr up to
+// 2.14, and c10's intrusive_ptr from 2.15 on.
 using NodePtr = std::remove_cvref_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
 
-// Returns "bfloat16"; for a type that the engine does not support LibTorch's name: "ComplexFloat".
+// Returns "bfloat16", for example. For a type that the engine does not support, returns LibTorch's
+// name: "ComplexFloat".
 std::string type_name(at::ScalarType type);
 
 // [Note: binding storage]
-// One StorageImpl serves a parameter for life: the parameter is made a view of it once. Binding
-// points the storage at memory of the engine (0.01 µs). Unbinding points it at null and arms a flag
-// in LibTorch that makes every access throw a message. Views saved by autograd share the
-// StorageImpl, so they follow. nbytes stays full: sizes and strides of the views stay valid, and
-// LibTorch's own range checks, too. The flag is needed: with a null pointer alone, element-wise
-// operators crash; with sizes of zero, many read nothing in silence.
+// A parameter has the same StorageImpl for its whole life: the parameter is made a view of it once.
+// Binding points the storage at memory of the engine (0.01 µs). Unbinding points it at null and
+// sets a flag of LibTorch that makes every access throw a message. Views saved by autograd share
+// the StorageImpl, so they are bound and unbound too. nbytes is never changed, so the sizes and
+// strides of views, and LibTorch's own range checks, remain valid. The flag is necessary. With a
+// null pointer alone, element-wise operators crash. With sizes of zero, many operators silently
+// read nothing.
 class BoundStorage {
  public:
-  // Makes an unbound storage; an access throws `message`. With an owner in `watch`, the trap
-  // reports operators on a tensor that adopted the storage, or on a view that is watched
-  // (touch_trap.h).
+  // Makes an unbound storage. An access throws `message`. If `watch` has an owner, the trap reports
+  // operators on a tensor that adopted the storage, and on a watched view (touch_trap.h).
   BoundStorage(int64_t bytes, at::Device device, std::string message,
                const touch_trap::Watch& watch = {});
 
   void bind(void* data);
   void unbind();
-  // Unbinds the storage and sets the message that an access throws, also through views that users
-  // or autograd still hold.
+  // Unbinds the storage and sets the message that an access throws. This includes an access through
+  // views that users or autograd still hold.
   void set_message(std::string message);
-  // Removes the owner: operators are not reported any more.
+  // Removes the owner, so operators are no longer reported.
   void forget_owner();
 
-  // Returns a tensor over the storage; strides and offset are in elements of `dtype`.
+  // Returns a tensor over the storage. Strides and offset are in elements of `dtype`.
   at::Tensor view(DType dtype, int64_t offset, std::span<const int64_t> sizes,
                   std::span<const int64_t> strides) const;
-  // Makes such a view the data of `parameter`, which keeps its TensorImpl. With an owner, operators
-  // on it are reported from now on.
+  // Makes a view of the storage the data of `parameter`, which keeps its TensorImpl. If the storage
+  // has an owner, operators on the parameter are reported from now on.
   void adopt(at::Tensor parameter, DType dtype, std::span<const int64_t> sizes,
              std::span<const int64_t> strides) const;
   bool owns(const at::Tensor& tensor) const;
 
  private:
   c10::intrusive_ptr<c10::StorageImpl> storage_;
-  touch_trap::WatchedStorage* watched_ = nullptr;  // storage_, where it has an owner
+  touch_trap::WatchedStorage* watched_ = nullptr;  // storage_ if it has an owner, else null
   at::Device device_;
 };
 
-// Marks a tensor as changed: a graph that saved it throws in backward.
+// Increments the tensor's version. A graph that saved the tensor then throws in backward.
 void bump_version(const at::Tensor& tensor);
 int64_t version(const at::Tensor& tensor);
-// Sets the version back. Requires: the tensor has the value again that it had at that version.
+// Sets the version back. Requires: the tensor has the same value as it had at that version.
 void set_version(const at::Tensor& tensor, int64_t version);
 
-// Make every access to the tensor's memory throw `message`, and undo that. For tensors without
-// memory, whose null pointer would be read.
+// Make every access to the tensor's memory throw `message`, and undo this. Used for tensors without
+// memory, because an operator would otherwise read a null pointer.
 void forbid_access(const at::Tensor& tensor, std::string message);
 void allow_access(const at::Tensor& tensor);
 
-// Returns a contiguous tensor of one dimension over memory that it does not own. The tensor, and
-// each that shares its storage, keeps `owner` alive.
+// Returns a contiguous 1-d tensor over memory that it does not own. The tensor, and every tensor
+// that shares its storage, keeps `owner` alive.
 at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,
                 std::shared_ptr<const void> owner = nullptr);
-// Does the same for float32, in a storage that the trap knows. The tensor itself does not have the
-// key.
+// Does the same for float32, in a storage that the trap watches. The returned tensor itself does
+// not have the trap's key.
 at::Tensor wrap_watched(void* data, int64_t numel, at::Device device,
                         const touch_trap::Watch& watch, std::shared_ptr<const void> owner);
-// Returns a float32 tensor over the storage. For autograd it is no view; it has a version
-// counter of its own.
+// Returns a float32 tensor over the storage. For autograd it is not a view, and it has its own
+// version counter.
 at::Tensor view_of(const c10::Storage& storage, int64_t offset, int64_t numel, at::Device device);
 
 }  // namespace fsdp::torch_compat

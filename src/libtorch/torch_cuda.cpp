@@ -18,7 +18,7 @@ const c10::impl::DeviceGuardImplInterface& cuda() {
   return *c10::impl::getDeviceGuardImpl(at::DeviceType::CUDA);
 }
 
-// Returns LibTorch's caching allocator for GPUs, null if it does not exist or is not in use yet.
+// Returns LibTorch's caching allocator for GPUs; null if it does not exist or is not initialised.
 c10::DeviceAllocator* allocator() {
   auto* const cache = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(at::DeviceType::CUDA));
   return cache != nullptr && cache->initialized() ? cache : nullptr;
@@ -43,7 +43,7 @@ void leave_default_stream(at::Device device) {
   if (!device.is_cuda() || current_stream(device) != nullptr) return;
   const c10::Stream before = cuda().getStream(device);
   const c10::Stream own = cuda().getStreamFromGlobalPool(device);
-  // An event of c10 orders the new stream after the work that the old one was given.
+  // An event of c10 makes the new stream wait for the work issued to the old stream.
   void* written = nullptr;
   cuda().record(&written, before, device.index(), c10::EventFlag::BACKEND_DEFAULT);
   cuda().block(written, own);

@@ -16,7 +16,7 @@
 namespace fsdp::torch_memory {
 namespace {
 
-// An allocator whose large blocks are kept for the next step (kept_block). It reports them to
+// An allocator that keeps its large blocks for the next step (kept_block). It reports blocks to
 // LibTorch's profiler, as LibTorch's own allocator does.
 class KeepingHost final : public c10::Allocator {
  public:
@@ -48,18 +48,18 @@ class KeepingHost final : public c10::Allocator {
   c10::Allocator* const below_ = c10::GetDefaultCPUAllocator();
 };
 
-// Returns the allocator below the counting one. An allocator that is not LibTorch's own keeps its
-// blocks: nothing is known of them.
+// Returns the allocator below the counting allocator. An allocator that is not LibTorch's own one
+// is used unchanged, because nothing is known about its blocks.
 c10::Allocator* host_blocks() {
   c10::Allocator* const current = c10::GetAllocator(c10::kCPU);
   return current == c10::GetDefaultCPUAllocator() ? &KeepingHost::instance() : current;
 }
 
-// A plain pointer, which stays readable: a thread may still allocate after its thread_local objects
-// were destroyed.
+// A plain pointer, which has no destructor, because a thread may still allocate after its
+// thread_local objects were destroyed.
 thread_local MemoryMeter* counting = nullptr;
 
-// Owns the calling thread's meter, and resets `counting` at the thread's end.
+// Owns the calling thread's meter. Resets `counting` when the thread ends.
 struct ThreadMeter {
   ~ThreadMeter() { counting = nullptr; }
   std::shared_ptr<MemoryMeter> meter;
@@ -70,8 +70,8 @@ ThreadMeter& of_thread() {
   return meter;
 }
 
-// The count of one block, which its meter holds as long as this lives.
-// Errors: as MemoryMeter::take.
+// The count of one block. The meter includes the block as long as this object exists.
+// Errors: those of MemoryMeter::take.
 class Counted {
  public:
   Counted(MemoryMeter& meter, size_t bytes)
@@ -91,12 +91,12 @@ class Counted {
 
 // A counted block.
 struct Block {
-  Counted counted;    // first, hence returned after the memory
-  c10::DataPtr from;  // the allocator below
+  Counted counted;    // declared first, so subtracted after the memory is freed
+  c10::DataPtr from;  // memory of the allocator below
 };
 
-// The counted blocks that are in use, by address. The table has parts, so that thread ranks seldom
-// wait for each other.
+// The counted blocks that are in use, by address. The table is divided into several tables with
+// separate locks, so that thread ranks seldom wait for each other.
 class BlocksOut {
  public:
   void add(void* data, Block block) {
@@ -105,8 +105,8 @@ class BlocksOut {
     part.blocks.emplace(data, std::move(block));
   }
 
-  // Removes the block from the table and returns it: it is freed outside the lock. Empty if it was
-  // not counted.
+  // Removes the block from the table and returns it, so that the caller frees it outside the lock.
+  // Empty if the block was not counted.
   std::optional<Block> take(void* data) {
     Part& part = part_of(data);
     const std::lock_guard lock(part.mutex);
@@ -123,7 +123,7 @@ class BlocksOut {
     std::unordered_map<void*, Block> blocks;
   };
 
-  // LibTorch aligns blocks to 64 bytes: the lower bits are equal for all.
+  // LibTorch aligns blocks to 64 bytes, so the six lowest bits are always zero.
   Part& part_of(void* data) {
     return parts_[(reinterpret_cast<uintptr_t>(data) >> 6) % parts_.size()];
   }
@@ -131,21 +131,22 @@ class BlocksOut {
   std::array<Part, 16> parts_;
 };
 
-// The counting allocator for the CPU: [Note: counting allocator].
+// The counting allocator for the CPU ([Note: counting allocator]).
 class CountingHost final : public c10::Allocator {
  public:
-  // Never destroyed: tensors may outlive static objects.
+  // The allocator is never destroyed, because tensors may outlive static objects.
   static CountingHost& instance() {
     static auto* const allocator = new CountingHost;
     return *allocator;
   }
 
-  // Sets the allocator below. Requires: LibTorch does not have this one yet.
+  // Sets the allocator below. Requires: LibTorch does not use this counting allocator yet.
   void lie_over(c10::Allocator* below) { below_.store(below); }
 
   c10::DataPtr allocate(size_t bytes) override {
     if (counting == nullptr || bytes == 0) return below().allocate(bytes);
-    // Counted before it is allocated: a refusal by the limit leaves the memory below alone.
+    // The block is counted before it is allocated. If the limit refuses it, the allocator below is
+    // not called.
     Counted counted(*counting, bytes);
     c10::DataPtr block = below().allocate(bytes);
     void* const data = block.get();
@@ -172,7 +173,8 @@ class CountingHost final : public c10::Allocator {
   BlocksOut out_;
 };
 
-// The counting allocator for meta tensors. They have no block, so a DataPtr's context is its count.
+// The counting allocator for meta tensors. They have no block, so the count is the context of the
+// DataPtr.
 class CountingMeta final : public c10::Allocator {
  public:
   static CountingMeta& instance() {
@@ -197,8 +199,8 @@ class CountingMeta final : public c10::Allocator {
   std::atomic<c10::Allocator*> below_ = nullptr;
 };
 
-// Makes the allocators while static objects are initialised, before other threads exist: LibTorch
-// publishes an allocator by a plain pointer, while other threads may allocate.
+// Makes the allocators during static initialisation, before other threads exist. LibTorch publishes
+// an allocator through a plain pointer, which other threads may read while they allocate.
 const bool are_made = [] {
   KeepingHost::instance();
   CountingHost::instance();
@@ -210,7 +212,8 @@ const bool are_made = [] {
 
 void install() {
   static const bool installed = [] {
-    // Above LibTorch's own, so that an allocator that it registers later does not replace these.
+    // The priority is higher than that of LibTorch's own allocators. If LibTorch registers one
+    // later, it does not replace these.
     constexpr uint8_t kPriority = 200;
     CountingHost::instance().lie_over(host_blocks());
     CountingMeta::instance().lie_over(c10::GetAllocator(c10::kMeta));

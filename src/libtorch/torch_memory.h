@@ -1,17 +1,18 @@
 // LibTorch's memory on the host. Large blocks are kept for the next step ([Note: kept blocks] in
-// block_heap.h), and all blocks are counted by rank: a block belongs to the meter that is current
-// in the thread that allocates it.
+// block_heap.h). All blocks are counted by rank: a block is counted by the meter that is current in
+// the thread that allocates it.
 //
 // [Note: counting allocator]
-// An allocator that counts is installed over LibTorch's own allocators for the CPU and for meta
-// tensors, once a process and for good. Without a current meter it passes the request on. The
-// blocks are those of the allocator below, unchanged. A table by address holds the counts, because
-// oneDNN frees memory by its address alone, and may have allocated it before the install. A block
-// is returned to the meter that counted it, in whatever thread it is freed. Meta tensors have no
-// memory and no address; their bytes are counted all the same.
+// A counting allocator is installed over LibTorch's own allocators for the CPU and for meta
+// tensors. It is installed once per process and is never removed. If the thread has no current
+// meter, it only forwards the request. It returns the blocks of the allocator below unchanged, and
+// stores the counts in a table by address. The table is necessary because oneDNN frees memory by
+// its address alone, and may have allocated this memory before the install. Freeing a block, in any
+// thread, subtracts it from the meter that counted it. Meta tensors have no memory and no address;
+// their bytes are counted nevertheless.
 //
-// Not counted are threads without a meter (OpenMP's workers, loaders), memory that operators get
-// from malloc directly, and other devices' memory.
+// Three things are not counted: threads without a meter (OpenMP's workers, loaders), memory that
+// operators allocate by malloc directly, and memory of other devices.
 #pragma once
 
 #include <memory>
@@ -20,17 +21,18 @@
 
 namespace fsdp::torch_memory {
 
-// Installs the allocators over LibTorch's; set_current_meter calls it. An allocator for the CPU
-// that is not LibTorch's own serves all blocks itself, and is counted.
-// Requires, for the first call of a process: an allocator that other code installs over these later
-// (c10::SetAllocator) does not need to be seen by them.
+// Installs the counting allocators over LibTorch's allocators. set_current_meter calls it. If the
+// CPU allocator is not LibTorch's own one, it still allocates all blocks, and they are counted.
+// Requires: if other code later installs another allocator (c10::SetAllocator), the blocks of that
+//   allocator are not counted.
 void install();
 
-// Return and set the calling thread's meter; null: nothing is counted there.
+// Return and set the calling thread's meter. If it is null, the thread's memory is not counted.
 const std::shared_ptr<MemoryMeter>& current_meter();
 void set_current_meter(std::shared_ptr<MemoryMeter> meter);
 
-// A scope in which `meter` is the calling thread's; null: nothing is counted.
+// A scope in which `meter` is the calling thread's meter. If it is null, nothing is counted in the
+// scope.
 class MeterScope {
  public:
   explicit MeterScope(std::shared_ptr<MemoryMeter> meter);

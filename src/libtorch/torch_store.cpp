@@ -29,7 +29,7 @@ constexpr auto kPauseOfKey = std::chrono::microseconds(100);
 std::vector<uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-// Runs `body` and turns c10d's errors (c10::Error) into CommErrors, which callers of ours expect.
+// Runs `body` and converts c10d's errors (c10::Error) to CommError, which callers expect.
 template <class Body>
 auto as_comm_errors(const StoreAddress& address, Body body) {
   try {
@@ -43,8 +43,8 @@ auto as_comm_errors(const StoreAddress& address, Body body) {
   }
 }
 
-// Throws because the store cannot be opened. `cause`: the reason on the rank that serves it. On a
-// client this function finds the reason (reach_of).
+// Throws because the store cannot be opened. `cause` is the reason on the rank that hosts the
+// store. On a client, this function finds the reason itself (reach_of).
 [[noreturn]] void refuse(const StoreAddress& address, const std::string& cause) {
   Reach reach = reach_of(address.host, address.port, kLookFor);
   if (address.is_server && reach.resolves) {
@@ -59,15 +59,15 @@ auto as_comm_errors(const StoreAddress& address, Body body) {
 
 using TcpStore = c10::intrusive_ptr<c10d::TCPStore>;
 
-// Connects in another thread. If another program listens at the address and does not answer, c10d
-// waits forever: the thread is then left behind.
+// Connects on another thread. If another program listens at the address and does not answer, c10d
+// waits forever. That thread is then abandoned.
 TcpStore connect_within(const StoreAddress& address, milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(address.port);
   options.isServer = address.is_server;
   options.waitWorkers = false;
   options.timeout = timeout;
-  // A promise, because the future of std::async would block in its destructor.
+  // A promise is used because the future of std::async would block in its destructor.
   std::promise<TcpStore> promise;
   std::future<TcpStore> made = promise.get_future();
   std::thread([host = address.host, options, promise = std::move(promise)]() mutable {
@@ -103,10 +103,10 @@ class TorchStore final : public KeyValueStore {
   bool has(const std::string& key) override {
     return as_comm_errors(address_, [&] { return store_->check({key}); });
   }
-  // Polls: c10d's own wait prints a warning with a stack each time that it times out.
+  // Polls. c10d's own wait is not used, because it prints a warning with a stack at each time-out.
   bool wait(const std::vector<std::string>& keys, milliseconds at_most) override {
     const auto deadline = std::chrono::steady_clock::now() + at_most;
-    // A check of many keys costs the server more, so it comes less often.
+    // A check of many keys costs the server more time, so it is made less often.
     const auto longest = kLongestPause + keys.size() * kPauseOfKey;
     for (std::chrono::microseconds pause = kShortestPause;; pause = 2 * pause) {
       if (as_comm_errors(address_, [&] { return store_->check(keys); })) return true;
@@ -127,7 +127,7 @@ class TorchStore final : public KeyValueStore {
     as_comm_errors(address_, [&] { return store_->deleteKey(key); });
   }
   std::unique_ptr<KeyValueStore> connect_again() override {
-    // The server exists: a second connection is a client's on every rank.
+    // The server exists already, so the second connection is a client connection on every rank.
     StoreAddress client = address_;
     client.is_server = false;
     return open_torch_store(client, tcp_->getTimeout());
@@ -142,8 +142,8 @@ class TorchStore final : public KeyValueStore {
 }  // namespace
 
 std::unique_ptr<KeyValueStore> open_torch_store(const StoreAddress& address, milliseconds timeout) {
-  // Silences c10d, which prints failed connections with a stack: the error reports them. A level
-  // that the user has set stays.
+  // Silences c10d, which prints failed connections with a stack. The error reports them instead. A
+  // log level that the user has set is not changed.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   try {
     return std::make_unique<TorchStore>(address, connect_within(address, timeout));

@@ -25,8 +25,8 @@ thread_local OfThread of_thread = nullptr;
 
 using Units = c10::SmallVector<Touched*, 4>;
 
-// Returns the tensor's WatchedStorage, null if it has none. Results of operators on shards have the
-// key, and a storage of LibTorch's.
+// Returns the tensor's WatchedStorage; null if it has none. Results of operators on shards have the
+// key but a storage made by LibTorch.
 WatchedStorage* watched_storage(const c10::TensorImpl& tensor) {
   if (!tensor.key_set().has(kKey) || !tensor.has_storage()) return nullptr;
   c10::StorageImpl* storage = tensor.unsafe_storage().unsafeGetStorageImpl();
@@ -54,7 +54,8 @@ bool writes(const c10::FunctionSchema& schema, size_t argument) {
   return alias != nullptr && alias->isWrite();
 }
 
-// The watched tensors among an operator's arguments: [Note: the trap], [Note: numbers of a shard].
+// The watched tensors among the arguments of an operator ([Note: the trap], [Note: numbers of a
+// shard]).
 class Given {
  public:
   Given(const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> arguments) : schema_(schema) {
@@ -69,7 +70,7 @@ class Given {
   const Units& units() const { return units_; }
   Touched* written() const { return written_; }
 
-  // Checks the results of an operator on cut shards. Throws StateError for a number.
+  // Checks the results of an operator on cut shards. Throws StateError if a result is a number.
   void look_at_results(at::ArrayRef<c10::IValue> results) const {
     if (!is_cut_) return;
     const std::string& name = schema_.name();
@@ -92,11 +93,12 @@ class Given {
  private:
   void add(const c10::TensorImpl& tensor, bool written) {
     const WatchedStorage* storage = watched_storage(tensor);
-    // With the key and another storage it is a result that still has a cut shard's values.
+    // If a tensor has the key but another storage, it is a result that still has the values of a
+    // cut shard.
     const Watch computed{.holds = Holds::kMainShard, .is_cut = true};
     const Watch& watch = storage != nullptr ? storage->watch : computed;
     if (watch.holds == Holds::kParameters) {
-      // The engine is gone: an access throws the storage's own message.
+      // The engine was destroyed, and an access throws the storage's own message.
       if (watch.owner == nullptr) return;
       if (std::ranges::find(units_, watch.owner) == units_.end()) units_.push_back(watch.owner);
       if (written && written_ == nullptr) written_ = watch.owner;
@@ -112,8 +114,8 @@ class Given {
     storages_.push_back(tensor.unsafe_storage().unsafeGetStorageImpl());
   }
 
-  // Checks one result, and watches it if it has the shard's values. `is_own`: it is no argument
-  // that was written. Results in a list belong to arguments of different sizes.
+  // Checks one result, and watches it if it has the shard's values. `is_own` is false if the result
+  // is an argument that was written. Results in a list correspond to arguments of different sizes.
   void look_at(const at::Tensor& result, bool is_own, bool in_list) const {
     if (!result.defined() || !result.has_storage()) return;
     if (std::ranges::find(storages_, result.storage().unsafeGetStorageImpl()) != storages_.end()) {
@@ -122,7 +124,8 @@ class Given {
     if (result.dim() == 0 ? dim_ > 0 : !in_list && result.numel() < numel_ && !picks()) {
       refuse_number();
     }
-    // A result with another holder is a tensor that existed before: it must not change.
+    // If a result has another holder, it is a tensor that existed before the operator. It must not
+    // be changed.
     if (is_own && keeps_values() && result.use_count() == 1) watch(result);
   }
 
@@ -145,7 +148,7 @@ class Given {
                  "rank's number, compute it from a clone()"});
   }
 
-  // Operators that return some of the elements unchanged.
+  // Operators that return a subset of the elements unchanged.
   static constexpr std::string_view kPicks[] = {"aten::index",         "aten::index_select",
                                                 "aten::gather",        "aten::take",
                                                 "aten::masked_select", "aten::slice_copy"};
@@ -154,11 +157,11 @@ class Given {
   Units units_;
   Touched* written_ = nullptr;
   bool is_cut_ = false, first_is_cut_ = false;
-  int64_t numel_ = 0, dim_ = 0;  // the most of a cut shard
+  int64_t numel_ = 0, dim_ = 0;  // the largest values among cut shards
   c10::SmallVector<const c10::StorageImpl*, 4> storages_;
 };
 
-// Calls the operator again below the key. It does not redispatch, so that profilers record the
+// Calls the operator again below the key. It does not redispatch. Profilers thus record the
 // operator from here on, when its parameters are gathered.
 void run_below(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard below(kKey);
@@ -169,7 +172,8 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   const c10::FunctionSchema& schema = op.schema();
   if (of_thread != nullptr && of_thread(schema, *stack)) return;
   const Given given(schema, torch::jit::last(*stack, schema.arguments().size()));
-  // No unit by policy: an operator on shards, or on tensors of a thread with a default device.
+  // There is no unit chosen by policy. The operator runs on shards, or in a thread with a default
+  // device.
   if (given.units().empty()) {
     const c10::impl::ExcludeDispatchKeyGuard below(kKey);
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
@@ -183,7 +187,7 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
     run_below(op, stack);
   } catch (c10::Error& error) {
     listener->failed(touch, error);
-    // The listener adds its context to the error, or throws one of its own instead.
+    // The listener adds its context to the error, or throws its own error instead.
     throw;
   }
   given.look_at_results(torch::jit::last(*stack, schema.returns().size()));
@@ -208,7 +212,7 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
                     .hint = "make layers fsdp::Unit<Block> and build on the CPU"});
 }
 
-// A listener that proves the trap with a parameter of its own, whose operators it counts.
+// A listener that tests the trap. It has a parameter of its own and counts the operators on it.
 class Proof final : public Listener {
  public:
   bool before(const Touch& touch) override {
@@ -220,7 +224,7 @@ class Proof final : public Listener {
   }
   void failed(const Touch& /*touch*/, c10::Error& /*error*/) override {}
 
-  // Returns the fault that this LibTorch has, empty if the trap works.
+  // Returns the fault of this LibTorch; empty if the trap works.
   std::string find_fault() {
     const std::string fault = fmt::format(
         "this LibTorch does not call the fallback of the dispatch key {} as the engine needs it",
@@ -244,8 +248,8 @@ class Proof final : public Listener {
         c10::scalarTypeToTypeMeta(at::kFloat));
     watched.unsafeGetTensorImpl()->set_sizes_contiguous({1});
     watch(watched);
-    // The trap has to see the operator once, with its result, which must not inherit the key; and
-    // under Unseen it must not see it.
+    // The trap must report the operator once, with its result, and the result must not inherit the
+    // key. Under Unseen the trap must not report the operator.
     const at::Tensor result = at::neg(watched);
     const bool is_seen = seen_ == 1 && returned_ == 1 && !result.key_set().has(kKey);
     const Unseen unseen;
@@ -257,10 +261,10 @@ class Proof final : public Listener {
 };
 
 // Registers the fallback for the rest of the process. Throws StateError, at each call, if another
-// library has registered one.
+// library has registered a fallback.
 void register_once() {
   static std::mutex mutex;
-  // Never destroyed: tensors with the key may outlive static objects.
+  // Never destroyed, because tensors with the key may outlive static objects.
   static c10::RegistrationHandleRAII* registered = nullptr;
   const std::lock_guard lock(mutex);
   if (registered != nullptr) return;

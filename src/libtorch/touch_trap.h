@@ -1,30 +1,34 @@
-// Reports every operator that receives a parameter of a unit by policy, a main shard or its
-// gradient, before the operator runs. Nothing else shows where the forward of such a unit is, or
-// how a caller uses a shard. No other file knows the mechanism.
+// Reports every operator that receives a parameter of a unit chosen by policy, a main shard or a
+// main gradient. The report is made before the operator runs. Nothing else shows when the
+// forward of such a unit runs, or how a caller uses a shard. No other file depends on the
+// mechanism.
 //
 // [Note: the trap]
-// Such tensors have one dispatch key more than others: DeferredInit, which LibTorch reserves for an
-// extension. One boxed fallback of this key runs for every operator that receives one of them,
-// before autograd and autocast. It finds the owners by the storages of the arguments, calls the
-// listener, and continues below the key. Views of a parameter share its storage and keep its keys;
-// results of operators have neither. Tensors without the key never reach the fallback, so other
-// models in the process pay nothing.
-// Should LibTorch drop the key, there is a second way: global callbacks of at::RecordFunction see
-// the same operators in the same order, by public calls only (touch_trap_test.cpp), and could call
-// the same Listener. But they run for every operator of the process, and their exceptions are
-// swallowed, so an access outside of a forward would get the storage's own message and no more.
+// Watched tensors have one additional dispatch key: DeferredInit, which LibTorch reserves for an
+// extension. One boxed fallback of this key runs for every operator that receives a watched tensor,
+// before autograd and autocast. The fallback finds the owners by the storages of the arguments,
+// calls the listener, and redispatches below the key. Views of a parameter share its storage and
+// keep its keys. Results of operators have neither. Tensors without the key never reach the
+// fallback, so other models in the process have no extra cost.
+// If LibTorch removes the key, there is a second way. Global callbacks of at::RecordFunction see
+// the same operators in the same order, through public calls only (touch_trap_test.cpp), and could
+// call the same Listener. But these callbacks run for every operator of the process, and their
+// exceptions are swallowed. An access outside a forward would then only throw the storage's own
+// message.
 //
 // [Note: numbers of a shard]
-// The tensors of Engine::parameters(), and their `.grad`, have the key, too. The listener gets the
-// operator that uses them (Listener::shard). If ranks hold different parts, an operator that makes
-// a number of a part (clip_grad_norm_, LBFGS, a norm by hand) would make another number on each
-// rank. So the trap checks the results. A view is allowed. A scalar, a tensor without dimensions,
-// or one with fewer elements is refused. A result of the same size still has the shard's values and
-// gets the key as well, so that abs().max() is refused, too. clone() and results written in place
-// are the caller's own.
+// The tensors of Engine::parameters() and their `.grad` have the key too. The listener is called
+// with the operator that uses them (Listener::shard). An operator that reduces a slice to a number
+// (clip_grad_norm_, LBFGS, a norm by hand) would compute a different number on each rank if ranks
+// hold different slices. So the trap checks the results of operators. A view is allowed. A scalar
+// or a tensor without dimensions is refused. A tensor with fewer elements is refused too, unless
+// the operator only selects elements (index, gather). A result of the same size still has the
+// shard's values, so it gets the key too; abs().max() is therefore refused. The result of clone(),
+// and results written in place, belong to the caller and are not checked.
 //
-// A key has one fallback in a process. So other uses of the key by this library are called from
-// here: a thread may include it in all its calls (libtorch/default_device.h).
+// A process can have only one fallback per key. Therefore this file also calls the library's other
+// uses of the key. A thread may include the key in all its calls for such a use
+// (libtorch/default_device.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,25 +44,25 @@
 
 namespace fsdp::touch_trap {
 
-// The owner of a storage that operators touch: the engine's side of a unit.
+// The owner of a storage that operators touch. An engine derives its own class per unit.
 class Touched {
  protected:
   ~Touched() = default;
 };
 
-// An operator on parameters that is about to run, or has run.
+// An operator on parameters that will run, or has run.
 struct Touch {
   const std::string& name;  // "aten::linear"
-  // The units, each once, in the order of the arguments.
+  // The units whose parameters it receives, each once, in the order of the arguments.
   std::span<Touched* const> units;
-  // The first of them that the operator writes to; null if it only reads.
+  // The first unit to which the operator writes; null if the operator only reads.
   Touched* written = nullptr;
 };
 
-// The content of a watched storage.
+// The kind of content in a watched storage.
 enum class Holds : uint8_t { kParameters, kMainShard, kGradients };
 
-// An operator on a unit's main shard, or on its gradients, that is about to run.
+// An operator on a unit's main shard or main gradients that will run.
 struct ShardTouch {
   const std::string& name;
   Touched* unit;
@@ -66,57 +70,60 @@ struct ShardTouch {
   bool writes;
 };
 
-// The receiver of the trap's reports. It is called in the thread that calls the operator.
+// The receiver of the trap's reports. Its functions run in the thread that calls the operator.
 class Listener {
  public:
   virtual ~Listener() = default;
-  // Called before the operator runs, for each argument that is a shard. May throw as `before`.
+  // Called before the operator runs, for each argument that is a shard. If it throws, the operator
+  // does not run.
   virtual void shard(const ShardTouch& /*touch*/) {}
-  // Called before the operator runs. If it throws, the operator does not run. Returns whether
-  // `after` is to be called.
+  // Called before the operator runs. If it throws, the operator does not run. Returns true if
+  // `after` must be called.
   virtual bool before(const Touch& touch) = 0;
-  // Called after the operator has run. `results`: the tensors that it returned.
+  // Called after the operator has run. `results` are the tensors that the operator returned.
   virtual void after(const Touch& touch, std::span<const at::Tensor> results) = 0;
-  // Called when LibTorch's own error leaves the operator.
+  // Called when an error of LibTorch leaves the operator.
   virtual void failed(const Touch& touch, c10::Error& error) = 0;
 };
 
-// Arms the trap for `listener`, once a process, and proves that it works. `listener` lives to the
-// end of the process.
-// Errors: StateError if another library has the key, or this LibTorch treats it differently.
+// Arms the trap for `listener`, once per process, and tests that it works. `listener` must live
+// until the process ends.
+// Errors: StateError if another library uses the key, or if this LibTorch treats the key
+//   differently.
 void arm(Listener& listener);
 
 // A function that runs before any listener, for each operator of its thread that reaches the trap.
-// It returns true if it has done the operator's work. Null: no function.
+// It returns true if it has already done the operator's work. Null removes the function.
 // Requires: the thread includes key() in its calls.
 using OfThread = bool (*)(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
 void set_of_thread(OfThread does);
 
-// The owner and content of a storage. A null owner: operators are not reported any more.
+// The owner and content of a storage. If the owner is null, operators are no longer reported.
 struct Watch {
   Touched* owner = nullptr;
   Holds holds = Holds::kParameters;
-  bool is_cut = false;  // other ranks hold other parts of the whole
+  bool is_cut = false;  // other ranks hold other slices
 };
 
-// A storage that the trap knows.
+// A storage that the trap watches.
 class WatchedStorage final : public c10::StorageImpl {
  public:
   WatchedStorage(size_t bytes, at::DataPtr data, const Watch& watch);
   Watch watch;
 };
 
-// Returns the key that makes operators reach the trap.
+// Returns the dispatch key that makes operators reach the trap.
 c10::DispatchKeySet key();
 // Adds the key to a dense tensor.
 void watch(const at::Tensor& tensor);
-// Returns the owner of a parameter, a shard or a view of one; null if `tensor` has no owner.
+// Returns the owner of a parameter, a shard or a view of one of these; null if `tensor` has no
+// owner.
 Touched* owner_of(const at::Tensor& tensor);
-// Removes the owner of `tensor`'s storage. Does nothing if it is no WatchedStorage.
+// Removes the owner of `tensor`'s storage. Does nothing if the storage is not a WatchedStorage.
 void forget_owner(const at::Tensor& tensor);
 
-// A scope in which operators of this thread are not reported: the engine's own, which bind
-// parameters.
+// A scope in which operators of this thread are not reported. The engine uses it for its own
+// operators, which bind parameters.
 class Unseen {
  public:
   Unseen();

@@ -6,12 +6,12 @@
 namespace fsdp {
 namespace {
 
-// AdamW's options and update rule. The base keeps moments, counters and groups.
+// AdamW's options and update rule. The base class keeps moments, counters and groups.
 struct AdamWState final : Optimizer::State {
   AdamWState(Engine& owner, AdamWOptions from)
       : State(owner, "AdamW", settings_of(from, /*moments=*/2)), options(std::move(from)) {}
 
-  // OneCycleLR cycles beta1, as PyTorch's does for Adam.
+  // OneCycleLR cycles beta1, as PyTorch's OneCycleLR does for Adam.
   double* momentum() override { return &options.beta1; }
 
   std::vector<std::string_view> moment_names() const override { return {"exp_avg", "exp_avg_sq"}; }
@@ -29,7 +29,7 @@ struct AdamWState final : Optimizer::State {
   kernels::UpdateRule rule() const override {
     return kernels::AdamW{.beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps};
   }
-  // Only the bias corrections depend on the number of the step.
+  // Only the bias corrections depend on the step number.
   bool reads_steps() const override { return options.bias_correction; }
 
   AdamWOptions options;

@@ -31,8 +31,8 @@ LossScalerOptions checked(const LossScalerOptions& options) {
   return options;
 }
 
-// Returns whether fp32 can scale a loss by it and unscale gradients again: scale and inverse are
-// finite and positive.
+// Returns true if fp32 can multiply a loss by `scale` and unscale the gradients again: `scale` and
+// its inverse are finite and positive in fp32.
 bool is_scale(double scale) {
   const auto narrow = static_cast<float>(scale);
   return std::isfinite(narrow) && narrow > 0 && std::isfinite(1.0F / narrow);
@@ -46,13 +46,14 @@ LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
       place_(std::make_shared<const TrainingPlace>(state_of(engine).training,
                                                    TrainingKind::kLossScaler, "LossScaler")) {
   load({.scale = options_.init_scale});
-  // load() takes its scale for one that has worked. The initial one has not.
+  // load() assumes that a step was applied with the loaded scale. No step was applied with the
+  // initial scale.
   is_found_ = false;
 }
 
 LossScaler::~LossScaler() {
   const std::shared_ptr<EngineParts> engine = engine_.lock();
-  // Gradients are captured unscaled again.
+  // From here on, captured gradients are no longer divided by a scale.
   if (engine && !engine->is_shut_down()) engine->context->format.set_loss_scale(std::nullopt);
 }
 
@@ -72,15 +73,15 @@ void LossScaler::apply() {
                       .where = "fsdp::LossScaler",
                       .hint = "destroy the LossScaler before the engine"});
   }
-  // Captures read the scale under this mutex. No collective carries it, so the annotation lets the
-  // next one compare it over the ranks.
+  // Captures read the scale under this mutex. No collective sends the scale, so the annotation lets
+  // the next collective compare it over the ranks.
   const std::lock_guard lock(engine->clock->mutex);
   engine->context->format.set_loss_scale(static_cast<float>(state_.scale));
   state_of(engine->context->mesh).order().note(fmt::format("loss scale {}", state_.scale));
 }
 
 at::Tensor LossScaler::scale(const at::Tensor& loss) const {
-  // In float32: the product may be beyond float16.
+  // Computed in float32, because the product may exceed the range of float16.
   return loss.to(at::kFloat) * state_.scale;
 }
 
@@ -93,7 +94,7 @@ void LossScaler::update(std::initializer_list<StepReport> reports) {
                            .hint = "set skip_nonfinite = true in the optimizer's options"});
   }
   State next = state_;
-  bool skipped = false;  // reads each report, also after a skipped one
+  bool skipped = false;  // every report is read, even after a skipped step
   for (const StepReport& report : reports) skipped = report.skipped() || skipped;
   if (skipped) {
     next = {.scale = state_.scale * options_.backoff_factor};
@@ -101,8 +102,8 @@ void LossScaler::update(std::initializer_list<StepReport> reports) {
     const double grown = state_.scale * options_.growth_factor;
     next = {.scale = is_scale(grown) ? grown : state_.scale};
   }
-  // The least scale, and gradients still overflow: the scale is not the cause. The state stays as
-  // it was.
+  // If gradients overflow even at the smallest scale, the scale is not the cause. The state is
+  // unchanged then.
   require(is_scale(next.scale), "the scale after an overflow", next.scale,
           "see StepReport::gradients.first_nonfinite(): gradients are not finite at any scale");
   if (skipped && !is_found_) warn_of_search(next.scale);

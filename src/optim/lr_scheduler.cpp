@@ -1,5 +1,5 @@
-// Implements the learning-rate schedulers. Formulas and the order of their operations are those of
-// get_lr in each class of torch/optim/lr_scheduler.py.
+// Implements the learning-rate schedulers. The formulas, and the order of their operations, are
+// those of get_lr in each class of torch/optim/lr_scheduler.py.
 #include "fsdp/lr_scheduler.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ bool is_gamma(double gamma) { return gamma >= 0 && std::isfinite(gamma); }
 constexpr const char* kGamma = "use a finite factor of 0 or more, such as 0.1";
 constexpr const char* kEpochs = "use 1 epoch or more";
 
-// ---- next(options): checks them, and returns the rates of that schedule ----
+// ---- next(options): checks the options, and returns the function that computes the rates ----
 
 auto next(const StepLROptions& of) {
   require_option(of.step_size >= 1, "StepLR", "step_size", static_cast<double>(of.step_size),
@@ -56,10 +56,10 @@ auto next(const LinearLROptions& of) {
     const auto& [start, end, total] = of;
     if (at.epoch == 0) return at.lr * start;
     if (at.epoch > total) return at.lr;
-    // The factor of the epoch before.
+    // The factor of the previous epoch.
     const double before = static_cast<double>(total) * start +
                           static_cast<double>(at.epoch - 1) * (end - start);  // times total
-    // The last step to 0 may round to a negative rate.
+    // The last step to 0 may be rounded to a negative rate.
     return std::max(0.0, at.lr * (1.0 + (end - start) / before));
   };
 }
@@ -76,7 +76,8 @@ auto next(const CosineAnnealingLROptions& of) {
       return 1 + std::cos(std::numbers::pi * static_cast<double>(epoch) / last);
     };
     if (at.epoch == 0) return at.lr;
-    // The rate is eta_min, its lowest, from which no factor leads up again: the formula adds.
+    // The previous rate is eta_min, so no factor on lr - eta_min can raise it again. The formula
+    // adds instead.
     if ((at.epoch - 1 - T_max) % (2 * T_max) == 0) {
       return at.lr + (at.base_lr - eta_min) * (1 - std::cos(std::numbers::pi / last)) / 2;
     }
@@ -93,7 +94,7 @@ LRScheduler::LRScheduler(Optimizer& optimizer, std::string_view name, NextLr nex
       place_(place_of_scheduler(optimizer, name)),
       next_(std::move(next)),
       base_lr_(state_of(optimizer).begin_schedules()) {
-  // SequentialLR has no `next`: it starts when its schedulers are checked.
+  // SequentialLR has no `next`. It starts after its schedulers were checked.
   if (next_) start(/*restarts=*/false);
 }
 
@@ -126,7 +127,8 @@ void LRScheduler::load(const LRSchedulerState& state) {
   require_same_names(this->state(), state);
   last_epoch_ = std::llround(state.at("last_epoch"));
   base_lr_ = state.at("base_lr");
-  // Before the rate: SequentialLR loads its inner schedulers here, and each of them sets its own.
+  // Called before the rate is set. SequentialLR loads its inner schedulers in it, and each of them
+  // sets its own rate.
   restore(state);
   last_lr_ = state.at("last_lr");
   optimizer_.set_lr(last_lr_);
@@ -165,7 +167,8 @@ SequentialLR::SequentialLR(Optimizer& optimizer, SequentialLROptions options)
     throw InvalidArgument({.what = "SequentialLR: a scheduler belongs to another optimizer",
                            .hint = "make all schedulers for the same optimizer"});
   }
-  // The inner schedulers changed the rates when they were made: begin with the initial ones again.
+  // The inner schedulers changed the rates when they were made. So the initial rates are restored
+  // first.
   state_of(optimizer).change_rates(base_lr_, [](double, double initial) { return initial; });
   start(/*restarts=*/false);
 }
@@ -173,8 +176,8 @@ SequentialLR::SequentialLR(Optimizer& optimizer, SequentialLROptions options)
 void SequentialLR::advance(bool /*restarts*/) {
   const auto& [schedulers, milestones] = options_;
   const auto after = std::ranges::upper_bound(milestones, epoch());
-  // The scheduler behind the last milestone reached. At the milestone it restarts from the initial
-  // rates, as PyTorch's does.
+  // The scheduler that follows the last reached milestone. At the milestone it restarts from the
+  // initial rates, as in PyTorch.
   LRScheduler& now = *schedulers[after - milestones.begin()];
   if (epoch() == 0) {
     now.start(/*restarts=*/false);

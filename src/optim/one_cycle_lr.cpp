@@ -33,8 +33,8 @@ OneCycleLROptions checked(OneCycleLROptions options) {
   return options;
 }
 
-// A phase of the cycle. `end_step` is a fraction of the steps, as in PyTorch, and need not be
-// whole.
+// A phase of the cycle. `end_step` need not be an integer, because it is computed from a
+// fraction of the steps, as in PyTorch.
 struct Phase {
   double end_step, start_lr, end_lr, start_momentum, end_momentum;
 };
@@ -51,7 +51,7 @@ std::vector<Phase> phases_of(const OneCycleLROptions& of, double initial) {
   } else {
     phases.push_back({last, of.max_lr, least, low, high});
   }
-  // A first phase that ends at step 0 would divide by zero.
+  // A first phase that ends at step 0 would cause a division by zero.
   require_option(phases[0].end_step != 0, "OneCycleLR", "pct_start", rising,
                  "choose a rise of more than one step: it would begin where it ends");
   return phases;
@@ -62,13 +62,14 @@ double anneal(OneCycleLROptions::Anneal along, double start, double end, double 
   return end + (start - end) / 2.0 * (std::cos(std::numbers::pi * part) + 1);
 }
 
-// Returns the function from an epoch to its rate. It also sets the optimizer's momentum.
+// Returns the function from an epoch to its rate. The function also sets the optimizer's momentum.
 auto cycle_of(Optimizer& optimizer, const OneCycleLROptions& options) {
   const OneCycleLROptions of = checked(options);
   const double initial = of.max_lr / of.div_factor;
   std::vector<Phase> phases = phases_of(of, initial);
   if (of.cycle_momentum) {
-    // Both are checked at construction; the second is that of the first step.
+    // Both values are set, and thereby checked, at construction. The second one is the momentum of
+    // the first step.
     for (const double each : {of.base_momentum, of.max_momentum}) optimizer.set_momentum(each);
   }
   state_of(optimizer).begin_schedules_at(initial);
@@ -85,7 +86,8 @@ auto cycle_of(Optimizer& optimizer, const OneCycleLROptions& options) {
       begin = phases[phase++].end_step;
     }
     const Phase& now = phases[phase];
-    // At most 1: the call after the last step keeps the rate. PyTorch's runs on, on a line below 0.
+    // At most 1, so the call after the last step keeps the rate. PyTorch's rate would continue to
+    // fall below 0.
     const double part = std::min(1.0, (step - begin) / (now.end_step - begin));
     const auto value = [&](double start, double end) {
       return anneal(of.anneal_strategy, start, end, part);
@@ -101,7 +103,7 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, OneCycleLROptions options)
     : LRScheduler(optimizer, "OneCycleLR", cycle_of(optimizer, options)) {}
 
 void OneCycleLR::restore(const LRSchedulerState&) {
-  next(last_lr(), last_lr());  // sets the epoch's momentum; its rate is not used
+  next(last_lr(), last_lr());  // sets the momentum of the epoch; the returned rate is not used
 }
 
 }  // namespace fsdp

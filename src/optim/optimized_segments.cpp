@@ -31,7 +31,8 @@ const SegmentLayout& OptimizedSegments::layout_of(const OptimizedSegment& optimi
   return of_.engine.model.units[optimized.unit]->shard->layout().segments()[optimized.segment];
 }
 
-// Returns a flag a parameter, in the order of units: whether this optimizer updates it now.
+// Returns one flag per parameter, in the order of units. It is 1 if this optimizer updates the
+// parameter now.
 std::vector<char> OptimizedSegments::trained_now() const {
   std::vector<char> trained;
   for (const auto& unit : of_.engine.model.units) {
@@ -44,7 +45,7 @@ std::vector<char> OptimizedSegments::trained_now() const {
   return trained;
 }
 
-// Allocates counters in the memory of the main state, where they begin at zero.
+// Allocates counters in the memory of the main state. Their initial value is zero.
 kernels::StepCount* OptimizedSegments::add_counters(size_t count) {
   const auto bytes = static_cast<int64_t>(count * sizeof(kernels::StepCount));
   counters_.push_back(with_place([] { return "the optimizer's counters"; },
@@ -52,9 +53,9 @@ kernels::StepCount* OptimizedSegments::add_counters(size_t count) {
   return static_cast<kernels::StepCount*>(counters_.back().data());
 }
 
-// Returns the pieces of the slice that have moments. Neighbouring parameters are one piece, with
-// the gap between them. Pieces begin at multiples of kSliceAlignment in the slice and in the
-// moments, so that kernels find both equally aligned.
+// Returns the ranges of the slice that have moments. Neighbouring parameters form one range,
+// including the gap between them. Ranges begin at multiples of kSliceAlignment both in the slice
+// and in the moments, so that kernels find both equally aligned.
 std::vector<MomentPiece> OptimizedSegments::pieces_of(const EngineUnit& unit,
                                                       const MainSegment& segment) const {
   const ShardUnit& shard = *unit.shard;
@@ -64,7 +65,7 @@ std::vector<MomentPiece> OptimizedSegments::pieces_of(const EngineUnit& unit,
   };
   if (std::ranges::all_of(placed, is_chosen)) return {{.numel = segment.numel}};
   std::vector<MomentPiece> pieces;
-  bool adjoins = false;  // the parameter before is the optimizer's
+  bool adjoins = false;  // true if the optimizer trains the previous parameter
   for (const PlacedParameter& each : placed) {
     const Interval& own = shard.main().local(each.parameter);
     if (own.numel == 0) continue;
@@ -103,10 +104,11 @@ void OptimizedSegments::add_segment(const EngineUnit& unit, const MainSegment& s
   added.push_back(std::move(optimized));
 }
 
-// Adds the segments that are trainable now and are not known: at construction, and after parameters
-// were unfrozen. Their moments begin at zero.
+// Adds the segments that are trainable now and were not added before. Called at construction, and
+// after parameters were unfrozen. The moments begin at zero.
 void OptimizedSegments::add_segments() {
-  // Memory is allocated before any member changes: after an OutOfMemory the next step tries again.
+  // Memory is allocated before any member changes, so the next step can try again after an
+  // OutOfMemory.
   std::vector<OptimizedSegment> added;
   for (const auto& unit : of_.engine.model.units) {
     if (!of_.chosen.any_of(unit->index)) continue;
@@ -117,8 +119,8 @@ void OptimizedSegments::add_segments() {
       if (!known) add_segment(*unit, segment, added);
     }
   }
-  // One counter a segment. Its address stays valid: a buffer is never resized, and write_counters
-  // renews all addresses.
+  // There is one counter per segment. Its address stays valid, because a buffer is never resized,
+  // and write_counters replaces all addresses.
   kernels::StepCount* counters = add_counters(added.size());
   int64_t bytes = 0;
   for (OptimizedSegment& optimized : added) {
@@ -160,9 +162,9 @@ void OptimizedSegments::make_runs(OptimizedSegment& optimized) const {
                            .group = of_.group_of[optimized.unit][parameter],
                            .step = optimized.step_of[i]};
     OptimizerRun* last = optimized.runs.empty() ? nullptr : &optimized.runs.back();
-    // Joins neighbours to one run, so that a kernel call has few of them. The gap between two
-    // parameters is zero and stays zero under every rule. Parameter and moments must have the same
-    // distance.
+    // Neighbours are joined, so that a kernel call has few OptimizerRuns. The gap between two
+    // parameters is zero and stays zero under every rule. The distance between neighbours must be
+    // the same in the parameters and in the moments.
     const bool adjoins = last != nullptr &&
                          interval.offset - (last->offset + last->numel) < ShardLayout::kAlignment &&
                          run.moment_offset - last->moment_offset == run.offset - last->offset;
@@ -183,13 +185,13 @@ int64_t OptimizedSegments::read(const kernels::StepCount& counter) const {
 
 std::vector<OptimizedParameter> OptimizedSegments::parameters() const {
   std::vector<OptimizedParameter> kept;
-  size_t first_of_unit = 0;  // in known_
+  size_t first_of_unit = 0;  // index into known_
   for (const auto& unit : of_.engine.model.units) {
     const size_t first = kept.size();
     for (size_t i = 0; i < segments_.size(); ++i) {
       const OptimizedSegment& optimized = segments_[i];
       if (optimized.unit != unit->index) continue;
-      // A counter is read once, as each read waits for the device.
+      // Each counter is read only once, because each read waits for the device.
       std::map<const kernels::StepCount*, int64_t> steps;
       for (const kernels::StepCount* each : optimized.counters) steps[each] = read(*each);
       const std::vector<PlacedParameter>& placed = layout_of(optimized).parameters;
@@ -201,7 +203,7 @@ std::vector<OptimizedParameter> OptimizedSegments::parameters() const {
                         .steps = steps.at(optimized.step_of[j])});
       }
     }
-    // Segments group a unit's parameters by dtype: restore the order of the unit.
+    // Segments group a unit's parameters by dtype, so the sort restores the order of the unit.
     std::sort(kept.begin() + static_cast<std::ptrdiff_t>(first), kept.end(),
               [](const auto& a, const auto& b) { return a.parameter < b.parameter; });
     first_of_unit += unit->shard->tensors().size();
@@ -209,19 +211,19 @@ std::vector<OptimizedParameter> OptimizedSegments::parameters() const {
   return kept;
 }
 
-// Sets the counters as a checkpoint has them. Parameters of a segment with equally many updates
-// share a counter.
+// Sets the counters to the values of a checkpoint. Parameters of a segment that have had equally
+// many updates share a counter.
 void OptimizedSegments::set_counts(int64_t applied,
                                    const std::vector<OptimizedParameter>& parameters) {
   std::vector<int64_t> counts{applied};
-  // For each segment, the index into `counts` by steps.
+  // The index into `counts`, for each segment by the number of steps.
   std::vector<std::map<int64_t, size_t>> counter_of(segments_.size());
   for (const OptimizedParameter& each : parameters) {
     if (counter_of[each.segment].emplace(each.steps, counts.size()).second) {
       counts.push_back(each.steps);
     }
   }
-  for (auto& counter : counter_of) {  // segments that are frozen now
+  for (auto& counter : counter_of) {  // for segments that are frozen now
     if (!counter.empty()) continue;
     counter.emplace(0, counts.size());
     counts.push_back(0);
@@ -247,10 +249,10 @@ void OptimizedSegments::set_counts(int64_t applied,
   make_runs();
 }
 
-// Replaces all counters; the first one is applied_.
+// Replaces all counters. The first one is applied_.
 void OptimizedSegments::write_counters(const std::vector<int64_t>& counts) {
   Stream& stream = of_.engine.context->main->stream();
-  stream.synchronize();  // work that reads the old ones
+  stream.synchronize();  // issued work may still read the old counters
   counters_.clear();
   applied_ = add_counters(counts.size());
   const auto bytes = static_cast<int64_t>(counts.size() * sizeof(kernels::StepCount));
@@ -258,7 +260,7 @@ void OptimizedSegments::write_counters(const std::vector<int64_t>& counts) {
   for (size_t i = 0; i < counts.size(); ++i) {
     static_cast<kernels::StepCount*>(values.data())[i] = {.step = counts[i]};
   }
-  // The pinned buffer ends with this function, so the host waits for the copy.
+  // The pinned buffer is destroyed when this function returns, so the host waits for the copy.
   stream.copy(applied_, values.data(), bytes);
   stream.synchronize();
 }
@@ -268,7 +270,7 @@ float* OptimizedSegments::laid_out(const OptimizedSegment& segment, size_t momen
   auto* data = static_cast<float*>(segment.moments[moment].data());
   const int64_t slice_numel = layout_of(segment).slice_numel;
   const std::vector<MomentPiece>& pieces = segment.pieces;
-  // One piece, as long as the slice, has its layout already.
+  // If there is one piece as long as the slice, the moment already has the slice's layout.
   if (pieces.size() == 1 && pieces.front().numel == slice_numel) return data;
   MainPlace& main = *of_.engine.context->main;
   room = main.allocate_own(slice_numel * size_of(DType::kFloat32));

@@ -1,5 +1,5 @@
-// OptimizedSegments: an optimizer's side of the flat shards, with moments, step counters and
-// runs of equal settings.
+// OptimizedSegments: the moments and step counters of an optimizer for the flat shards, and the
+// ranges of elements that have equal settings.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace fsdp {
 
-// Consecutive elements of a segment with one group and one count of updates. A gap belongs to the
-// run before it: it is zero and stays zero.
+// Consecutive elements of a segment that have the same group and the same count of updates. A
+// padding gap belongs to the OptimizerRun before it, because its elements are zero and stay zero.
 struct OptimizerRun {
   int64_t offset = 0;
   int64_t numel = 0;
   int64_t moment_offset = 0;
   int group = 0;
-  kernels::StepCount* step = nullptr;  // one of the segment's
+  kernels::StepCount* step = nullptr;  // a counter of the segment
 };
 
-// A run of a slice with moments: those of elements [offset, offset + numel) begin at
+// A range of a slice that has moments. The moments of elements [offset, offset + numel) begin at
 // `moment_offset`.
 struct MomentPiece {
   int64_t offset = 0;
@@ -30,40 +30,44 @@ struct MomentPiece {
   int64_t moment_offset = 0;
 };
 
-// The optimizer's side of one trainable segment.
+// The optimizer's state for one trainable segment.
 struct OptimizedSegment {
   int unit = 0;
   int segment = 0;  // of the unit's layout
   int first = 0;    // the first of its parameters that the optimizer trains
   std::vector<OptimizerRun> runs;
-  // The whole slice, or its pieces if other parameters of the segment belong to another optimizer.
+  // The whole slice as one element. If another optimizer trains parameters of the segment, the
+  // ranges that this optimizer trains.
   std::vector<MomentPiece> pieces;
-  std::vector<Buffer> moments;  // fp32, as long as the pieces
-  // In the memory of the main state: the updates that parameters of this segment have had. One
-  // counter for all of them, until a checkpoint is loaded whose parameters had other segments.
+  std::vector<Buffer> moments;  // fp32, each as long as the pieces
+  // The counts of updates of this segment's parameters, in the memory of the main state. All
+  // parameters share one counter. There are several counters only if a checkpoint was loaded whose
+  // parameters had other segments.
   std::vector<kernels::StepCount*> counters;
-  std::vector<kernels::StepCount*> step_of;  // by the segment's parameters; each one of counters
+  std::vector<kernels::StepCount*> step_of;  // the counter of each parameter of the segment
 
-  // Returns the elements of each moment, with the padding between pieces.
+  // Returns the number of elements of each moment, including the padding between pieces.
   int64_t moment_numel() const;
-  // Returns the offset of the moments of a slice's element. Requires: the element is in a piece.
+  // Returns the position in the moments of the slice's element at `offset`. Requires: the element
+  // is in one of the pieces.
   int64_t moment_at(int64_t offset) const;
 };
 
-// The state of one parameter, and its place in the engine.
+// The step count of one parameter, and its position in the engine.
 struct OptimizedParameter {
   int unit = 0;
   int parameter = 0;   // of the unit
   size_t segment = 0;  // index into segments()
-  int64_t steps = 0;   // updates it has had
+  int64_t steps = 0;   // number of updates of this parameter
 };
 
-// The segments that one optimizer trains. Not thread-safe: the backward scheduler's mutex covers
-// it.
+// The segments that one optimizer trains. Not thread-safe: the backward scheduler's mutex must be
+// held.
 class OptimizedSegments {
  public:
-  // `chosen`: the parameters that the optimizer trains; `group_of`: the group of each, by unit and
-  // parameter; `moments`: the number that it keeps of each element. Those passed outlive it.
+  // `chosen` are the parameters that the optimizer trains. `group_of` is the group of each
+  // parameter, by unit and parameter. `moments` is the number of moments per element. The
+  // referenced objects must outlive this object.
   struct Parts {
     EngineParts& engine;
     const ChosenParameters& chosen;
@@ -71,30 +75,31 @@ class OptimizedSegments {
     int moments;
   };
   explicit OptimizedSegments(const Parts& parts);
-  // Returns the bytes of the moments to the engine's count.
+  // Subtracts the bytes of the moments from the engine's counted memory.
   ~OptimizedSegments();
   OptimizedSegments(const OptimizedSegments&) = delete;
   OptimizedSegments& operator=(const OptimizedSegments&) = delete;
 
   const std::vector<OptimizedSegment>& all() const { return segments_; }
-  // Follows parameters that were frozen or unfrozen. A frozen one has no run; its shard and moments
-  // stay as they are. Moments of an unfrozen one that was never trained begin at zero.
+  // Updates the state after parameters were frozen or unfrozen. A frozen parameter is in no
+  // OptimizerRun; its shard and moments are unchanged. If a parameter is trained for the first
+  // time, its moments begin at zero.
   void follow_trained();
 
-  // Returns the counter of steps that were not skipped, in the memory of the main state.
+  // Returns the counter of the applied (not skipped) steps, in the memory of the main state.
   kernels::StepCount* applied() const { return applied_; }
-  // Returns a counter's steps. Waits for issued work.
+  // Returns the number of steps in a counter. Waits for issued work.
   int64_t read(const kernels::StepCount& counter) const;
-  // Returns the parameters that are trained, or were before they were frozen, in the order of
-  // units. Waits for issued work.
+  // Returns the parameters that are trained now or were trained before they were frozen, in the
+  // order of units. Waits for issued work.
   std::vector<OptimizedParameter> parameters() const;
-  // Sets the counters as if `applied` steps had been applied. `parameters`: those of parameters(),
-  // with new steps.
+  // Sets the counters as if `applied` steps had been applied. `parameters` must be those of
+  // parameters(), with new values of `steps`.
   void set_counts(int64_t applied, const std::vector<OptimizedParameter>& parameters);
 
-  // Returns a moment of a segment in the layout of the slice, with zeros for elements that the
-  // optimizer does not train. If the moment is in pieces, the result is `room`, and the copy is
-  // issued to the main state's stream.
+  // Returns a moment of a segment in the layout of the slice. Elements that the optimizer does not
+  // train are zero. If the moment has several pieces, they are copied into `room` on the main
+  // state's stream, and the result is `room`.
   float* laid_out(const OptimizedSegment& segment, size_t moment, Buffer& room) const;
 
  private:
@@ -112,7 +117,7 @@ class OptimizedSegments {
   const Parts of_;
   std::vector<OptimizedSegment> segments_;
   std::vector<char> trained_;     // trained_now() when the runs were made
-  std::vector<char> known_;       // by parameter: was trained once
+  std::vector<char> known_;       // one flag per parameter: it was trained before
   std::vector<Buffer> counters_;  // memory of all counters
   kernels::StepCount* applied_ = nullptr;
   int64_t state_bytes_ = 0;

@@ -22,8 +22,8 @@ void require_rate(double lr) {
 
 }  // namespace
 
-// The order of the members matters: checks and the place among the engine's optimizers come before
-// segments_, which allocates.
+// The order of the members matters. The checks, and the registration among the engine's optimizers,
+// run before segments_ allocates.
 Optimizer::State::State(Engine& owner, std::string called, Settings settings)
     : engine_held(state_of(owner).shared_from_this()),
       engine(*engine_held),
@@ -53,15 +53,15 @@ void Optimizer::State::begin_schedules_at(double initial) {
   const bool is_first = !initial_lr_.has_value();
   initial_lr_ = initial;
   for (OptimizerParamGroup& group : grouped_.groups) {
-    // A group's initial rate is that of the first scheduler. A later one may set the optimizer's
-    // anew.
+    // The initial rate of a group is its rate when the first scheduler was made. A later scheduler
+    // changes only the optimizer's initial rate.
     if (is_first) group.initial_lr_ = group.lr();
   }
 }
 
 void Optimizer::State::change_rates(double initial,
                                     const std::function<double(double lr, double initial)>& next) {
-  // All rates are computed and checked before one is set.
+  // All rates are computed and checked before any rate is set.
   const double changed = next(lr, initial);
   require_rate(changed);
   std::vector<std::optional<double>> of_groups;
@@ -111,7 +111,7 @@ void Optimizer::State::set_group_values(const std::map<std::string, double>& val
 
 void Optimizer::State::check_gradients_complete() const {
   // The clip coefficient of the last clip_grad_norm does not include gradients that were added
-  // since.
+  // later.
   if (clipped_ && clipped_additions_ != additions()) {
     throw StateError({.what = "gradients were added after clip_grad_norm measured them",
                       .hint = "call clip_grad_norm after the last backward of a step; call the "
@@ -122,7 +122,8 @@ void Optimizer::State::check_gradients_complete() const {
   }
 }
 
-// Returns how many reductions have added to gradients of units in which it trains parameters.
+// Returns how many reductions have added to the gradients of units that contain parameters of this
+// optimizer.
 int64_t Optimizer::State::additions() const {
   int64_t sum = 0;
   for (const auto& unit : engine.model.units) {
@@ -131,7 +132,7 @@ int64_t Optimizer::State::additions() const {
   return sum;
 }
 
-// Warns once an engine, at the first step of the first of its optimizers.
+// Warns once per engine, at the first step of the first of its optimizers.
 void Optimizer::State::warn_of_untrained() const {
   if (!engine.training->begin_steps() || chosen_.are_all()) return;
   const std::vector<std::string> untrained =
@@ -149,10 +150,10 @@ void Optimizer::State::warn_of_untrained() const {
              .hint = "choose them in an optimizer, or freeze them (set_requires_grad(false))"});
 }
 
-// Annotates the next collective with an action that all ranks must take alike and that has no
-// collective of its own. The collective compares it.
+// Annotates the next collective with an action that has no collective of its own, but that all
+// ranks must take. The next collective compares the annotation over the ranks.
 void Optimizer::State::note(std::string what) const {
-  // With several optimizers, ranks must also agree on which of them acts.
+  // With several optimizers, ranks must also agree on the optimizer that acts.
   if (!chosen_.are_all()) what += ", " + described_;
   state_of(engine.context->mesh).order().note(what);
 }
@@ -183,24 +184,25 @@ StepReport Optimizer::State::step() {
   return with_place([] { return "optimizer step"; }, [&] { return issue_step(); });
 }
 
-// Issues the step. Norm, clip coefficient and the decision to skip stay in the memory of the main
-// state, where kernels read them: the host does not wait.
+// Issues the step. The norm, the clip coefficient and the decision to skip stay in the memory of
+// the main state, where kernels read them. So the host does not wait.
 StepReport Optimizer::State::issue_step() {
   engine.require_between_passes("an optimizer's step");
   engine.pass.require_not_gathered("an optimizer's step");
   {
     const std::lock_guard lock(engine.clock->mutex);
-    // A unit by policy sees module->zero_grad() only when it looks.
+    // zero_grad() of a module in a unit chosen by policy does not notify the engine, so the engine
+    // checks for it here.
     engine.model.follow_zero_grads();
   }
   check_gradients_complete();
   warn_of_untrained();
   StepReport report{.gradients = {}, .skips_nonfinite = skip_nonfinite_};
   note_step();
-  // A clip counts for one step.
+  // The result of clip_grad_norm is used for one step only.
   std::optional<GradientMeasure::Measured> measured = std::exchange(clipped_, std::nullopt);
   const bool clips = measured.has_value();
-  // Without a clip nothing has looked for non-finite gradients yet.
+  // Without clip_grad_norm, nothing has checked for non-finite gradients yet.
   if (!measured && skip_nonfinite_) {
     constexpr double kNoClipping = std::numeric_limits<double>::infinity();
     measured = engine.measure_gradients(2.0, kNoClipping, chosen_);
@@ -227,7 +229,7 @@ kernels::UpdateSegment Optimizer::State::update_of(const OptimizedSegment& optim
   for (size_t i = 0; i < optimized.moments.size(); ++i) {
     update.moments[i] = static_cast<float*>(optimized.moments[i].data()) + run.moment_offset;
   }
-  // The kernel also writes the low-precision copy that forward reads, in the same pass.
+  // In the same pass over memory, the kernel also writes the low-precision copy that forward reads.
   if (segment.resident_copy != nullptr) {
     update.low_precision_copy =
         static_cast<std::byte*>(segment.resident_copy) + run.offset * size_of(segment.copy_dtype);
@@ -238,7 +240,7 @@ kernels::UpdateSegment Optimizer::State::update_of(const OptimizedSegment& optim
 
 void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
   std::vector<kernels::UpdateSegment> updates;
-  // main_segments() settles a unit's gradients, so it is called once a unit.
+  // main_segments() settles the gradients of a unit, so it is called once per unit.
   std::vector<std::vector<MainSegment>> kept(engine.model.units.size());
   std::vector<char> changed(kept.size(), 0);
   std::vector<kernels::StepCount*> counters{segments_.applied()};
@@ -248,8 +250,8 @@ void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
     if (segments.empty()) segments = shard.main_segments();
     const MainSegment& segment =
         *std::ranges::find(segments, optimized.segment, &MainSegment::segment);
-    // No backward has reached this unit since zero_grad. As torch.optim for a parameter without a
-    // gradient, it is neither updated nor counted.
+    // No backward has reached this unit since zero_grad. So the unit is neither updated nor
+    // counted, as in torch.optim for a parameter without a gradient.
     if (segment.grad == nullptr || shard.gradients().main().is_cleared(optimized.first)) continue;
     changed[optimized.unit] = 1;
     counters.insert(counters.end(), optimized.counters.begin(), optimized.counters.end());
@@ -260,11 +262,11 @@ void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
   engine.context->main->settle();
   Stream& stream = engine.context->main->stream();
   const ContextSpan span = engine.context->streams.span(stream, "optimizer", "");
-  // Counted first: the update reads the corrections of its own step.
+  // Steps are counted before the update, because the update reads the corrections of its own step.
   kernels::count_steps(stream, counters, betas(), scalars.found_inf);
   kernels::update(stream, updates, rule(), scalars);
   for (size_t i = 0; i < changed.size(); ++i) {
-    // Marked also if the device skips the step, which the host does not know.
+    // The unit is marked even if the device skips the step, because the host does not know that.
     if (changed[i]) engine.model.units[i]->shard->mark_changed(/*copies_written=*/true);
   }
 }

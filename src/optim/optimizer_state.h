@@ -1,5 +1,5 @@
-// Optimizer::State: the state that all optimizers have, with groups of parameters, runs over the
-// flat shards, clip and skip.
+// Optimizer::State: the state that all optimizers share: groups of parameters, the segments of the
+// flat shards, clipping and skipping.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace fsdp {
 
-// The base of each optimizer's private side. A subclass adds its options and its update rule.
+// The base of each optimizer's private state. A subclass adds its options and its update rule.
 struct Optimizer::State {
   struct Settings {
     double lr;
@@ -30,27 +30,28 @@ struct Optimizer::State {
     bool skip_nonfinite;
     int moments;
   };
-  // Returns the settings that the options of every optimizer have.
+  // Returns the settings that are common to the options of all optimizers.
   template <class Options>
   static Settings settings_of(const Options& options, int moments) {
     return {options.lr,     options.weight_decay,   options.parameters,
             options.groups, options.skip_nonfinite, moments};
   }
-  // `name` is for checkpoints and errors: "AdamW". Errors: as Optimizer's.
+  // `name` is the optimizer's name in checkpoints and errors: "AdamW". Errors: those of Optimizer's
+  // constructors.
   State(Engine& engine, std::string name, Settings settings);
   virtual ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  // Returns the option that set_momentum changes, null if there is none.
+  // Returns the option that set_momentum changes; null if there is none.
   virtual double* momentum() { return nullptr; }
-  // For checkpoints: LibTorch's names of its moments, and the values of its options except lr, by
-  // name.
+  // Return, for checkpoints, LibTorch's names of the moments, and the values by name of all options
+  // except lr.
   virtual std::vector<std::string_view> moment_names() const = 0;
   virtual std::map<std::string, double> option_values() const = 0;
-  // Returns the betas of the corrections that counters hold.
+  // Returns the betas for the bias corrections that the step counters store.
   virtual kernels::StepBetas betas() const { return {}; }
-  // Return the rule with the present options, and whether its kernels read counters.
+  // Return the update rule with the current options, and whether its kernels read step counters.
   virtual kernels::UpdateRule rule() const = 0;
   virtual bool reads_steps() const { return true; }
 
@@ -61,33 +62,34 @@ struct Optimizer::State {
 
   // ---- for schedulers ----
 
-  // Notes the rates with which schedulers begin, at the first call, and returns the optimizer's.
+  // Stores, at the first call, the current rates as the initial rates of schedulers. Returns the
+  // optimizer's initial rate.
   double begin_schedules();
-  // Does the same for a scheduler that begins with a rate of its own.
+  // Does the same for a scheduler that has an initial rate of its own.
   void begin_schedules_at(double initial);
-  // Changes the optimizer's rate, which began at `initial`, and those of groups with a rate of
-  // their own. Changes all of them, or none if one throws.
+  // Changes the optimizer's rate, whose initial value is `initial`, and the rates of groups that
+  // have their own rate. If a new rate is invalid, throws and changes no rate.
   void change_rates(double initial, const std::function<double(double lr, double initial)>& next);
 
   // ---- for checkpoints; between passes ----
 
   // Creates state for parameters that were unfrozen since the last step.
-  // Errors: as EnginePass::unfreeze.
+  // Errors: those of EnginePass::unfreeze.
   void follow_trained();
   OptimizedSegments& segments() { return segments_; }
   const OptimizedSegments& segments() const { return segments_; }
-  // Returns the settings that were set on groups, by "NAME.lr", "NAME.initial_lr" and
-  // "NAME.weight_decay".
+  // Returns the settings that the program has set on groups, with the keys "NAME.lr",
+  // "NAME.initial_lr" and "NAME.weight_decay".
   std::map<std::string, double> group_values() const;
-  // Sets them, and resets settings that are not among them.
-  // Requires: they are of groups that it has.
+  // Sets these settings on the groups, and resets settings that `values` does not contain.
+  // Requires: the groups of all keys exist.
   void set_group_values(const std::map<std::string, double>& values);
 
-  const std::shared_ptr<EngineParts> engine_held;  // unusable once the engine is gone
+  const std::shared_ptr<EngineParts> engine_held;  // shut down after the engine's destruction
   EngineParts& engine;
   const std::string name;
   double lr;
-  bool momentum_is_set = false;  // ranks compare the momentum from then on
+  bool momentum_is_set = false;  // if true, ranks compare the momentum
 
   std::span<OptimizerParamGroup> param_groups() { return grouped_.groups; }
   std::span<const OptimizerParamGroup> param_groups() const { return grouped_.groups; }
@@ -108,13 +110,13 @@ struct Optimizer::State {
 
   const ChosenParameters chosen_;
   const std::string described_;
-  const TrainingPlace place_;  // above segments_, which allocates
+  const TrainingPlace place_;  // declared before segments_, which allocates
   GroupedParameters grouped_;
   const bool skip_nonfinite_;
   std::optional<double> initial_lr_;  // set by the first scheduler
   OptimizedSegments segments_;
   int64_t issued_ = 0;
-  std::optional<GradientMeasure::Measured> clipped_;  // by clip_grad_norm for the next step
+  std::optional<GradientMeasure::Measured> clipped_;  // from clip_grad_norm, for the next step
   int64_t clipped_additions_ = 0;                     // additions() at that time
 };
 

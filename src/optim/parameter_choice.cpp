@@ -11,7 +11,7 @@
 namespace fsdp {
 namespace {
 
-// Returns a parameter as predicates see it: without a view of its shard.
+// Returns a parameter in the form in which predicates get it: without a view of its shard.
 ShardedParameter described(const ShardUnit& shard, size_t parameter) {
   const ParameterSpec& spec = shard.layout().parameters()[parameter];
   return {.fqn = spec.fqn,
@@ -31,8 +31,8 @@ void for_each_parameter(const ShardedModel& model, const Visit& visit) {
   }
 }
 
-// Returns the module that contains all of them: "decoder" for "decoder.norm.weight" and
-// "decoder.norm2.weight". Empty if there is none.
+// Returns the innermost module that contains all parameters: "decoder" for "decoder.norm.weight"
+// and "decoder.norm2.weight". Returns an empty string if there is none.
 std::string module_of_all(const std::vector<std::string>& fqns) {
   std::string_view common = fqns.front();
   common = common.substr(0, common.find_last_of('.') + 1);  // with its dot
@@ -51,7 +51,7 @@ void require_setting(bool holds, std::string_view group, std::string_view settin
                          .hint = "use finite learning rates, scales and decays of 0 or more"});
 }
 
-// Throws if a group has no parameter: its settings would have no effect, in silence.
+// Throws if a group has no parameter, because its settings would silently have no effect.
 void require_members(const GroupedParameters& grouped, const std::vector<ParameterGroup>& options,
                      std::string_view optimizer) {
   for (size_t i = 1; i < grouped.groups.size(); ++i) {
@@ -74,10 +74,11 @@ std::vector<OptimizerParamGroup> make_groups(const DefaultGroup& all_others,
                                              std::string_view optimizer) {
   std::vector<OptimizerParamGroup> groups;
   groups.reserve(options.size() + 1);
-  // The optimizer's own rate is read by pointer: a scheduler changes it, and all groups follow.
+  // Groups read the optimizer's own rate through a pointer. If a scheduler changes this rate, it
+  // changes for all groups.
   groups.emplace_back("default", 1.0, all_others.weight_decay, all_others.lr);
   for (const ParameterGroup& each : options) {
-    // Index 0 is the default group, so the first nameless one is "group 1".
+    // Index 0 is the default group, so the first group without a name is "group 1".
     std::string name = each.name.empty() ? fmt::format("group {}", groups.size()) : each.name;
     if (std::ranges::find(groups, name, &OptimizerParamGroup::name) != groups.end()) {
       throw InvalidArgument({.what = fmt::format("{} has two groups '{}'", optimizer, name),
@@ -167,7 +168,7 @@ GroupedParameters group_parameters(const ShardedModel& model, const ChosenParame
     int group = -1;
     if (chosen.has(unit.index, parameter)) {
       const ShardedParameter seen = described(*unit.shard, static_cast<size_t>(parameter));
-      // The first group that matches counts. Group numbers begin at 1, behind the default group.
+      // The first matching group is used. Group numbers begin at 1, after the default group.
       const auto found = std::ranges::find_if(
           options, [&](const ParameterGroup& each) { return each.match && each.match(seen); });
       group = found == options.end() ? 0 : static_cast<int>(found - options.begin()) + 1;

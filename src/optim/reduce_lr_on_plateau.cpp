@@ -34,7 +34,8 @@ ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOpti
       best_(options.mode == Mode::kMin ? std::numeric_limits<double>::infinity()
                                        : -std::numeric_limits<double>::infinity()) {}
 
-// Compares as PyTorch's does. NaN is never better, so it counts as a bad epoch.
+// Compares the metric with the best one, with PyTorch's rule. NaN is never better, so it counts as
+// a bad epoch.
 bool ReduceLROnPlateau::is_better(double metric) const {
   const bool relative = options_.threshold_mode == Threshold::kRel;
   const double threshold = options_.threshold;
@@ -51,7 +52,7 @@ void ReduceLROnPlateau::step(double metric) {
   } else {
     ++num_bad_epochs_;
   }
-  // A cooldown forgives bad epochs while it lasts.
+  // During a cooldown, bad epochs are not counted.
   if (cooldown_counter_ > 0) {
     --cooldown_counter_;
     num_bad_epochs_ = 0;
@@ -59,7 +60,7 @@ void ReduceLROnPlateau::step(double metric) {
   if (num_bad_epochs_ > options_.patience) {
     state_of(optimizer_).change_rates(optimizer_.lr(), [this](double lr, double /*initial*/) {
       const double lower = std::max(lr * options_.factor, options_.min_lr);
-      // A change below eps is not made, as in PyTorch.
+      // A change smaller than eps is ignored, as in PyTorch.
       return lr - lower > options_.eps ? lower : lr;
     });
     cooldown_counter_ = options_.cooldown;

@@ -10,7 +10,7 @@
 namespace fsdp {
 namespace {
 
-// Returns the first name that `from` has and `other` has not; empty if there is none.
+// Returns the first name that is in `from` but not in `other`; empty if there is none.
 std::string name_missing_in(const LRSchedulerState& other, const LRSchedulerState& from) {
   for (const auto& [name, value] : from) {
     if (!other.contains(name)) return name;

@@ -4,13 +4,14 @@
 namespace fsdp {
 namespace {
 
-// SGD's options and update rule. Without momentum it keeps no moment.
+// SGD's options and update rule. If momentum is 0, there is no moment.
 struct SgdState final : Optimizer::State {
   SgdState(Engine& owner, SgdOptions from)
       : State(owner, "SGD", settings_of(from, /*moments=*/from.momentum != 0 ? 1 : 0)),
         options(std::move(from)) {}
 
-  // Null without momentum: a scheduler cannot add one later, as there is no memory for it.
+  // Null if momentum is 0. A scheduler cannot turn momentum on later, because no momentum buffer
+  // was allocated.
   double* momentum() override { return options.momentum != 0 ? &options.momentum : nullptr; }
   std::vector<std::string_view> moment_names() const override {
     if (options.momentum == 0) return {};

@@ -9,14 +9,14 @@
 namespace fsdp {
 namespace {
 
-// A hint for flags of other programs. `theirs` are names separated by spaces; one that ends in '*'
-// matches every name with that beginning. If `needs` is not empty, the hint is only for programs
-// that have that flag.
+// A hint for flags of other programs. `theirs` are names separated by spaces. A name that ends in
+// '*' matches every name that begins with the characters before it. If `needs` is not empty, the
+// hint applies only to programs that have the flag `needs`.
 struct OtherNames {
   std::string_view theirs, needs, hint;
 };
 
-// The first matching row counts, so "--ddp-*" is below the rows with whole names.
+// The first matching row is used, so "--ddp-*" is below the rows with whole names.
 constexpr std::array kOtherNames{
     OtherNames{"--bf16", "--param-dtype", "use --param-dtype bfloat16"},
     OtherNames{"--fp16", "--param-dtype", "use --param-dtype float16"},
@@ -93,8 +93,8 @@ constexpr std::array kOtherNames{
                "restart from a script on code 75: fsdp-run does not restart"},
 };
 
-// Names of one setting in different programs. A program has at most one name of each list, which is
-// the hint for the others.
+// Names of one setting in different programs. A program has at most one name of each list. This
+// name is the hint for the other names.
 constexpr std::array<std::string_view, 6> kBatch{"--per-device-train-batch-size",
                                                  "--per-gpu-train-batch-size",
                                                  "--train-batch-size",
@@ -149,7 +149,7 @@ bool is_one_of(std::string_view list, std::string_view typed) {
 std::string other_name_hint(std::string_view typed, const std::vector<std::string>& names) {
   for (const std::span<const std::string_view> things : kSameThings) {
     if (!is_in(things, typed)) continue;
-    // These lists are searched first, because they name the program's own flag.
+    // These lists are searched first, because they contain the program's own flag.
     for (const std::string_view thing : things) {
       if (is_in(names, thing)) return fmt::format("use {}", thing);
     }

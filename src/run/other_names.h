@@ -1,5 +1,5 @@
-// Finds the names that flags of other programs (Hugging Face's scripts, torchrun, other programs of
-// this project) have here.
+// Maps flags of other programs (Hugging Face's scripts, torchrun, other programs of this project)
+// to the flags of this program.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace fsdp {
 
-// Returns the hint of a program with the flags `names` for the flag `typed` of another program: its
-// name here ("here it is --param-dtype bfloat16"), or advice if it has none. Empty if the flag is
-// not known.
+// Returns a hint for the flag `typed` of another program. `names` are the flags of this program.
+// The hint has the name of the flag here ("here it is --param-dtype bfloat16"), or advice if there
+// is no such flag. Empty if `typed` is not known.
 std::string other_name_hint(std::string_view typed, const std::vector<std::string>& names);
 
 }  // namespace fsdp

@@ -37,14 +37,15 @@ struct Choice {
 
 constexpr std::array kDevices{Choice{"auto", DeviceKind::kAuto}, Choice{"cpu", DeviceKind::kCpu},
                               Choice{"cuda", DeviceKind::kCuda}};
-// From runtime/dtype.h, because this layer sees only a declaration of c10::ScalarType.
+// These constants use runtime/dtype.h, because this layer sees only a declaration of
+// c10::ScalarType.
 constexpr auto kFloat32 = scalar_type_of(DType::kFloat32);
 constexpr auto kBFloat16 = scalar_type_of(DType::kBFloat16);
 constexpr auto kFloat16 = scalar_type_of(DType::kFloat16);
 constexpr std::array kDTypes{Choice{"float32", kFloat32},   Choice{"fp32", kFloat32, true},
                              Choice{"bfloat16", kBFloat16}, Choice{"bf16", kBFloat16, true},
                              Choice{"float16", kFloat16},   Choice{"fp16", kFloat16, true}};
-// The first four: gradients are reduced in float32 or bfloat16.
+// The first four choices, because gradients are reduced in float32 or bfloat16 only.
 constexpr std::span kReduceDTypes = std::span(kDTypes).first<4>();
 constexpr std::array kBools{Choice{"true", true},      Choice{"false", false},
                             Choice{"1", true, true},   Choice{"0", false, true},
@@ -56,8 +57,8 @@ constexpr std::array kRegistrations{Choice{"off", NcclRegistration::kOff},
 constexpr std::array kLogLevels{Choice{"info", LogLevel::kInfo}, Choice{"debug", LogLevel::kDebug}};
 constexpr std::array kAblations{Choice{"communication", true}};
 
-// Returns the rows of the placement table, under their own names and those of other libraries.
-// Static, because flags keep a span of them.
+// Returns the rows of the placement table under their own names and under those of other libraries.
+// The result is static, because flags keep a span of it.
 const std::vector<Choice<Strategy>>& strategy_choices() {
   static const auto choices = [] {
     std::vector<Choice<Strategy>> all;
@@ -98,8 +99,9 @@ std::string names_of(std::span<const Choice<T>, N> choices) {
   return text;
 }
 
-// Returns a suggestion for a misspelled strategy. Names of dtypes are similar and mean different
-// things, so the nearest one would be a bad guess; other lists are short enough to read.
+// Returns a suggestion for a misspelled strategy; empty for other lists. Names of dtypes are
+// similar but mean different things, so the nearest name would be a bad suggestion. Other lists are
+// short enough to read.
 template <class T, size_t N>
 std::string did_you_mean(std::string_view value, std::span<const Choice<T>, N> choices) {
   if constexpr (!std::is_same_v<T, Strategy>) return {};
@@ -115,15 +117,15 @@ std::string in_lower_case(std::string_view text) {
   return lower;
 }
 
-// Returns a flag that selects one of `choices`. `target` is a T or a std::optional<T>.
-// Lifetime: the flag refers to `target` and to the elements of `choices`.
+// Returns a flag that selects one of `choices`. `target` is a T or a std::optional<T>. The flag
+// refers to `target` and to the elements of `choices`, which must outlive it.
 template <class Target, class T, size_t N>
 RunFlag choice_flag(RunFlag flag, Target& target, std::span<const Choice<T>, N> choices) {
   const auto chosen =
       std::ranges::find_if(choices, [&](const Choice<T>& each) { return target == each.value; });
   if (chosen != choices.end()) flag.value = chosen->name;
   flag.set = [name = flag.name, &target, choices](std::string_view value) {
-    // Case does not matter: BF16 and Python's True are accepted.
+    // Upper and lower case are equal, so BF16 and Python's True are accepted.
     const auto found = std::ranges::find(choices, in_lower_case(value), &Choice<T>::name);
     if (found == choices.end())
       refuse_value(name, value, did_you_mean(value, choices) + "use " + names_of(choices));
@@ -137,7 +139,7 @@ Number read_number(std::string_view flag, std::string_view text, Number least, N
                    std::string_view kind) {
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  // NaN fails both comparisons.
+  // Both comparisons are false for NaN.
   const bool in =
       error == std::errc() && end == text.data() + text.size() && number >= least && number <= most;
   if (!in) refuse_value(flag, text, fmt::format("use {} from {} to {}", kind, least, most));
@@ -166,20 +168,21 @@ RunFlag count_flag(const char* name, const char* meaning, int& count, int most =
           }};
 }
 
-// Returns the flag with a meaning for its use without a value.
+// Returns the flag with the value that it has if the user writes it without a value.
 RunFlag with_meaning_alone(RunFlag flag, std::string alone) {
   flag.alone = std::move(alone);
   return flag;
 }
 
-// Returns the flag with a value that help shows for an unset option.
+// Returns the flag with the value that --help shows if the option is unset.
 RunFlag with_value_unset(RunFlag flag, std::string value) {
   if (flag.value.empty()) flag.value = std::move(value);
   return flag;
 }
 
 RunFlag memory_limit_flag(int64_t& bytes) {
-  // A small number without a unit parses as bytes, but is probably meant in another unit.
+            // A small number without a unit is parsed as bytes, but the user probably meant another
+            // unit.
   return {
       .name = "--memory-limit",
       .value_name = "BYTES",
@@ -266,7 +269,7 @@ std::vector<RunFlag> RunOptions::plan_flags() {
                    .value_name = "BOOL",
                    .meaning = "true: run even if the plan says that a step does not fit"},
                   force, std::span(kBools));
-  // The engine refuses a limit below its own plan too, so --force disables both checks.
+  // The engine also refuses a limit below its own plan, so --force must disable both checks.
   flag.set = [this, set = std::move(flag.set)](std::string_view value) {
     set(value);
     engine.try_beyond_plan = force;

@@ -22,7 +22,7 @@ struct Word {
   std::string value;
 };
 
-// Returns the flags that the program accepts. Lifetime: they refer to `run`.
+// Returns the flags that the program accepts. They refer to `run`, which must outlive them.
 std::vector<RunFlag> flags_of(RunOptions& run, ProgramFlags program) {
   std::vector<RunFlag> flags = run.engine_flags();
   if (program.diagnostics) std::ranges::move(run.diagnostic_flags(), std::back_inserter(flags));
@@ -43,8 +43,8 @@ RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags pro
     const auto flag = std::ranges::find(flags, word.name, &RunFlag::name);
     if (flag != flags.end()) {
       const bool is_last = i + 1 == argc;
-      // A next word with two hyphens is a flag, so this one has no value. One hyphen may begin a
-      // value, such as a negative number.
+      // If the next word begins with two hyphens, it is a flag, so this flag has no value. One
+      // hyphen may begin a value, such as a negative number.
       const bool stands_alone =
           !word.has_value && (is_last || std::string_view(argv[i + 1]).starts_with("--"));
       if (stands_alone && !flag->alone.empty()) {
@@ -59,19 +59,20 @@ RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags pro
       }
       flag->set(word.has_value ? std::string_view(word.value) : argv[++i]);
     } else if (program.others && given == "--") {
-      // The "--" is passed on, because it ends the program's own flags too.
+      // The "--" is passed on, because it also ends the program's own flags.
       run.other_arguments.insert(run.other_arguments.end(), argv + i, argv + argc);
       break;
     } else if (program.others) {
       const bool is_flag = given.starts_with("--");
-      // A flag is passed on in one form: its name with hyphens, then its value.
+      // A flag is always passed on in the same form: its name with hyphens, followed by its value.
       run.other_arguments.push_back(is_flag ? word.name : std::string(given));
       if (is_flag && word.has_value) run.other_arguments.push_back(word.value);
     } else if (given == "--help" || given == "-h") {
       run.help = true;
       break;
     } else if (given.starts_with('-') || unknown.empty()) {
-      // A bare word after an unknown flag is that flag's value; before any it is reported itself.
+      // A word without hyphens after an unknown flag is the value of that flag. Without an unknown
+      // flag before it, the word itself is reported.
       unknown.emplace_back(given);
     }
   }
@@ -80,7 +81,7 @@ RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags pro
 }
 
 std::string RunOptions::help_text(ProgramFlags program) const {
-  RunOptions values = *this;  // flags refer to options that they can change
+  RunOptions values = *this;  // a copy, because flags refer to options that they can change
   std::string text;
   for (const RunFlag& flag : flags_of(values, program)) {
     const std::string now = flag.value.empty() ? "" : fmt::format(" [{}]", flag.value);

@@ -14,20 +14,20 @@
 namespace fsdp {
 namespace {
 
-// Unknown flags with the same hint.
+// A group of unknown flags with the same hint.
 struct Refused {
   std::vector<std::string> names;  // as they were typed
   std::string hint;                // may be empty
 };
 
-// Returns true for a word with a hyphen that is no negative number.
+// Returns true if the word begins with a hyphen and is not a negative number.
 bool is_flag(std::string_view word) {
   return word.starts_with('-') &&
          (word.size() == 1 || std::isdigit(static_cast<unsigned char>(word[1])) == 0);
 }
 
-// Returns the hint for an unknown flag: the program's own answer, the flag's name here, or the
-// nearest name. Empty if there is none.
+// Returns the hint for an unknown flag: the program's own answer, the flag's name in this program,
+// or the most similar name. Empty if there is none.
 std::string hint_for(const std::string& name, const KnownFlags& known) {
   if (const auto own = known.answers.find(name); own != known.answers.end()) return own->second;
   std::string hint = other_name_hint(name, known.names);
@@ -48,7 +48,7 @@ std::vector<std::string> names_of(const std::vector<std::string>& words) {
   return names;
 }
 
-// Groups flags by hint, so that a copied command line with many foreign flags gets each hint once.
+// Groups flags by hint. A copied command line with many foreign flags then shows each hint once.
 std::vector<Refused> refused_flags(const std::vector<std::string>& names, const KnownFlags& known) {
   std::vector<Refused> flags;
   for (const std::string& name : names) {
@@ -81,12 +81,12 @@ std::string with_hyphens(std::string_view flag) {
 }
 
 void refuse_unknown(const std::vector<std::string>& words, const KnownFlags& known) {
-  // The first word cannot be the value of another one.
+  // The first word cannot be the value of another word.
   if (!is_flag(words.front())) {
     refuse(fmt::format("expected a flag, got '{}'", words.front()), known.usage);
   }
   const std::vector<std::string> names = names_of(words);
-  // With one flag the hint needs no name in front of it.
+  // If there is only one flag, the hint needs no name before it.
   const bool is_one = names.size() == 1;
   std::string hint;
   for (const Refused& flag : refused_flags(names, known)) {

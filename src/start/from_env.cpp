@@ -1,5 +1,5 @@
-// Entry points of programs that have LibTorch: ranks of several hosts connect through its key-value
-// store.
+// Entry points of programs that have LibTorch. Ranks on several hosts connect through LibTorch's
+// key-value store.
 #include "comm/make_mesh.h"
 #include "fsdp/mesh.h"
 #include "fsdp/program.h"

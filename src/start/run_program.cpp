@@ -26,16 +26,18 @@ int run_program(int argc, const char* const* argv, const RunBody& body, ProgramF
   RunOptions run;
   std::exception_ptr wrong;
   try {
-    // The mesh is made even if the command line is wrong, so that one rank reports it for all.
+    // The mesh is made even if the command line is wrong, so that one rank reports the error for
+    // all.
     run = RunOptions::parse(argc, argv, program, std::move(defaults));
   } catch (const std::exception&) {
     wrong = std::current_exception();
   }
   RunOptions started = run;
-  // Nothing is computed, and the CPU avoids a warning about missing GPUs above the message.
+  // In these cases nothing is computed. On the CPU, no warning about missing GPUs is printed above
+  // the message.
   if (wrong || run.help) started.mesh.device = DeviceKind::kCpu;
   const auto serve = [&](const Mesh& mesh, ErrorPlace& place) {
-    // Ends all ranks also if only one rank's command line is wrong.
+    // All ranks end even if the command line is wrong on only one rank.
     run_or_throw_on_all_ranks(mesh, "reading the command line", [&] {
       if (wrong) std::rethrow_exception(wrong);
     });
