@@ -30,7 +30,7 @@ std::string_view hint_for(cudaError_t code) {
     case cudaErrorCompatNotSupportedOnDevice:
       return "CUDA's compatibility libraries serve data-centre GPUs alone: take them out of "
              "LD_LIBRARY_PATH, or update the driver";
-    // Errors from here on are sticky: the next calls, whichever they are, return them again.
+    // The errors from here on are sticky: every later CUDA call returns them again.
     case cudaErrorAssert:
       return "a check of an earlier kernel failed, in LibTorch as a rule one of an index out of "
              "range: look at labels and token ids; CUDA_LAUNCH_BLOCKING=1 names the kernel; the "
@@ -59,11 +59,11 @@ std::string_view hint_for(cudaError_t code) {
 
 void check_cuda(cudaError_t code, std::string_view operation) {
   if (code == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // clears what is thrown here; a sticky error stays
+  static_cast<void>(cudaGetLastError());  // clears this error unless it is sticky
   ErrorText text{.what = fmt::format("{} failed: {} ({})", operation, cudaGetErrorString(code),
                                      cudaGetErrorName(code)),
                  .hint = std::string(hint_for(code))};
-  // Callers catch it to free memory and try again.
+  // Callers catch OutOfMemory to free memory and try again.
   if (code == cudaErrorMemoryAllocation) throw OutOfMemory(std::move(text));
   throw DeviceError(std::move(text));
 }
