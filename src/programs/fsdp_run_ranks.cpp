@@ -24,7 +24,7 @@
 namespace fsdp {
 namespace {
 
-constexpr auto kGrace = std::chrono::seconds(3);  // time in which surviving ranks can end by themselves
+constexpr auto kGrace = std::chrono::seconds(3);  // time for survivors to end by themselves
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
 
 // Returns the number of processes that the kernel has killed for lack of memory. Returns 0 if the

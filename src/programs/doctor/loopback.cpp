@@ -93,7 +93,7 @@ class RankTrial {
   const Mesh& mesh_;
   const Device& device_;
   const Buffer whole_, reduced_, given_;
-  const std::unique_ptr<Stream> stream_;  // last member: destroyed before the buffers that its work uses
+  const std::unique_ptr<Stream> stream_;  // last, so destroyed before the buffers
 };
 
 void try_rank(const Mesh& mesh) {

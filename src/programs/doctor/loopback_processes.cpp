@@ -39,7 +39,7 @@ std::string read_all(int file) {
   for (;;) {
     const ssize_t count = read(file, part.data(), part.size());
     if (count > 0) text.append(part.data(), static_cast<size_t>(count));
-    if (count == 0 || (count < 0 && errno != EINTR)) return text;  // the end of the output, or an error
+    if (count == 0 || (count < 0 && errno != EINTR)) return text;  // end of output, or error
   }
 }
 
