@@ -1,4 +1,4 @@
-"""Shared parts of G1 to G6: paths of programs, sizes of the work, and turns."""
+"""Holds the parts that G1 to G6 share: paths of programs, sizes of the work, and turns."""
 import contextlib
 import dataclasses
 import pathlib
@@ -73,7 +73,7 @@ class Bench:
 
 
 def barred(bar, row, least, more=None):
-    """Returns the row with its bar: the least ratio of medians to its peer."""
+    """Returns the row with its bar. The bar is the smallest allowed ratio of medians to the peer."""
     return {**row, "details": {"bar": bar, "least": least, "holds": row["ratio"] >= least, **(more or {})}}
 
 
