@@ -59,8 +59,8 @@ class Device {
   // device whose streams have no pending work at that time.
   virtual void drain() const noexcept {}
   // Makes host waits on this device throw `why`: Stream::synchronize, Stream::read and an event's
-  // synchronize. Pending waits throw it when they end. For the death of a peer, because results
-  // that depend on its data are worthless. Only the first call has an effect. Thread-safe.
+  // synchronize. Pending waits throw it when they end. Call it when a peer has died, because
+  // results that depend on its data are worthless. Only the first call has an effect. Thread-safe.
   // Does nothing on a device whose failures occur in its streams, because waits on those streams
   // throw anyway.
   virtual void fail_waits(const std::exception_ptr& why) const noexcept { static_cast<void>(why); }
