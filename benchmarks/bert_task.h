@@ -1,5 +1,5 @@
-// Makes the task of step benchmarks, the training of a BERT. Values follow from formulas that
-// benchmarks/peers/step.py shares, so losses are comparable.
+// Makes the task of step benchmarks, which is the training of a BERT. Values follow from formulas
+// that benchmarks/peers/step.py also uses, so losses can be compared.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,8 @@
 
 namespace bert_task {
 
-// Sets uniform values with the standard deviation of BERT's initial values; biases 0, normalisation
-// weights 1. Requires: the parameters are on the CPU, in fp32.
+// Sets uniform values with the standard deviation of BERT's initial values. Biases are 0 and
+// normalisation weights are 1. Requires: the parameters are on the CPU and in fp32.
 void set_initial_values(torch::nn::Module& model);
 
 // A batch of question windows.

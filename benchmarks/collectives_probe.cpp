@@ -1,13 +1,13 @@
-// Runs one rank of tools/bench collectives. Rank 0 reads a command from each line of FIFO. All
-// ranks run it REPETITIONS times, and rank 0 prints the seconds of one repetition, from the first
-// start on any rank to the last end.
+// Runs one rank of tools/bench collectives. Rank 0 reads one command from each line of FIFO. All
+// ranks run the command REPETITIONS times. Rank 0 prints the seconds of one repetition, from the
+// first start on any rank to the last end.
 //   fsdp-run -n 4 collectives_probe FIFO
 //   all_gather | reduce_scatter  BYTES REPETITIONS shared|plain   BYTES of the unsharded float32s
 //   barrier                      0 REPETITIONS -
-//   copy                         BYTES REPETITIONS -   each rank copies its own, all at once
+//   copy                         BYTES REPETITIONS -   all ranks copy their own bytes at once
 //   ping                         0 REPETITIONS -       a cache line there and back, two threads
 //   wait                         0 MILLISECONDS -      rank 0 is late; CPU seconds of the others
-// shared: memory from Communicator::allocate, as the engine uses; plain: any other.
+// shared: memory from Communicator::allocate, which the engine uses. plain: any other memory.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -56,7 +56,7 @@ float value_of(int rank, int64_t element) {
   return static_cast<float>((element * 7 + rank * 131) % 1021);
 }
 
-// The memory of one collective: `whole` holds every rank's piece, `piece` one.
+// The memory of one collective. `whole` holds the pieces of all ranks, and `piece` holds one.
 struct Memory {
   Buffer whole, piece;
   float* whole_data() const { return static_cast<float*>(whole.data()); }
@@ -70,7 +70,7 @@ class Probe {
         control_(state_of(mesh).control_communicator()),
         stream_(fsdp::cpu_device().make_stream({.name = "probe", .runs_beside = false})) {}
 
-  // Returns rank 0's line on every rank; empty at the end.
+  // Returns rank 0's line on every rank, or an empty text at the end of the input.
   std::string share(std::string line) {
     line.resize(kCommandBytes);  // collectives have equal sizes on all ranks
     const CollectivePart part{line.data(), line.data(), kCommandBytes, DType::kUInt8};
@@ -106,8 +106,8 @@ class Probe {
                            .hint = "see the head of benchmarks/collectives_probe.cpp"});
   }
 
-  // Returns the seconds of one repetition. The clock is the host's, so times of all ranks are
-  // comparable; the maximum of -start is the first start.
+  // Returns the seconds of one repetition. All ranks use the clock of the host, so their times can
+  // be compared. The maximum of -start is the first start.
   template <class Work>
   double time(int64_t repetitions, const Work& work) {
     control_.barrier({0, "start"}, *stream_);
@@ -134,7 +134,7 @@ class Probe {
       return shared ? communicator_.allocate(bytes) : allocate_host(bytes);
     };
     memory_ = {.whole = allocate(command.bytes), .piece = allocate(piece)};
-    // Touch every page, so that no page fault is timed.
+    // Every page is written here, so that no page fault is timed.
     std::memset(memory_.whole.data(), 1, command.bytes);
     std::memset(memory_.piece.data(), 1, piece);
     return memory_;
@@ -184,11 +184,11 @@ class Probe {
     std::memset(to.data(), 2, command.bytes);
     return time(command.repetitions, [&] {
       std::memcpy(to.data(), from.data(), command.bytes);
-      asm volatile("" ::: "memory");  // keeps the copy
+      asm volatile("" ::: "memory");  // keeps the copy in the code
     });
   }
 
-  // Times a cache line between two threads of rank 0, while the other ranks sleep.
+  // Times how long a cache line takes between two threads of rank 0, while the other ranks sleep.
   double ping_pong(int64_t repetitions) {
     double seconds = 0;
     if (communicator_.rank() == 0) {
@@ -260,7 +260,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: fsdp-run -n RANKS collectives_probe FIFO\n");
     return 64;
   }
-  // Between commands ranks wait in a collective as long as the peer's turn lasts.
+  // Between commands the ranks wait in a collective for as long as the peer computes.
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { return fsdp::serve(mesh, argv[1]); },
       {.timeout = std::chrono::minutes(10)}, {});

@@ -1,7 +1,8 @@
-// Measures the engine's host time: the same chain of small layers plain, sharded over one rank, and
-// sharded over eight of which seven are simulated (collectives move nothing). Reads a command from
-// each line and prints microseconds of a unit and step (forward, backward, zero_grad). With a LIMIT
-// in bytes (Options::memory_limit) every tensor of the process is counted, also the plain chain's.
+// Measures the engine's host time. The same chain of small layers runs in three ways: plain,
+// sharded over one rank, and sharded over eight ranks. Seven of the eight are simulated, so
+// collectives move no data. Reads a command from each line and prints the microseconds per unit and
+// step (forward, backward, zero_grad). With a LIMIT in bytes (Options::memory_limit), every
+// tensor of the process is counted, also in the plain chain.
 //   host_probe UNITS ROWS [LIMIT]
 //   plain | world1 | world8  STEPS
 #include <fmt/format.h>
@@ -63,7 +64,7 @@ class Probe {
                                  .hint = "plain, world1 or world8"});
   }
 
-  // Throws unless the losses of the plain chain and of the sharded one on one rank are bit-equal.
+  // Throws unless the losses of the plain chain and of the chain on one rank are bit-equal.
   void check() {
     const float plain = step(plain_);
     const float sharded = step(sharded_[0].model);

@@ -1,10 +1,10 @@
-// Measures one kernel and its contestants on the same number of bytes and one thread, in one
-// process. Reads a command from each line and prints GB/s of the kernel's traffic, the mean of
-// REPETITIONS calls.
+// Measures one kernel and its contestants, with the same number of bytes, on one thread and in one
+// process. Reads a command from each line and prints the GB/s of the kernel's traffic, as the
+// mean of REPETITIONS calls.
 //   kernels_probe CASE
 //   ours | copy | stream | torch  REPETITIONS
 // copy: a memcpy of the same number of bytes. stream: a loop that reads and writes the same arrays
-// and only adds. torch: LibTorch's own kernel; its result is compared with ours before any command.
+// and only adds. torch: LibTorch's own kernel. Before any command its result is compared with ours.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -43,7 +43,7 @@ namespace {
 using Work = std::function<void()>;
 using Contestant = std::pair<const std::string, Work>;
 
-constexpr int64_t kNumel = int64_t{1} << 24;  // 64 MiB an array: beyond every cache
+constexpr int64_t kNumel = int64_t{1} << 24;  // 64 MiB per array, which no cache can hold
 
 [[noreturn]] void refuse(const std::string& what) {
   throw InvalidArgument({.what = what,
@@ -76,7 +76,7 @@ at::ScalarType torch_type(DType dtype) {
                                      : at::kHalf;
 }
 
-// Arrays of 64 MiB with positive numbers; the first may have another type.
+// Arrays of 64 MiB with positive numbers. The first array may have another type.
 struct Arrays {
   explicit Arrays(int count, DType first = DType::kFloat32) {
     const at::Tensor values = at::arange(kNumel, at::kFloat).remainder_(1021).add_(1).mul_(0.01);
@@ -110,7 +110,7 @@ Contestant copy_of(int64_t bytes) {
           }};
 }
 
-// Reads four arrays and writes three of them, as AdamW.
+// Reads four arrays and writes three of them, like AdamW.
 FSDP_TARGET_CLONES
 void stream_seven(float* __restrict a, const float* __restrict b, float* __restrict c,
                   float* __restrict d) {
@@ -123,7 +123,7 @@ void stream_seven(float* __restrict a, const float* __restrict b, float* __restr
   }
 }
 
-// As stream_seven, and writes a fifth, narrow array.
+// Does the same as stream_seven and also writes a fifth, narrow array.
 FSDP_TARGET_CLONES
 void stream_eight(float* __restrict a, const float* __restrict b, float* __restrict c,
                   float* __restrict d, uint16_t* __restrict e) {
@@ -137,7 +137,7 @@ void stream_eight(float* __restrict a, const float* __restrict b, float* __restr
   }
 }
 
-// Only reads. It has 64 sums, so that no addition waits for another.
+// Only reads an array. It has 64 sums, so that no addition waits for another.
 FSDP_TARGET_CLONES
 uint32_t stream_one(const uint32_t* a) {
   constexpr int64_t kSums = 64;
@@ -204,7 +204,7 @@ void sgd() {
   serve(kNumel * 20, {{"ours", kernel}, copy_of(kNumel * 20)});
 }
 
-// In the cases below LibTorch has its own destination.
+// In the cases below LibTorch writes to its own destination.
 
 void cast(DType from, DType to) {
   const Arrays arrays(3, from);
@@ -261,7 +261,8 @@ void accumulate(DType from) {
   serve(bytes, {{"ours", kernel}, {"torch", torch}, copy_of(bytes)});
 }
 
-// Compares with LibTorch's norm in float64, which adds in another order: hence the tolerance.
+// Compares the norm with LibTorch's norm in float64. LibTorch adds in another order, so there is a
+// tolerance.
 void check_norm(const kernels::GradNorm& ours, const at::Tensor& grad, kernels::NormType type) {
   const at::Tensor terms = grad.to(at::kDouble).abs_();
   const at::Tensor power = type == kernels::NormType::kOne   ? terms.sum()

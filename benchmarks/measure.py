@@ -1,8 +1,8 @@
 """Shared parts of the comparisons of this folder: interleaved rounds, medians with their spread, the table for
 people, and one JSON object on each line for programs.
 
-A claim is a ratio of two medians from one run in which both took turns, so that other processes and the clock
-affected both alike. Absolute times of a shared machine prove nothing.
+A claim is a ratio of two medians from one run. In this run both programs took turns, so other processes and the clock
+affected both in the same way. Absolute times of a shared machine prove nothing.
 """
 import argparse
 import json
@@ -57,7 +57,7 @@ class Process:
 
 
 def prepare(*targets, model=False, peers=False, gpu=False):
-    """Sets up and builds the needs of a benchmark; fast if nothing is missing."""
+    """Installs and builds everything that a benchmark needs. It is fast if nothing is missing."""
     flags = ["--model"] * model + ["--peers"] * peers + ["--gpu"] * gpu
     subprocess.run([ROOT / "tools/setup", *flags], check=True, stdout=sys.stderr)
     subprocess.run([ROOT / "tools/build", "cpu", *targets], check=True, stdout=sys.stderr)

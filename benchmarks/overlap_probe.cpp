@@ -1,5 +1,6 @@
-// Measures units that compute for a known time (they sleep), on a link on which every gather and
-// reduction takes a known time. Reads a command from each line and prints its milliseconds.
+// Measures units that compute for a known time, because they sleep. On the simulated link, every
+// gather and every reduction takes a known time. Reads a command from each line and prints its
+// milliseconds.
 //   overlap_probe UNITS FORWARD BACKWARD WIRE    in milliseconds: a unit's passes, a collective
 //   threaded | inline          a step; collectives run on their own threads or in the caller's
 //   forward | backward | wire  a sleep of that time; it is longer on a busy machine
@@ -20,8 +21,8 @@ constexpr int64_t kWidth = 64;
 
 struct Workload {
   int units;
-  Milliseconds forward, backward;  // a unit's compute
-  Milliseconds wire;               // a collective
+  Milliseconds forward, backward;  // compute time of a unit
+  Milliseconds wire;               // time of a collective
 };
 
 class Probe {

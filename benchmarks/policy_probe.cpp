@@ -1,8 +1,8 @@
-// Compares units by policy with units by type: the same models twice in one process, once with
+// Compares units by policy with units by type. The same models run twice in one process, once with
 // fsdp::Unit as the boundary of layers and once without. Reads a command from each line and prints
-// microseconds of processor time of one thread: for an operator on a parameter (touch), for a layer
-// and step (block, base: forward, backward, zero_grad; "8": as rank 0 of eight of which seven are
-// simulated), for a layer and step of a model without an engine (plain).
+// microseconds of one thread's processor time. touch: for an operator on a parameter. block, base:
+// for a layer and step (forward, backward, zero_grad); with "8", as rank 0 of eight ranks, of which
+// seven are simulated. plain: for a layer and step of a model without an engine.
 //   policy_probe [bare]
 //   CASE unit|policy STEPS        touch, block, block8, base
 //   plain - STEPS
@@ -65,7 +65,7 @@ using Stack = nn::ModuleHolder<StackImpl<L>>;
 
 using Step = std::function<float()>;
 
-// Returns a step of a model with an engine; the closure owns both.
+// Returns a function that runs a step of a model with an engine. The function owns both.
 template <class Model, class Call>
 Step sharded(Model model, const fsdp::Mesh& mesh, fsdp::Options options, at::Tensor input,
              Call call) {
@@ -121,7 +121,7 @@ class Probe {
       return loss.item<float>();
     };
   }
-  // Adds both steps of a case. Throws unless their losses are bit-equal.
+  // Adds the two steps of a case. Throws unless their losses are bit-equal.
   void add(const std::string& name, Step by_unit, Step by_policy) {
     const float expected = by_unit(), got = by_policy();
     if (expected != got) {

@@ -1,6 +1,7 @@
 // Measures the memory of one rank while a model trains: engine buffers and LibTorch's tensors by
-// phase, planned and measured, bytes sent, and the process's own figures. benchmarks/memory_scaling
-// starts it, watches the processes from outside, and has the checks. Rank 0 prints one JSON object.
+// phase (planned and measured), the bytes sent, and the system's figures for the process.
+// benchmarks/memory_scaling starts it, watches the processes from outside, and checks the results.
+// Rank 0 prints one JSON object.
 //   fsdp-run -n 4 scaling_probe --model bert-base [--batch 1] [--seq-len 128] [--steps 4] [FLAGS]
 //   scaling_probe --model bert-base --planned-ranks 2x4      only the plan, of two groups of four
 //                                                            processes of one host
@@ -32,16 +33,16 @@ namespace {
 using fsdp::MemoryBytes;
 using fsdp::Mesh;
 
-// A memory limit that is never reached. With a limit, LibTorch's bytes are counted.
+// A memory limit that is never reached. LibTorch's bytes are counted only if there is a limit.
 constexpr int64_t kUnreached = int64_t{1} << 50;
 
-// Planned or simulated ranks; 0: the real ranks.
+// The planned or simulated ranks. 0 means the real ranks.
 struct ImaginedRanks {
   int64_t groups = 0, of_group = 0;
   int64_t count() const { return groups * of_group; }
 };
 
-// The command line.
+// The parsed command line.
 struct Settings {
   std::string model;
   planning::BatchShape batch{.sequences = 1, .length = 128};
@@ -68,7 +69,7 @@ struct Bytes {
   int64_t sent = 0;  // in a step
 };
 
-// The measurements of a training; sizes are those of the largest rank.
+// The measurements of a training. The sizes are those of the largest rank.
 struct Measured {
   Bytes bytes;
   int64_t resident_before = 0, resident_built = 0, resident_peak = 0;
@@ -140,9 +141,9 @@ void check_shape(const Settings& settings, const planning::KnownModel& model, in
   }
 }
 
-// Returns the process's own memory by proportional set size: a page that n processes share counts
-// 1/n in each, so the figures of ranks add up. Pages of files (libraries) are left out, because
-// their share depends on other processes that use them.
+// Returns the process's own memory by proportional set size. If n processes share a page, it counts
+// 1/n in each of them, so the figures of ranks can be added. Pages of files (libraries) are left
+// out, because their share depends on other processes that use them.
 int64_t resident_bytes() {
   int64_t bytes = 0;
   std::ifstream rollup("/proc/self/smaps_rollup");
@@ -153,7 +154,7 @@ int64_t resident_bytes() {
   return bytes;
 }
 
-// Returns "VmRSS", or "VmHWM", the peak since forget_highest_resident().
+// Returns "VmRSS", or "VmHWM", which is the peak since forget_highest_resident().
 int64_t status_bytes(std::string_view name) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -162,8 +163,8 @@ int64_t status_bytes(std::string_view name) {
   return 0;
 }
 
-// Returns the peak of resident_bytes. The kernel keeps the peak of all resident pages. Pages of
-// files and of peers stay resident until the end, so they can be subtracted now.
+// Returns the peak of resident_bytes. The kernel records the peak of all resident pages. Pages of
+// files and of peers stay resident until the end, so they can be subtracted at this point.
 int64_t highest_resident_bytes() {
   int64_t shared = 0;
   std::ifstream rollup("/proc/self/smaps_rollup");
@@ -196,7 +197,8 @@ Bytes planned_bytes(const fsdp::StepPlan& plan) {
           .sent = plan.traffic.total_bytes()};
 }
 
-// A training, step after step, with the last step's bytes in each phase and the peaks of all steps.
+// A training that runs step by step. It records the last step's bytes in each phase and the
+// peaks of all steps.
 class Training {
  public:
   Training(const Mesh& mesh, fsdp::Engine& engine, planning::BlankModel& model)
@@ -236,7 +238,7 @@ class Training {
  private:
   int64_t most(int64_t value) const { return mesh_.max(value); }
 
-  // Notes a phase: a peak, or the bytes at this moment, from which the next peak counts.
+  // Records a phase. It records a peak, or the current bytes, from which the next peak counts.
   void note(Bytes& bytes, size_t phase, bool peak) {
     const fsdp::MemoryStats memory = engine_.stats().memory;
     bytes.device_peak = std::max(bytes.device_peak, memory.device_peak);
@@ -264,7 +266,7 @@ Measured train(const Mesh& mesh, const Settings& settings, const fsdp::Options& 
   measured.resident_built = mesh.max(resident_bytes());
   model.root->train();
   Training training(mesh, engine, model);
-  engine.reset_peak_memory();  // building_peak has the peak of building
+  engine.reset_peak_memory();  // building_peak already holds the peak of building
   for (int64_t step = 0; step < settings.steps; ++step) training.step(measured);
   measured.resident_peak = mesh.max(highest_resident_bytes());
   measured.exposed_ms = static_cast<double>(engine.stats().exposed_comm_ns) / 1e6 /
@@ -320,7 +322,7 @@ fsdp::PlanRequest imagined_request(const Settings& settings, const fsdp::Options
 }
 
 int probe(const Mesh& real, const fsdp::RunOptions& run) {
-  at::set_num_threads(1);  // a rank has one core, and plans count the scratch memory of one thread
+  at::set_num_threads(1);  // a rank has one core, and plans count scratch for one thread
   Settings settings;
   planning::KnownModel known;
   fsdp::run_or_throw_on_all_ranks(real, "reading the command line", [&] {
@@ -339,14 +341,14 @@ int probe(const Mesh& real, const fsdp::RunOptions& run) {
       is_simulated ? fsdp::testing::simulated_mesh(static_cast<int>(settings.simulated.count()), {},
                                                    static_cast<int>(settings.simulated.groups))
                    : real;
-  malloc_trim(0);  // free memory of the start does not count as an empty program's
+  malloc_trim(0);  // free memory from the start is then not counted
   const int64_t resident_before = resident_bytes();
   std::optional<fsdp::StepPlan> plan;
   std::optional<Measured> measured;
   if (settings.planned.count() > 0) {
     plan = fsdp::plan(imagined_request(settings, options), build, loss);
   } else {
-    // Simulated ranks need no memory of this host, so the plan must not be refused.
+    // Simulated ranks need no memory on this host, so the plan must not be refused.
     plan = plan_run(mesh, options, {.force = run.force || is_simulated}, build, loss);
     measured = train(mesh, settings, options, build, resident_before);
   }
@@ -358,8 +360,8 @@ int probe(const Mesh& real, const fsdp::RunOptions& run) {
         to_json(measured));
     std::fflush(stdout);
   }
-  // The watcher stops at that line. No rank may end earlier: then its shared pages would count
-  // fully in the others.
+  // The watcher stops when it reads that line. No rank may end earlier. Otherwise its shared pages
+  // would count fully in the other ranks.
   mesh.max(0, "end");
   return 0;
 }

@@ -3,9 +3,10 @@
 
 def overlapped(forward, backward, wire, prefetch=1):
     """Returns the time of a step whose units take `forward` and `backward`, and each gather and reduction `wire`, as
-    in docs/performance.md. A unit computes when the one before has computed and its own parameters are gathered. Its
-    gather begins after the gather before it, when the unit `prefetch` before it begins. Its reduction begins after the
-    one before it, when the unit has computed. Gradients have two slots: a unit waits for the last reduction but one."""
+    in docs/performance.md. A unit computes when the preceding unit has computed and its own parameters are
+    gathered. Its gather begins after the preceding gather and when the unit `prefetch` positions earlier begins.
+    Its reduction begins after the preceding reduction and when the unit has computed. Gradients have two slots: a
+    unit waits for the last reduction but one."""
     end = 0
     for compute, reduces in ((forward, False), (backward[::-1], True)):
         done, gathered, reduced = [end] * (prefetch + 1), end, [end, end]

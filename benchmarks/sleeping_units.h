@@ -1,5 +1,5 @@
-// Defines a model whose units compute for known times. They sleep, so that any number of ranks
-// computes at the same time on a few cores.
+// Defines a model whose units compute for known times. The units sleep, so a few cores are enough
+// for any number of ranks.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace fsdp::sleeping {
 
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
-// The times of a unit.
+// The compute times of a unit.
 struct UnitTimes {
   Milliseconds forward, backward;
 };
@@ -71,7 +71,8 @@ inline Milliseconds time_of(const std::function<void()>& work) {
   return std::chrono::steady_clock::now() - begin;
 }
 
-// Sleeps and returns the real time: a sleep is longer than requested, above all on a busy machine.
+// Sleeps and returns the actual time. A sleep is longer than requested, especially on a busy
+// machine.
 inline Milliseconds slept(Milliseconds asked) {
   return time_of([&] { std::this_thread::sleep_for(asked); });
 }

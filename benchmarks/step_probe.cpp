@@ -1,9 +1,9 @@
 // Times training steps of a BERT on the same windows, for benchmarks/step.
 //   fsdp-run -n 2 step_probe MODE PRESET WINDOWS TOKENS STEPS [TRACE]
-// MODE is full-shard, gathered (full-shard without mapped shards), recompute or offload (gathered,
-// with either), replicate (DDP), zero1, zero2, or plain: the same modules without an engine and
-// with LibTorch's fused AdamW, independent on each rank, as the cost of a step without
-// communication. Rank 0 prints one JSON object.
+// MODE is one of these. full-shard. gathered: full-shard without mapped shards. recompute and
+// offload: gathered plus that option. replicate: DDP. zero1 and zero2. plain: the same modules
+// without an engine, with LibTorch's fused AdamW, independent on each rank; it shows the cost of a
+// step without communication. Rank 0 prints one JSON object.
 #include <ATen/ops/_fused_adamw.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -25,11 +25,11 @@ namespace {
 using fsdp::Unit;
 using Model = Unit<bert::QuestionAnswering>;
 
-// The command line.
+// The parsed command line.
 struct Task {
   std::string mode, preset;
   int64_t windows, tokens, steps;
-  std::string trace;  // of the last steps; empty: none
+  std::string trace;  // file for the last steps; empty: no trace
 };
 
 double milliseconds_since(std::chrono::steady_clock::time_point begin) {
@@ -47,7 +47,7 @@ double forward_backward(Model& model, const bert_task::Windows& windows) {
 
 constexpr double kLearningRate = 1e-4, kWeightDecay = 0.01;
 
-// LibTorch's fused AdamW, as Python's torch.optim.AdamW(fused=True) calls it.
+// LibTorch's fused AdamW, called in the same way as by Python's torch.optim.AdamW(fused=True).
 class FusedAdamW {
  public:
   explicit FusedAdamW(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
@@ -114,7 +114,7 @@ Measured measure(const Task& task, const fsdp::Mesh& mesh) {
   Model model(config);
   fsdp::Engine engine(model, building);
   {
-    // All ranks compute the same whole values, so each writes back only its own slice.
+    // All ranks compute the same whole values, so each rank writes back only its own slice.
     const fsdp::Gathered whole(engine, fsdp::WriteBack::kOwnSlice);
     bert_task::set_initial_values(*model);
   }

@@ -2,10 +2,11 @@
 //
 // usage: tokenizer_probe VOCABULARY TEXTS LOWER STRIP   (LOWER and STRIP are 0 or 1)
 //
-// TEXTS holds for each text its size as a little-endian int32 and its bytes. Standard input has a
-// command on each line: "tokens FILE" writes for each text the number of tokens, and each token's
-// id, begin and end as int32; "tokenize N", "copy N" and "look N" process all texts N times and
-// print the seconds: tokenizing, memcpy, and one table look-up for each byte.
+// TEXTS holds for each text its size as a little-endian int32, followed by its bytes. Standard
+// input has a command on each line. "tokens FILE" writes for each text the number of tokens, and
+// then the id, begin and end of each token as int32. "tokenize N", "copy N" and "look N" process
+// all texts N times and print the seconds. They measure tokenizing, memcpy, and one table look-up
+// per byte.
 #include <fmt/format.h>
 
 #include <array>
@@ -69,7 +70,7 @@ double seconds_of(int passes, Pass&& pass) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// The results of passes, kept so that the compiler removes no pass.
+// The results of all passes. They are kept so that the compiler does not remove a pass.
 struct Work {
   bert_qa::TokenList tokens;
   std::vector<char> copy;
@@ -124,7 +125,7 @@ void serve(const bert_qa::WordPieceTokenizer& tokenizer, const Texts& texts) {
   fmt::print(stderr, "{} tokens, checksum {}\n", work.token_count, work.sum);
 }
 
-// Returns the tokenizer of a folder.
+// Returns the tokenizer of a model folder.
 bert_qa::WordPieceTokenizer tokenizer_in(const char* folder) {
   std::vector<std::string> notes;
   return bert_qa::read_tokenizer(folder, notes);

@@ -1,5 +1,5 @@
-// Measures steps of two thread ranks on a simulated link, with units that compute for known times.
-// Reads a command from each line and prints milliseconds.
+// Measures steps of two thread ranks on a simulated link. Units compute for known times. Reads a
+// command from each line and prints milliseconds.
 //   wire_probe WIDTH FORWARD BACKWARD [FORWARD BACKWARD …]   a unit of WIDTH² floats for each pair
 //   step PREFETCH GB/S   the slower rank's forward and backward, with threaded streams
 //   plain                the same without an engine, at the same time in two threads
@@ -23,7 +23,7 @@ namespace {
 using fsdp::sleeping::Milliseconds;
 
 constexpr int kRanks = 2;
-constexpr int kWarmUp = 2;  // the order of units is known from the second step on
+constexpr int kWarmUp = 2;  // the order of units is known after the first step
 
 struct Workload {
   int64_t width = 0;
@@ -85,7 +85,7 @@ class Ranks {
     return time;
   }
 
-  // Returns the larger result of `measure` on the two ranks.
+  // Returns the larger of the two results that `measure` has on the two ranks.
   template <class Measure>
   static double slower(double gigabytes_per_second, Measure measure) {
     std::array<Milliseconds, kRanks> times{};

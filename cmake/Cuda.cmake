@@ -3,8 +3,8 @@
 #   fsdp_cuda        the library that src/runtime/open_cuda.cpp opens if a program uses a GPU
 include(CudaToolkit)
 
-# Identifies the build: a program and the libfsdp_cuda.so that it opens must agree on the layout in these
-# headers.
+# Identifies the build. A program and the libfsdp_cuda.so that it opens must have the same layout of the types
+# in these headers.
 set(_build_header ${PROJECT_BINARY_DIR}/generated/fsdp_cuda_build.h)
 file(GLOB _shared_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/runtime/*.h
      ${PROJECT_SOURCE_DIR}/kernels/*.h)
@@ -23,8 +23,8 @@ target_include_directories(fsdp_runtime PRIVATE ${PROJECT_BINARY_DIR}/generated)
 set_source_files_properties(src/runtime/open_cuda.cpp PROPERTIES
   OBJECT_DEPENDS ${_build_header} COMPILE_DEFINITIONS FSDP_LIBRARY_DIR="${CMAKE_INSTALL_LIBDIR}")
 target_link_libraries(fsdp_runtime PRIVATE ${CMAKE_DL_LIBS})
-# Run paths by which dlopen finds the library by its name. Installation removes the first one; installed
-# programs use the second.
+# The run paths by which dlopen finds the library by its name. The installation removes the first path.
+# Installed programs use the second path.
 list(APPEND CMAKE_BUILD_RPATH ${PROJECT_BINARY_DIR}/lib)
 target_link_options(fsdp_runtime INTERFACE
   $<INSTALL_INTERFACE:-Wl,-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
@@ -35,8 +35,9 @@ if(NOT FSDP_NVCC)
   return()
 endif()
 
-# fsdp_cuda_object(VARIABLE source [SIMULATED] [FLAGS flag…]): appends the object of a .cu to the variable.
-# SIMULATED: only for the simulated GPU, in a test; it has no registers, so nothing can spill.
+# fsdp_cuda_object(VARIABLE source [SIMULATED] [FLAGS flag…]) appends the object of a .cu to the variable.
+# SIMULATED: the object is only for the simulated GPU, in a test. That GPU has no registers, so nothing can
+# spill.
 function(fsdp_cuda_object variable source)
   cmake_parse_arguments(ARG "SIMULATED" "" "FLAGS" ${ARGN})
   set(architectures ${FSDP_CUDA_ARCHITECTURES})
@@ -71,7 +72,7 @@ target_include_directories(fsdp_cuda_parts SYSTEM PUBLIC ${FSDP_CUDA_ROOT}/inclu
 target_compile_options(fsdp_cuda_parts PRIVATE ${FSDP_WARNINGS})
 target_link_libraries(fsdp_cuda_parts PUBLIC fsdp_runtime PRIVATE fsdp::fmt)
 
-# The library exports one symbol. It has its own copy of the layers below it; the program has another one.
+# The library exports one symbol. It has its own copy of the layers below it. The program has another copy.
 add_library(fsdp_cuda SHARED ${_library_source})
 add_dependencies(fsdp_cuda fsdp_cuda_build)
 target_include_directories(fsdp_cuda PRIVATE ${PROJECT_BINARY_DIR}/generated)

@@ -1,18 +1,18 @@
-# Chooses the compiler of the GPU part and prints the reason in one line. Sets
-#   FSDP_NVCC          the compiler; empty if there is none, with the reason in FSDP_CUDA_WHY
+# Chooses the compiler of the GPU part and prints the reason in one line. Sets:
+#   FSDP_NVCC          the compiler; if it is empty, FSDP_CUDA_WHY has the reason
 #   FSDP_CUDA_VERSION  its version, "13.2.86"
 #   FSDP_CUDA_ROOT     its folder, with the runtime's headers in include/
 #   FSDP_CUDART        the shared CUDA runtime that programs load, libcudart.so.MAJOR
 #   FSDP_CUDA_ERRORS   flags that make its warnings errors, or empty
-# The candidates in order: FSDP_NVCC; the system's compiler, if it fits LibTorch; PyPI's beside LibTorch or in
-# .venv. A toolkit fits if its CUDA has LibTorch's major version and is not older, because a process has one
-# runtime, LibTorch's. The compiler must also compile a file with this C++ compiler, with all flags and for
-# all architectures of the library.
+# The candidates are, in this order: FSDP_NVCC; the system's compiler, if it fits LibTorch; the compiler from
+# PyPI beside LibTorch or in .venv. A toolkit fits if its CUDA has the same major version as LibTorch's and is
+# not older. The reason is that a process has only one CUDA runtime, which is LibTorch's. The compiler must also
+# compile a file with this C++ compiler, with all flags and for all architectures of the library.
 include(${CMAKE_CURRENT_LIST_DIR}/CudaFlags.cmake)
 option(FSDP_CUDA "Build the GPU's part where a CUDA compiler is found" ON)
 set(FSDP_NVCC "" CACHE FILEPATH "CUDA compiler to take, instead of one that fits LibTorch")
 
-# Returns the CUDA that LibTorch was built with ("13.2"); empty if it has none.
+# Returns the CUDA version of LibTorch's build ("13.2"), or an empty text if it has none.
 function(_fsdp_cuda_of_torch result)
   set(version)
   if(EXISTS ${FSDP_TORCH_ROOT}/version.py)  # a wheel
@@ -28,7 +28,7 @@ function(_fsdp_cuda_of_torch result)
   set(${result} "${version}" PARENT_SCOPE)
 endfunction()
 
-# Returns the CUDA runtime that LibTorch ships, else the toolkit's.
+# Returns the CUDA runtime that LibTorch ships. If it ships none, returns the runtime of the toolkit.
 function(_fsdp_find_cudart result root major)
   file(GLOB folders ${FSDP_TORCH_ROOT}/../nvidia/cu${major}/lib)
   foreach(folder IN LISTS folders ITEMS ${root}/lib64 ${root}/lib)
@@ -41,7 +41,7 @@ function(_fsdp_find_cudart result root major)
   set(${result} "" PARENT_SCOPE)
 endfunction()
 
-# Returns the reason why `nvcc` cannot compile the library; empty if it can. A success is cached.
+# Returns the reason why `nvcc` cannot compile the library, or an empty text if it can. A success is cached.
 function(_fsdp_try_nvcc result nvcc version)
   set(flags ${FSDP_CUDA_FLAGS} ${FSDP_CUDA_ARCHITECTURES})
   set(key "${nvcc} ${version} ${CMAKE_CXX_COMPILER_VERSION} ${flags}")
@@ -63,7 +63,8 @@ function(_fsdp_try_nvcc result nvcc version)
   set(${result} "it cannot compile the library with ${CMAKE_CXX_COMPILER}: ${line}" PARENT_SCOPE)
 endfunction()
 
-# Sets FSDP_NVCC and the other results from `nvcc`, or appends the reason against it to _fsdp_refused.
+# Sets FSDP_NVCC and the other results from `nvcc`. If `nvcc` cannot be used, appends the reason to
+# _fsdp_refused.
 macro(_fsdp_take_nvcc nvcc wanted)
   execute_process(COMMAND ${nvcc} --version OUTPUT_VARIABLE _text ERROR_QUIET RESULT_VARIABLE _code)
   string(REGEX MATCH "V([0-9]+)\\.([0-9]+)\\.[0-9]+" _match "${_text}")
@@ -74,7 +75,7 @@ macro(_fsdp_take_nvcc nvcc wanted)
   file(REAL_PATH ${nvcc} _real)
   cmake_path(GET _real PARENT_PATH _root)
   cmake_path(GET _root PARENT_PATH _root)
-  file(GLOB _targets ${_root}/targets/*-linux)  # conda has its headers only there
+  file(GLOB _targets ${_root}/targets/*-linux)  # conda installs its headers only there
   foreach(_target IN LISTS _targets)
     if(NOT EXISTS ${_root}/include/cuda_runtime_api.h)
       set(_root ${_target})

@@ -3,7 +3,7 @@ include(CMakePackageConfigHelpers)
 get_property(_layers GLOBAL PROPERTY FSDP_LAYERS)
 install(TARGETS fsdp ${_layers} EXPORT fsdp-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-# Programs open it by name and never link it, so a program for the CPU does not need it.
+# Programs open the library by its name and do not link it, so a program for the CPU does not need it.
 if(TARGET fsdp_cuda)
   install(TARGETS fsdp_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT fsdp_cuda)
 endif()

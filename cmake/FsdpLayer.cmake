@@ -1,8 +1,9 @@
 # fsdp_layer(NAME [TORCH_FRONT_END] [DEPENDS layer…] [LIBRARIES target…] [HEADERS file of include/fsdp…])
-# Adds a static library for a layer from src/NAME/**.cpp (or kernels/**.cpp), with its declared dependencies.
+# Adds a static library for a layer, with its declared dependencies. The sources are src/NAME/**.cpp (or
+# kernels/**.cpp).
 # TORCH_FRONT_END: the layer uses torch::nn and autograd, and gets their headers precompiled.
-# Warnings are errors in the project's files; third-party headers are SYSTEM. A missing initialiser is no
-# warning, because callers of options and error texts name only some members.
+# Warnings are errors in the project's files. Third-party headers are SYSTEM. A missing initialiser is not a
+# warning, because callers name only some members of options and error texts.
 set(FSDP_WARNINGS -Wall -Wextra -Werror -Wno-missing-field-initializers)
 # Under sanitizers GCC 12 warns about bounds that it cannot prove in inlined standard headers.
 if(FSDP_SANITIZE)
@@ -13,8 +14,8 @@ if(FSDP_SANITIZE)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
-# Lets GCC collect garbage only beyond 2 GB, which saves a sixth of its time on LibTorch's headers.
-# tools/build plans with 3.2 GB per compiler.
+# Makes GCC collect garbage only above 2 GB. This saves a sixth of its time on LibTorch's headers. tools/build
+# allows for 3.2 GB per compiler.
 if(PROJECT_IS_TOP_LEVEL)
   add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param ggc-min-expand=1000 --param ggc-min-heapsize=2000000>")
 endif()
@@ -25,17 +26,17 @@ if(FSDP_CCACHE)
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endif()
 
-# Compiles LibTorch's front end once instead of in every file that includes it (10 s each).
-# -D CMAKE_DISABLE_PRECOMPILE_HEADERS=ON disables this.
+# Compiles LibTorch's front end once, and not in every file that includes it (10 s each). -D
+# CMAKE_DISABLE_PRECOMPILE_HEADERS=ON disables this.
 add_library(torch_front_end OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/torch_front_end.cpp)
 target_precompile_headers(torch_front_end PRIVATE <torch/nn/module.h>)
 target_link_libraries(torch_front_end PRIVATE torch::cpu fsdp::fmt)
-# Compiles several files together: most of the time of a file is spent on its includes, and a precompiled
-# header contains no instantiated templates (5 s of LibTorch's per file). 0 compiles each file alone, as the
-# preset cpu-debug does.
+# Compiles several files together. Most of a file's time is spent on its includes. A precompiled header contains
+# no instantiated templates, which cost 5 s per file for LibTorch. 0 compiles each file alone, as the preset
+# cpu-debug does.
 set(FSDP_UNITY_FILES 8 CACHE STRING "Files of a target that are compiled together")
 set(FSDP_UNITY_TEST_FILES 16 CACHE STRING "Files of a test with LibTorch that are compiled together")
-# fsdp_together(TARGET [FILES]): compiles FILES files of the target together (default FSDP_UNITY_FILES).
+# fsdp_together(TARGET [FILES]) compiles the files of the target in groups of FILES (default FSDP_UNITY_FILES).
 function(fsdp_together target)
   set(files ${ARGN} ${FSDP_UNITY_FILES})
   list(GET files 0 files)
@@ -53,7 +54,7 @@ function(fsdp_precompiled target)
   endif()
 endfunction()
 
-# fsdp_public_headers(TARGET PUBLIC|INTERFACE file of include/fsdp…): installs headers with the target.
+# fsdp_public_headers(TARGET PUBLIC|INTERFACE file of include/fsdp…) installs headers with the target.
 function(fsdp_public_headers target scope)
   set(headers ${ARGN})
   list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/include/fsdp/)
@@ -85,7 +86,7 @@ function(fsdp_layer name)
   target_compile_options(fsdp_${name} PRIVATE ${FSDP_WARNINGS})
   if(ARG_TORCH_FRONT_END)
     fsdp_precompiled(fsdp_${name})
-  elseif(NOT name STREQUAL "kernels")  # its loops are compiled alone, as they are measured
+  elseif(NOT name STREQUAL "kernels")  # its loops are compiled alone, because they are measured alone
     fsdp_together(fsdp_${name})
   endif()
   foreach(dependency IN LISTS ARG_DEPENDS)

@@ -1,10 +1,10 @@
-# Imports LibTorch without find_package(Torch), which for a CUDA wheel requires nvcc for plain C++,
-# rewrites architecture flags and links libtorch_cuda into everything. Targets:
+# Imports LibTorch without find_package(Torch). For a CUDA wheel, find_package(Torch) requires nvcc even for
+# plain C++, rewrites architecture flags and links libtorch_cuda into everything. The targets are:
 #   torch::headers  include folders and definitions
 #   torch::cpu      libtorch_cpu and libc10
-#   fsdp::fmt       the fmt headers that LibTorch ships, on an include path of their own, so that layers
-#                   without torch see no torch header; src/base/fmt.cpp is its library
-# Search order: FSDP_TORCH_ROOT; CMAKE_PREFIX_PATH (the folder of a LibTorch, or its share/cmake, which
+#   fsdp::fmt       the fmt headers that LibTorch ships. They are on a separate include path, so that
+#                   layers without torch see no torch header. src/base/fmt.cpp is its library.
+# The search order is: FSDP_TORCH_ROOT; CMAKE_PREFIX_PATH (the folder of a LibTorch, or its share/cmake, which
 # torch.utils.cmake_prefix_path prints); the project's .venv.
 if(NOT FSDP_TORCH_ROOT)
   file(GLOB _venv_torch ${CMAKE_CURRENT_LIST_DIR}/../.venv/lib/python3*/site-packages/torch)
@@ -19,7 +19,7 @@ if(NOT FSDP_TORCH_ROOT)
 endif()
 set(FSDP_TORCH_ROOT ${FSDP_TORCH_ROOT} CACHE PATH "LibTorch folder with include/ and lib/")
 
-# Versions on which all tests pass. Binding storages and capturing gradients use interfaces that change
+# The versions on which all tests pass. Binding storages and capturing gradients use interfaces that change
 # between versions of LibTorch.
 set(_torch_oldest 2.11)
 set(_torch_newest 2.15)

@@ -16,7 +16,7 @@ void accumulate_strided(Stream& stream, const StridedSource& source, void* desti
                         DType destination_dtype, float scale) {
   require_dims("accumulate_strided", source);
   require_elements("accumulate_strided", source.dtype, destination_dtype);
-  if (source.numel() == 0) return;  // the tables' functions require an element
+  if (source.numel() == 0) return;  // the kernels require at least one element
   kernels_of(stream).accumulate_strided(stream, source, destination, destination_dtype, scale);
 }
 

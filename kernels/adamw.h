@@ -1,17 +1,18 @@
 // Defines AdamW's update rule (kernels/update.h).
 //
-// The arithmetic is that of torch::optim::AdamW, operation by operation in fp32, with fused
-// multiply-adds where LibTorch's vector kernels have them:
+// The arithmetic is that of torch::optim::AdamW, operation by operation in fp32. It uses fused
+// multiply-adds where LibTorch's vector kernels do:
 //   g = grad · grad_scale
 //   p = p · (1 - lr·weight_decay)
 //   m = fma(g, 1 - beta1, m·beta1)
 //   v = fma((1 - beta2)·g, g, v·beta2)
 //   p = p + (-lr · c1 · m) / (sqrt(v) / c2 + eps)
-// with the corrections of kernels/count_steps.h, c1 = 1 / (1 - beta1^step) and
-// c2 = sqrt(1 - beta2^step). -lr · c1 and the other scalars are formed in fp64 and rounded once.
+// The corrections are those of kernels/count_steps.h: c1 = 1 / (1 - beta1^step) and
+// c2 = sqrt(1 - beta2^step). -lr · c1 and the other scalars are computed in fp64 and rounded once.
 // exp_avg and exp_avg_sq equal torch's bit for bit. param can differ in its last bit for two
-// reasons: LibTorch divides lr by 1 - beta1^step with pow, which can round the step size to the
-// neighbouring value; and its square root may be MKL's, which is not correctly rounded.
+// reasons. LibTorch divides lr by 1 - beta1^step, which it computes with pow, so the step size can
+// round to the neighbouring value. LibTorch's square root may be MKL's, which is not correctly
+// rounded.
 // Source: Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2.
 #pragma once
 
@@ -19,8 +20,8 @@
 
 namespace fsdp::kernels {
 
-// The options of AdamW. Moments: exp_avg, exp_avg_sq. A segment without a step has no bias
-// correction.
+// The options of AdamW. Its moments are exp_avg and exp_avg_sq. A segment without a step counter
+// gets no bias correction.
 struct AdamW {
   static constexpr std::string_view kName = "adamw";
   double beta1 = 0.9;

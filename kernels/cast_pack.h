@@ -1,9 +1,10 @@
-// Copies runs of elements with a change of dtype and a scale: gradients into a reduce slot, a main
-// shard into its place in a parameter slot.
+// Copies runs of elements with a change of dtype and a scale: for example gradients into a reduce
+// slot, or a main shard into its position in a parameter slot.
 //
-// destination = round(float(source) · scale): the product is rounded to fp32, then to the
-// destination's dtype, both to the nearest even. Subnormals and infinities are kept. Values beyond
-// the destination's range become infinite. NaN stays NaN: quiet, with its sign and leading payload.
+// destination = round(float(source) · scale). The product is rounded to fp32 and then to the
+// destination's dtype, both times to the nearest even. Subnormals and infinities are kept. Values
+// beyond the destination's range become infinite. A NaN becomes a quiet NaN with the same sign and
+// leading payload bits.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,10 @@ class Stream;
 
 namespace fsdp::kernels {
 
-// A run of contiguous elements to convert. dtypes: float32, bfloat16, float16 in any combination;
-// with equal dtypes and scale 1 every dtype (bytes are copied). Source and destination may be the
-// same memory if the dtypes are equal; otherwise they must not overlap.
+// A contiguous run of elements to convert. The dtypes are float32, bfloat16 or float16, in any
+// combination. Every dtype is supported if both dtypes are equal and the scale is 1, because bytes
+// are then copied. The source and the destination may be the same memory if the dtypes are equal.
+// Otherwise they must not overlap.
 struct CastRun {
   const void* source = nullptr;
   void* destination = nullptr;
@@ -29,15 +31,16 @@ struct CastRun {
   DType destination_dtype = DType::kFloat32;
 };
 
-// Returns true if bytes are copied instead of converted.
+// Returns true if the bytes are copied without conversion.
 constexpr bool is_copy(DType from, DType to, float scale) { return from == to && scale == 1.0F; }
 
-// Converts all runs in one launch, so that many small ones cost one. The call copies the table.
-// Errors: InvalidArgument naming the dtypes if a combination is not supported.
+// Converts all runs in one launch, so that many small runs cost one launch. The call copies the
+// table.
+// Errors: InvalidArgument, which names the dtypes, if a combination is not supported.
 void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale = 1.0F);
 
 // Converts one strided source into contiguous memory.
-// Errors: as cast_pack; InvalidArgument also if the source has more than kMaxDims dimensions.
+// Errors: as for cast_pack; also InvalidArgument if the source has more than kMaxDims dimensions.
 void cast_pack_strided(Stream& stream, const StridedSource& source, void* destination,
                        DType destination_dtype, float scale = 1.0F);
 

@@ -1,4 +1,4 @@
-// Computes digests of memory, so that the engine detects writes that did not go through it.
+// Computes digests of memory, with which the engine detects writes by code outside it.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@ class Stream;
 
 namespace fsdp::kernels {
 
-// Number of scratch words that a run needs, one for the sum of each of its parts.
+// The number of scratch words that a run needs. Each word holds the sum of one part.
 inline constexpr int64_t kDigestParts = 512;
 
-// A run of memory to digest. Two runs that differ have the same digest with a probability of about
-// 2^-64, but the digest is not cryptographic. `data` and `parts` are device memory; `digest` points
-// at device memory or at pinned host memory.
+// A run of memory to digest. Two different runs have the same digest with a probability of about
+// 2^-64. The digest is not cryptographic. `data` and `parts` are device memory. `digest` is device
+// memory or pinned host memory.
 struct DigestRun {
   const void* data = nullptr;
   int64_t bytes = 0;  // a multiple of 8
@@ -23,10 +23,11 @@ struct DigestRun {
   uint64_t* parts = nullptr;  // scratch of kDigestParts words
 };
 
-// Writes the digest of each run. With the words w_i of 64 bits, and K = 0x9e3779b97f4a7c15:
+// Writes the digest of each run. w_i are its words of 64 bits, and K = 0x9e3779b97f4a7c15:
 //   m = (w_i ^ (i + 1)·K)·K      n = (m ^ (m >> 32))·K      digest = sum of n ^ (n >> 32)
-// The sum wraps, so the order of its terms does not matter and many threads can add them at once.
-// The call copies the table. Errors: InvalidArgument for a size that is not a multiple of 8.
+// The sum wraps, so its terms can be added in any order and by many threads at a time. The call
+// copies the table.
+// Errors: InvalidArgument if a size is not a multiple of 8.
 void digest(Stream& stream, std::span<const DigestRun> runs);
 
 }  // namespace fsdp::kernels

@@ -1,5 +1,5 @@
-// Defines the element types of the kernels and their conversions, in integer arithmetic that
-// vectorises on every instruction set and rounds alike on all of them.
+// Defines the element types of the kernels and their conversions. The conversions use integer
+// arithmetic that vectorises on every instruction set and rounds the same way on all of them.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ FSDP_ELEMENT float to_float(Float16 value) {
   const uint32_t magnitude = value.bits & 0x7fffU;
   const uint32_t normal = (magnitude << 13) + 0x38000000U;  // exponent bias 15 -> 127
   const uint32_t special = (magnitude << 13) | 0x7f800000U;
-  // Subnormals count units of 2^-24; the product is exact. The signed conversion is one instruction
-  // on every instruction set, the unsigned one is not.
+  // Subnormals count units of 2^-24, so the product is exact. The conversion from a signed integer
+  // is one instruction on every instruction set; the one from an unsigned integer is not.
   const uint32_t subnormal =
       bits_as<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24F);
   uint32_t bits = magnitude >= 0x7c00U ? special : normal;
@@ -48,9 +48,10 @@ FSDP_ELEMENT float from_float<float>(float value) {
 template <>
 FSDP_ELEMENT BFloat16 from_float<BFloat16>(float value) {
   const uint32_t bits = bits_as<uint32_t>(value);
-  // Adds just under half of the last place, and one more if that place is odd: ties go to even.
+  // This adds just under half of the last place, and one more if that place is odd. So ties round
+  // to even.
   const uint32_t nearest_even = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-  // Rounding could carry a NaN into infinity, so a NaN is truncated and made quiet.
+  // Rounding could turn a NaN into infinity. So a NaN is truncated and made quiet.
   const uint32_t quiet_nan = (bits >> 16) | 0x40U;
   const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
   return {static_cast<uint16_t>(is_nan ? quiet_nan : nearest_even)};
@@ -60,11 +61,12 @@ template <>
 FSDP_ELEMENT Float16 from_float<Float16>(float value) {
   const uint32_t bits = bits_as<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7fffffffU;
-  // Rebias the exponent (127 -> 15) and round; values that round to 65536 or more become infinite.
+  // Change the exponent bias from 127 to 15, and round. Values that round to 65536 or more become
+  // infinite.
   uint32_t half = (magnitude + 0xc8000fffU + ((magnitude >> 13) & 1U)) >> 13;
   half = half < 0x7c00U ? half : 0x7c00U;
-  // Below 2^-14 the result counts units of 2^-24, the last place of 0.5. So the addition of 0.5
-  // rounds as required, and its low bits are the count.
+  // A result below 2^-14 counts units of 2^-24, which is the last place of 0.5. So the addition of
+  // 0.5 rounds as required, and the low bits of the sum are the count.
   const uint32_t subnormal = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5F) - 0x3f000000U;
   half = magnitude < 0x38800000U ? subnormal : half;
   const uint32_t quiet_nan = 0x7e00U | ((magnitude >> 13) & 0x3ffU);

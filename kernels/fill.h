@@ -1,4 +1,4 @@
-// Fills runs of elements: zeros into gaps and padding, NaN into released memory (debug mode).
+// Fills runs of elements: gaps and padding with zeros, released memory with NaN (debug mode).
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ class Stream;
 
 namespace fsdp::kernels {
 
-// A run of contiguous elements to fill.
+// A contiguous run of elements to fill.
 struct FillRun {
   void* data = nullptr;
   int64_t numel = 0;
   DType dtype = DType::kFloat32;
 };
 
-// Writes zero bytes; any dtype. The call copies the table.
+// Writes zero bytes. Any dtype is supported. The call copies the table.
 void fill_zero(Stream& stream, std::span<const FillRun> runs);
 
-// Writes quiet NaNs, so that a read by mistake shows in the loss.
+// Writes quiet NaNs, so that a read of released memory shows in the loss.
 // Errors: InvalidArgument for an integer dtype, which has no NaN.
 void fill_nan(Stream& stream, std::span<const FillRun> runs);
 

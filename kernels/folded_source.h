@@ -1,4 +1,4 @@
-// Reduces a strided source to as few dimensions as possible.
+// Merges the dimensions of a strided source into as few as possible.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace fsdp::kernels {
 
-// A source without dimensions of size 1. Neighbouring dimensions are merged where one step of the
-// slower one is a full run of the faster one. It has at least one dimension.
+// A source without dimensions of size 1. Two neighbouring dimensions are merged if one step of the
+// slower one equals a full pass over the faster one. At least one dimension remains.
 struct FoldedSource {
   int dims = 0;
   int64_t sizes[kMaxDims] = {};
@@ -45,8 +45,8 @@ inline FoldedSource fold(const StridedSource& source) {
   return folded;
 }
 
-// Returns the dimension, other than the last, with the smallest stride in the source. If there is
-// only one dimension, returns that.
+// Returns the dimension with the smallest stride in the source, without the last dimension. If
+// there is only one dimension, returns that one.
 inline int closest_dim(const FoldedSource& folded) {
   int closest = folded.dims - 1;
   for (int dim = folded.dims - 2; dim >= 0; --dim) {
@@ -56,12 +56,12 @@ inline int closest_dim(const FoldedSource& folded) {
   return closest;
 }
 
-// Returns true if the source is denser in another dimension than the last, so that it is best read
-// along that one.
+// Returns true if the source is denser in another dimension than in the last one. It is then
+// fastest to read along that dimension.
 inline bool is_denser_across(const FoldedSource& folded) {
   const int last = folded.dims - 1;
   const int across = closest_dim(folded);
-  // A stride of 0 reads one element again and again: it is as dense as a stride of 1.
+  // A stride of 0 reads the same element repeatedly, so it counts as dense as a stride of 1.
   const int64_t nearest = std::abs(folded.strides[across]);
   return across != last && std::abs(folded.strides[last]) > (nearest > 1 ? nearest : 1);
 }

@@ -5,8 +5,8 @@
 namespace fsdp::kernels {
 
 const KernelTable& kernels_of(const Stream& stream) {
-  // A device of `runtime` cannot name the CPU's table, which is in a layer above: null stands for
-  // it.
+  // A device in `runtime` cannot refer to the CPU's table, which is in a higher layer. So null
+  // means the CPU's table.
   const KernelTable* brought = stream.device().kernels();
   return brought != nullptr ? *brought : cpu_kernels();
 }

@@ -1,5 +1,5 @@
 // Lists every kernel of one kind of device. The functions of kernels/x.h check their arguments once
-// and call the kernel of the stream's device. A device that is loaded at run time has its own
+// and then call the kernel of the stream's device. A device that is loaded at run time has its own
 // table.
 #pragma once
 
@@ -15,7 +15,8 @@
 
 namespace fsdp::kernels {
 
-// Pointers to the kernels of a device: as the functions of the same names, after their checks.
+// Pointers to the kernels of a device. Each kernel has the signature of the checked function with
+// the same name.
 struct KernelTable {
   void (*accumulate)(Stream&, std::span<const AccumulateRun>, float scale);
   void (*accumulate_strided)(Stream&, const StridedSource&, void* destination, DType, float scale);
@@ -35,8 +36,8 @@ struct KernelTable {
   void (*update)(Stream&, std::span<const UpdateSegment>, const UpdateRule&, const UpdateScalars&);
 };
 
-// Returns the host's kernels: plain loops that the compiler vectorises, and the reference for every
-// other table.
+// Returns the CPU kernels. They are plain loops that the compiler vectorises, and the reference for
+// all other tables.
 const KernelTable& cpu_kernels();
 
 // Returns the kernels of the stream's device.

@@ -1,4 +1,4 @@
-// Describes elements that are not contiguous: the source of a copy that packs them.
+// Describes elements that are not contiguous, as the source of a copy that packs them.
 #pragma once
 
 #include <array>
@@ -10,9 +10,9 @@ namespace fsdp::kernels {
 
 inline constexpr int kMaxDims = 8;
 
-// A strided source. `sizes` and `strides` (in elements; 0 and negative are legal) are those of the
-// first `dims` dimensions, in the order in which the destination stores them, slowest first.
-// dims = 0 is a single element.
+// A strided source. `sizes` and `strides` hold its first `dims` dimensions, slowest first, in the
+// order in which the destination stores them. Strides are in elements and may be 0 or negative. If
+// dims is 0, the source is a single element.
 struct StridedSource {
   const void* data = nullptr;  // the element at index (0, …, 0)
   DType dtype = DType::kFloat32;

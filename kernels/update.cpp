@@ -11,8 +11,8 @@ namespace {
 
 void check(const AdamW& /*rule*/, std::span<const UpdateSegment> /*segments*/) {}
 
-// Throws as kernels/sgd.h lists. An empty segment may have null pointers: a rank can own none of a
-// parameter's elements.
+// Throws the errors that kernels/sgd.h lists. An empty segment may have null pointers, because a
+// rank may own no element of a parameter.
 void check(const Sgd& rule, std::span<const UpdateSegment> segments) {
   if (rule.nesterov && (rule.momentum == 0 || rule.dampening != 0)) {
     throw InvalidArgument(

@@ -1,4 +1,4 @@
-"""Runs tools/demo --large and checks its results: the first check that fails ends it with 1."""
+"""Runs tools/demo --large and checks its results. If a check fails, the program ends with 1."""
 
 import json
 import pathlib
@@ -43,7 +43,7 @@ def clock(seconds):
 
 
 class Progress:
-    """A progress line: redrawn every second on a terminal, printed every minute elsewhere."""
+    """A progress line. On a terminal it is redrawn every second; elsewhere it is printed every minute."""
 
     def __init__(self):
         self.began, self.drawn = time.time(), 0.0
@@ -67,7 +67,7 @@ class Progress:
 
 
 class Run:
-    """A run of bert_qa on `ranks` ranks; `name` is the name of its folder and its log."""
+    """A run of bert_qa on `ranks` ranks. `name` is the name of its folder and of its log."""
 
     def __init__(self, name, ranks, words):
         launcher = [BIN / "fsdp-run", "-n", ranks] if ranks > 1 else []

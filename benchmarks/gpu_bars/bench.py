@@ -1,4 +1,4 @@
-"""Shared parts of G1 to G6: paths of programs, sizes of the work, and turns."""
+"""Holds the parts that G1 to G6 share: paths of programs, sizes of the work, and turns."""
 import contextlib
 import dataclasses
 import pathlib
@@ -34,7 +34,7 @@ ON_GPU = Sizes(rounds=5, warm_up=1, repetitions=10, steps=5, copied=2**28, matri
                qa_shape=(32, 384), collective_bytes=2**28, thread_ranks=(2, 4),
                capped=("bert-1.3b", 384, "16GiB", 1), process_ranks=(2, 4, 8), pauses=(1024, 8, 2000, 4000),
                wires=(1000, 2000, 4000))
-# Sizes so small that a test of all parts without a GPU takes seconds; the results are meaningless.
+# The sizes are so small that a test of all parts without a GPU takes seconds. The results are meaningless.
 ON_CPU = Sizes(rounds=1, warm_up=1, repetitions=1, steps=1, copied=2**16, matrix=64, parameters=((30_000, 3),),
                preset="tiny", shapes=((1, 16),), qa_shape=(2, 16), collective_bytes=2**16, thread_ranks=(2,),
                capped=("bert-tiny", 16, "56MiB", 1), process_ranks=(2,), pauses=(64, 4, 1000, 2000), wires=(2000,))
@@ -73,7 +73,7 @@ class Bench:
 
 
 def barred(bar, row, least, more=None):
-    """Returns the row with its bar: the least ratio of medians to its peer."""
+    """Returns the row with its bar. The bar is the smallest allowed ratio of medians to the peer."""
     return {**row, "details": {"bar": bar, "least": least, "holds": row["ratio"] >= least, **(more or {})}}
 
 

@@ -1,4 +1,4 @@
-"""Programs that print numbers on request, in turn, and that may hang, die or print another text."""
+"""Runs programs that print numbers on request, in turn. A program may hang, die or print another text."""
 import math
 import os
 import select
@@ -9,11 +9,11 @@ import programs
 
 
 class NoAnswer(Exception):
-    """A program did not print a number; the text has the reason."""
+    """The error of a program that did not print a number. The text gives the reason."""
 
 
 class Contestant:
-    """A program that answers each line with a line of one number. At its end all its children are ended, too."""
+    """A program that answers each line with a line of one number. When it ends, its children are ended, too."""
 
     def __init__(self, command, environment=None):
         self.name = " ".join(str(word).rpartition("/")[2] for word in command)
@@ -57,7 +57,7 @@ class Contestant:
         return answer.decode(errors="replace").strip()
 
     def end(self):
-        """Returns a text on how the program ended."""
+        """Returns a text that says how the program ended."""
         code = self.process.wait()
         self.errors.seek(0)
         said = programs.telling_line(self.errors.read().decode(errors="replace"))

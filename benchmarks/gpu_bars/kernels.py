@@ -1,4 +1,4 @@
-"""G1 and G4: the optimizer's kernel and the collectives of thread ranks, against the rate of the memory."""
+"""Measures G1 and G4: the optimizer's kernel and the collectives of thread ranks, relative to the memory bandwidth."""
 import statistics
 
 import measure

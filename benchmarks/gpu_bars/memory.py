@@ -1,4 +1,4 @@
-"""G5: a model that does not fit under a cap on one rank, but fits on several."""
+"""Measures G5: a model that does not fit under a memory limit on one rank, but fits on several ranks."""
 import json
 
 import gpu_facts
@@ -12,7 +12,7 @@ NEEDED = "memory limit"  # words of the refusal
 
 
 class Unexpected(Exception):
-    """A run ended in another way than expected."""
+    """The error of a run that did not end as expected."""
 
 
 def run_capped(bench, ranks, deadline, environment):

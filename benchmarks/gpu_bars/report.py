@@ -26,7 +26,7 @@ def line_of(row):
 
 
 def table(told):
-    """Returns the table of `told`, the content of the JSON file."""
+    """Returns the table for `told`, which is the content of the JSON file."""
     known = ", ".join(f"{name} {number(value)} {unit}" for (name, value), unit in
                       zip(told["calibration"].items(), ("GB/s", "TFLOP/s"))) or "not measured"
     lines = [f"# {told['device']}, {told['date']}", "",

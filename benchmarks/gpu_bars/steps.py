@@ -1,4 +1,4 @@
-"""G2, G3 and G6: a training step against plain PyTorch, FSDP2 and the perfect schedule."""
+"""Measures G2, G3 and G6: a training step relative to plain PyTorch, FSDP2 and the perfect schedule."""
 import statistics
 
 import measure
@@ -12,7 +12,7 @@ LEAST_SEQUENCES = 535  # a second
 
 
 class DifferentLosses(Exception):
-    """Contestants have different losses, so their times do not count."""
+    """The error of contestants that have different losses. Their times are not used."""
 
 
 def step_words(bench, mode, shape, dtype, clips):
@@ -20,8 +20,8 @@ def step_words(bench, mode, shape, dtype, clips):
 
 
 def step_times(bench, commands, dtype, deadline, imagined=()):
-    """Returns {name: ms of a step, with a sample for each round}. First it requires equal losses, except of contestants
-    with simulated peers."""
+    """Returns {name: ms of a step, with a sample for each round}. First it checks that all losses are equal.
+    Contestants with simulated peers are exempt."""
     with bench.contestants(commands) as started:
         losses = {}
         for name, who in started.items():

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kWarmUp = 2;
 
-// A collective's ranks and size.
+// The ranks and the size of a collective.
 struct Exchange {
   fsdp::DeviceKind kind;
   int ranks;
@@ -27,7 +27,7 @@ struct Exchange {
 using Issue = std::function<void(const fsdp::Mesh& mesh, const fsdp::CollectivePart& part,
                                  fsdp::Stream& stream)>;
 
-// Returns the slowest rank's seconds of one collective.
+// Returns the seconds that one collective takes on the slowest rank.
 double seconds_of(const Exchange& exchange, int64_t repetitions, bool gathers, const Issue& issue) {
   std::vector<double> seconds(static_cast<size_t>(exchange.ranks));
   fsdp::testing::run_ranks(
@@ -70,9 +70,9 @@ void serve_collectives(const Place& place, const Words& words) {
   const int64_t bytes = std::stoll(words[1]);
   if (ranks < 2 || bytes % (ranks * 4) != 0) refuse("two ranks at least, of as many floats each");
   const Exchange exchange{.kind = place.kind, .ranks = ranks, .piece_numel = bytes / (ranks * 4)};
-  // Each rank reads the pieces of the others and writes them.
+  // Each rank reads the pieces of the other ranks and writes them.
   const double gathered = 2.0 * (ranks - 1) * static_cast<double>(bytes) * 1e-9;
-  // Each rank reads all ranks' contributions to its piece and writes the piece.
+  // Each rank reads the contributions of all ranks to its piece and writes the piece.
   const double reduced = (ranks + 1) * static_cast<double>(bytes) * 1e-9;
   serve({{"all_gather",
           [&](std::istream& arguments) {

@@ -5,8 +5,8 @@
 
 namespace gpu_probe {
 
-// Returns rank 0 of `count`. The engine works as with that many ranks, but collectives move no
-// data, so values are meaningless.
+// Returns rank 0 of `count` ranks. The engine works as with that many ranks. The collectives move
+// no data, so values are meaningless.
 fsdp::Mesh imagined_ranks(const fsdp::Mesh& alone, int count);
 
 }  // namespace gpu_probe

@@ -1,5 +1,5 @@
-// Runs one measurement of tools/bench gpu until stdin ends: gpu_probe cpu|cuda NAME ARGUMENTS
-// (probe.h). It uses the first GPU that the process sees.
+// Runs one measurement of tools/bench gpu until stdin ends: gpu_probe cpu|cuda NAME ARGUMENTS (see
+// probe.h). It uses the first GPU that is visible to the process.
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
@@ -70,7 +70,7 @@ Place place_of(const std::string& device) {
   if (device != "cpu" && device != "cuda") refuse(fmt::format("no device '{}'", device));
   const bool on_gpu = device == "cuda";
   const auto kind = on_gpu ? fsdp::DeviceKind::kCuda : fsdp::DeviceKind::kCpu;
-  // The mesh comes first, because it loads LibTorch's CUDA library.
+  // The mesh must be created first, because that loads LibTorch's CUDA library.
   fsdp::Mesh alone = fsdp::Mesh::local(1, {.device = kind}).front();
   return {.kind = kind,
           .device = on_gpu ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU),

@@ -1,5 +1,5 @@
-// Measures a step of units that compute for known times, on a link on which a collective takes a
-// known time, by the device's clock.
+// Measures a step of units that compute for known times. The link is simulated, and each collective
+// on it takes a known time. Times are measured by the device's clock.
 #include <ATen/Parallel.h>
 #include <c10/core/AutogradState.h>
 #include <fmt/format.h>
@@ -23,9 +23,9 @@ namespace gpu_probe {
 namespace {
 
 constexpr int kOverlapRanks = 2;
-constexpr int kSteps = 4;  // the order of units is known from the second on
+constexpr int kSteps = 4;  // the order of units is known after the first step
 
-// The compute stream of a rank, with pauses as its work and three marks of time on the device.
+// The compute stream of a rank. Its work consists of pauses and of three time marks on the device.
 class PausedCompute {
  public:
   PausedCompute(const fsdp::Mesh& mesh, at::Device device)
@@ -124,7 +124,8 @@ double last_step_us(const fsdp::Mesh& mesh, const Shape& shape, int prefetch) {
   return us;
 }
 
-// Returns the slower rank's step. The rate makes a collective of one unit last `wire_us`.
+// Returns the step time of the slower rank. The rate is chosen so that a collective of one unit
+// lasts `wire_us`.
 double slower_step_us(const Place& place, const Shape& shape, int prefetch, double wire_us) {
   std::array<double, kOverlapRanks> us{};
   const double bytes = static_cast<double>(shape.width * shape.width * 4) / kOverlapRanks;

@@ -1,4 +1,4 @@
-// Measures the machine's rates, and AdamW against LibTorch's.
+// Measures the machine's rates, and compares AdamW with LibTorch's AdamW.
 #include <fsdp/error.h>
 #include <torch/torch.h>
 
@@ -21,7 +21,7 @@ namespace {
 constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kRate = 1e-5, kDecay = 0.01, kEps = 1e-8;
 constexpr int64_t kStep = 10;
 
-// Parameters with their state, cut into units of equal size; the remainder is left out.
+// Parameters with their optimizer state, cut into units of equal size. The remainder is left out.
 class AdamWShard {
  public:
   AdamWShard(const Place& place, int64_t numel, int64_t units)
@@ -87,7 +87,7 @@ class AdamWShard {
   std::vector<at::Tensor> lists_[4], steps_;
 };
 
-// Throws if the results of both differ: a time of a wrong result does not count.
+// Throws if the two results differ, because the time of a wrong result is meaningless.
 void require_alike(const Place& place) {
   AdamWShard ours(place, 10'000, 3), theirs(place, 10'000, 3);
   synchronize(place);
@@ -117,7 +117,7 @@ void serve_rates(const Place& place, const Words& words) {
 void serve_adamw(const Place& place, const Words& words) {
   require_alike(place);
   AdamWShard shard(place, std::stoll(words[0]), std::stoll(words[1]));
-  // Each element reads 4 floats and writes 3; the copy adds 2 bytes.
+  // For each element the kernel reads 4 floats and writes 3. The copy adds 2 bytes.
   const double plain = static_cast<double>(shard.numel()) * 28e-9;
   const double copied = static_cast<double>(shard.numel()) * 30e-9;
   serve({{"ours", rate_of(place, plain, [&] { shard.update_ours(false); })},

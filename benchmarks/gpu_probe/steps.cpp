@@ -32,7 +32,7 @@ struct Task {
   bool clips;
 };
 
-// A model with its windows; subclasses have the optimizer.
+// A model with its windows. Subclasses add the optimizer.
 class Training {
  public:
   Training(const Task& task, const Place& place)
@@ -50,7 +50,7 @@ class Training {
         bert::span_loss_sum(logits.to(torch::kFloat), windows_.first, windows_.last);
     const at::Tensor loss = sum / static_cast<double>(windows_.ids.size(0));
     loss.backward();
-    loss_ = loss.detach();  // read only on demand: item() would synchronize each step
+    loss_ = loss.detach();  // read only on demand, because item() synchronizes the stream
     update();
   }
   double loss() const { return loss_.item<double>(); }
@@ -69,7 +69,7 @@ class Training {
   at::Tensor loss_;
 };
 
-// A training without an engine, by LibTorch's fused AdamW.
+// A training without an engine. It uses LibTorch's fused AdamW.
 class PlainTraining final : public Training {
  public:
   PlainTraining(const Task& task, const Place& place) : Training(task, place), clips_(task.clips) {
@@ -159,7 +159,7 @@ void serve_step(const Place& place, const Words& words) {
           [&](std::istream& arguments) {
             int64_t steps = 0;
             if (!(arguments >> steps) || steps < 1) refuse("a number of steps is missing");
-            training->step();  // allocates again: the cache was emptied
+            training->step();  // allocates again, because the cache was emptied
             const double seconds = seconds_of(place, steps, [&] { training->step(); });
             fsdp::torch_cuda::empty_cache();  // for the next contestant, which is another process
             return seconds * 1e3 / static_cast<double>(steps);

@@ -4,7 +4,7 @@ Loads it (no key may be missing or unexpected), answers the questions of --valid
 compares with the folder's own predictions.json and nbest_predictions.json: answers equal, logits of
 the n best within --tolerance of the question's largest logit. Exit code 0 if all of that holds.
 transformers computes in float64. Small logits are sums of large terms, so in fp32 they are off by up to
-2e-5, theirs and ours: hence the question's largest logit is the scale.
+2e-5 in both programs. So the tolerance is relative to the question's largest logit.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def largest_logit(candidates):
 
 
 def check_logits(n_best, theirs, tolerance):
-    """Compares candidates by rank; two with equal scores may be swapped."""
+    """Compares the candidates of the same rank. Candidates with equal scores may be in any order."""
     largest, where = 0.0, ""
     for key, candidates in n_best.items():
         if len(candidates) != len(theirs[key]):

@@ -50,7 +50,7 @@ def check_windows():
 
 
 def check_reference():
-    """Compares losses and norms of the first steps. Another number of threads alone changes them by 4e-7."""
+    """Compares the losses and norms of the first steps. They change by 4e-7 if only the number of threads differs."""
     path = reference_run.ROOT / "examples/bert_qa/tests/records/reference_run.json"
     recorded = json.loads(path.read_text(encoding="utf-8"))
     windows = squad.make_windows(AutoTokenizer.from_pretrained(record_squad.MODEL),

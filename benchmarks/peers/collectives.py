@@ -18,7 +18,7 @@ def value_of(rank, element):
 
 
 def check(name, bytes_, rank, size, whole, piece):
-    """Checks the collective on known values, once, before any time counts."""
+    """Checks the collective once on known values, before any time is measured."""
     numel = piece.numel()
     if name == "all_gather":
         elements = torch.arange(numel)

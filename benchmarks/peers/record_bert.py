@@ -1,10 +1,10 @@
 """Records the results of Python transformers for a small BERT: examples/bert_qa/tests/records/bert_small.
 
-Run with .venv-peers/bin/python; the same seed gives the same files. model.safetensors and config.json
-are an ordinary model folder; record.safetensors holds, for one padded batch,
+Run it with .venv-peers/bin/python. The same seed gives the same files. model.safetensors and config.json
+are an ordinary model folder. record.safetensors holds, for one padded batch:
   inputs.{input_ids,attention_mask,token_type_ids}  labels.{start_positions,end_positions}
   logits.{start,end}  loss  grad.NAME for every parameter NAME of the model
-and with the same weights and inputs
+With the same weights and inputs it also holds:
   gelu_new.{logits.start,logits.end,loss}            hidden_act gelu_new instead of gelu
   ignored.{labels.start_positions,labels.end_positions,loss}   some labels at or past the length
 """
@@ -18,7 +18,7 @@ from transformers import BertConfig, BertForQuestionAnswering
 from transformers.utils import logging
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples/bert_qa/tests/records/bert_small"
-LENGTHS = [24, 17, 9]  # tokens of each sequence; the rest of 24 is padding
+LENGTHS = [24, 17, 9]  # tokens of each sequence, which is padded to 24
 SEGMENT_STARTS = [8, 6, 4]
 
 
@@ -31,7 +31,7 @@ def small_bert(hidden_act):
 
 
 def randomize(model):
-    """Changes every tensor from its default, so that a tensor that is not loaded shows."""
+    """Changes every tensor from its default, so that a test notices a tensor that was not loaded."""
     generator = torch.Generator().manual_seed(20)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -1,7 +1,7 @@
 """Records the results of Python transformers for a small pre-LN BERT: examples/bert_qa/tests/records/megatron_small.
 
-As record_bert.py for model_type megatron-bert, on the same batch; run with .venv-peers/bin/python.
-record.safetensors holds inputs, labels, logits, loss and grad.NAME as there.
+Does the same as record_bert.py for model_type megatron-bert, on the same batch. Run it with .venv-peers/bin/python.
+record.safetensors holds inputs, labels, logits, loss and grad.NAME, in the same form.
 """
 
 import argparse
@@ -17,7 +17,7 @@ FOLDER = record_bert.FOLDER.parent / "megatron_small"
 
 
 def randomize(model):
-    """Changes every tensor from its default, so that a tensor that is not loaded shows."""
+    """Changes every tensor from its default, so that a test notices a tensor that was not loaded."""
     generator = torch.Generator().manual_seed(22)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -1,8 +1,8 @@
 """Records the windows that transformers makes of a SQuAD file: examples/bert_qa/tests/records/squad_windows.tsv.
 
-Each window has a line, in order: question id, number of tokens, position of the context's first token, first and
-last token of the answer (0 0 if the window does not hold it), the context's code-point range, and a checksum of
-the ids: the sum of (position + 1) * id, modulo 2^32.
+Each window has a line with these fields: question id, number of tokens, position of the context's first token,
+first and last token of the answer (0 0 if the window does not hold the answer), the context's code-point range,
+and a checksum of the ids: the sum of (position + 1) * id, modulo 2^32.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Fine-tunes the pretrained encoder with Python transformers on one process and prints each step.
 
-The reference of the C++ runs: windows in file order, the last short batch of an epoch dropped, no
-dropout, AdamW (eps 1e-8, no decay), learning rate 1e-4 linear to 0 over three epochs, clip 1.0, global
-batch 8, 384 tokens with stride 128, padding to the longest of the batch, fp32.
+This is the reference for the C++ runs. It uses windows in file order, drops the last short batch of an
+epoch, and has no dropout, AdamW (eps 1e-8, no decay), learning rate 1e-4 linear to 0 over three epochs, clip 1.0,
+global batch 8, 384 tokens with stride 128, padding to the longest window of the batch, fp32.
 Without --full it runs only the first ten steps. --record writes them as JSON.
 """
 

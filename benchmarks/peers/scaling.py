@@ -44,13 +44,13 @@ def most_of_ranks(size):
 
 
 def resident_bytes():
-    """As resident_bytes of scaling_probe.cpp."""
+    """Returns the same quantity as resident_bytes of scaling_probe.cpp."""
     sizes = sizes_in("/proc/self/smaps_rollup")
     return most_of_ranks(sizes["Pss_Anon"] + sizes["Pss_Shmem"])
 
 
 def highest_resident_bytes():
-    """As highest_resident_bytes of scaling_probe.cpp."""
+    """Returns the same quantity as highest_resident_bytes of scaling_probe.cpp."""
     status = sizes_in("/proc/self/status")
     return most_of_ranks(status["VmHWM"] - status["RssFile"] - status["RssShmem"] +
                          sizes_in("/proc/self/smaps_rollup")["Pss_Shmem"])
@@ -71,7 +71,7 @@ class Bert:
         self.units = [self.model.bert.embeddings.word_embeddings, *self.model.bert.encoder.layer]
 
     def tie(self):
-        """Does nothing: no parameter is used at two places."""
+        """Does nothing, because no parameter is used in two modules."""
 
     @staticmethod
     def loss(model, batch, tokens, device):
@@ -92,7 +92,7 @@ class Gpt2:
         self.tie()
 
     def tie(self):
-        """Ties the parameters again: after a fill on another device they are two."""
+        """Ties the parameters again, because a fill on another device makes two of them."""
         self.model.lm_head.weight = self.model.transformer.wte.weight
 
     @staticmethod
@@ -168,7 +168,7 @@ def train(mode, task, batch, tokens, steps):
     if device.type == "cpu":
         dist.init_process_group("gloo")
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # free memory of imports does not count as an empty program's
+    ctypes.CDLL(None).malloc_trim(0)  # free memory left by imports is then not counted
     before = resident_bytes()
     forget_highest_resident()
     model = MODES[mode](task, device)
@@ -199,7 +199,7 @@ def count(task, batch, tokens, world):
         task.loss(model, batch, tokens, "cpu").backward()
     peak = {str(getattr(kind, "value", kind)): size
             for kind, size in tracker.get_tracker_snapshot("peak")[torch.device("cpu")].items()}
-    # Moments are added by their formula: the tracker counts an optimizer's tensors unsharded.
+    # The moments are computed by their formula, because the tracker counts an optimizer's tensors unsharded.
     moments = 8 * sum(parameter.numel() for parameter in model.parameters()) // world
     own = sum(size for kind, size in peak.items() if kind not in ("Total", "Activation", "Temp", "Inputs"))
     return {"buffers peak": own + moments, "with gradients peak": peak["Total"] - peak["Activation"] + moments}
@@ -217,7 +217,7 @@ def main():
         print(json.dumps(seen), flush=True)
     if dist.is_initialized():
         if mode != "count":
-            dist.barrier()  # the watcher stops at that line, so no rank may end earlier
+            dist.barrier()  # no rank may end before the watcher has read that line
         dist.destroy_process_group()
 
 

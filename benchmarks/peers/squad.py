@@ -1,4 +1,4 @@
-"""SQuAD v1.1 as in transformers' run_qa.py: windows, answer decoding, exact match and F1."""
+"""Implements SQuAD v1.1 like transformers' run_qa.py: windows, answer decoding, exact match and F1."""
 
 import collections
 import json
@@ -24,7 +24,7 @@ def read_questions(path):
 
 
 def label_window(window, answer):
-    """Returns the first and last token of the answer, or (0, 0) if the window does not hold all of it."""
+    """Returns the first and last token of the answer, or (0, 0) if the window does not hold the whole answer."""
     context = [i for i, s in enumerate(window["sequence_ids"]) if s == 1]
     offsets = window["offsets"]
     begin = answer["answer_start"]

@@ -12,7 +12,7 @@ MOST_RANKS = 4096
 
 
 class BadCells(Exception):
-    """A list of cells cannot be read; the text has file and line."""
+    """The error of a list of cells that cannot be read. The text names the file and the line."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ def parsed(words, parse, what):
 
 
 def cells_of(line):
-    """Returns the cells of one line. Raises ValueError with the fault."""
+    """Returns the cells of one line. Raises ValueError, which says what is wrong."""
     columns = [column.split() for column in line.split("|")]
     if len(columns) != 4 or not all(columns):
         raise ValueError("a line is MODELS | STRATEGIES | RANKS | OPTIONS")
@@ -99,7 +99,7 @@ def cells_of(line):
 
 
 def read_cells(path):
-    """Returns the cells of a file, in its order, each once. Raises BadCells."""
+    """Returns the cells of a file, in its order and without repetitions. Raises BadCells."""
     found = {}
     try:
         with open(path, encoding="utf-8") as file:

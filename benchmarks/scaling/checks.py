@@ -1,4 +1,4 @@
-"""Checks of the rows: each function returns a line for each failed check."""
+"""Checks the rows. Each function returns a line for each failed check."""
 from . import rows, suite
 
 STATE_TOLERANCE = 0.02  # relative to the formula, for padding
@@ -46,7 +46,8 @@ def check_fit(row):
 
 
 def check_state(row):
-    """Checks the state against its formula. With offload the host's bytes count, of which only the peak is known."""
+    """Checks the state against its formula. With offload, the bytes on the host are added. Only
+    their peak is known, so it is compared with the state before the optimizer's step."""
     on_host = row["measured"]["host"]
     for phase, moment in (("rest", "rest"), ("after backward", "step")):
         if row["offload"] and moment == "rest":

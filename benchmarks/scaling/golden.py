@@ -7,7 +7,7 @@ from . import checks
 
 
 class BadGolden(Exception):
-    """The file is not a golden file."""
+    """The error of a file that is not a golden file."""
 
 
 def figures(row):

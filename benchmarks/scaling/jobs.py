@@ -1,4 +1,4 @@
-"""Runs the jobs one after the other: a job is a cell, run by us or by a peer, and its result is a row."""
+"""Runs the jobs one after the other. A job is a cell that our program or a peer runs. Its result is a row."""
 import dataclasses
 import pathlib
 import statistics
@@ -38,8 +38,8 @@ class Bench:
                 yield from ((cell, peer) for peer in peers.peers_of(cell, self.device == "cuda"))
 
     def weight(self, cell, by):
-        """Estimates the seconds of a job: processes start, and compute one after the other. A cell that does not fit
-        this machine is only planned, or skipped."""
+        """Estimates the seconds of a job, as if its processes started and computed one after the other. A cell
+        that does not fit this machine is only planned, or skipped."""
         parameters = parameters_of(cell)
         ranks = 1 if cell.simulated else cell.ranks
         is_peer = by != rows.OURS

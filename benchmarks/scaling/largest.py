@@ -19,7 +19,7 @@ FULL = 0.99  # of a cap: a model that uses this share counts as the deepest, bec
 
 
 class NoPlan(Exception):
-    """The planner failed; the text has its output."""
+    """The error of a planner that failed. The text is its output."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ INK, FAINT, GRID = "#222222", "#777777", "#E4E4E4"
 
 
 class NoData(Exception):
-    """The data of a picture was not measured; the text has what is missing."""
+    """The error of a picture whose data was not measured. The text says what is missing."""
 
 
 def model_name(model):

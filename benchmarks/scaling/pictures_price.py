@@ -8,7 +8,7 @@ from scaling import cells, pictures, quantities, runs, suite
 
 @dataclasses.dataclass(frozen=True)
 class Priced:
-    """One cell, in multiples of replicate of the same model and ranks."""
+    """One cell, as multiples of the values of replicate with the same model and ranks."""
     row: dict
     memory: float
     host: float
@@ -32,7 +32,7 @@ def priced(row, base):
 
 
 class CannotPlan(Exception):
-    """Gathered shards cannot be planned; the text has the reason."""
+    """The error if gathered shards cannot be planned. The text gives the reason."""
 
 
 def plan(row, maps, programs):

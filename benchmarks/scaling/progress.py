@@ -30,7 +30,7 @@ class Progress:
             print(f"\r\033[K{text[:79]}", end="", file=self.stream, flush=True)
 
     def end(self, weight, text):
-        """Notes the end of a job. `text`: its result, for the reader."""
+        """Records the end of a job. `text` is its result, for the user."""
         self.left, self.done, self.finished = self.left - weight, self.done + weight, self.finished + 1
         if self.is_terminal:
             print("\r\033[K", end="", file=self.stream, flush=True)

@@ -123,7 +123,7 @@ def is_final(row):
 
 
 class Results:
-    """The file results.jsonl: finished rows stay even if the run fails later."""
+    """The file results.jsonl. It keeps finished rows even if the run fails later."""
 
     def __init__(self, path, who):
         self.path, self.who = pathlib.Path(path), who
@@ -135,7 +135,7 @@ class Results:
             self.rows = {(row["cell"], row["by"]): row for row in own if is_final(row)}
 
     def forget(self):
-        """Forgets all rows, so that everything runs again."""
+        """Drops all rows, so that everything runs again."""
         self.rows, self.others = {}, 0
 
     def has(self, cell, by):
@@ -159,7 +159,7 @@ class Results:
 
 
 class BadResults(Exception):
-    """The file is not a results.jsonl; the text has file and line."""
+    """The error of a file that is not a results.jsonl. The text names the file and the line."""
 
 
 def read(path):

@@ -7,7 +7,7 @@ import tempfile
 import time
 
 # Pause between two rounds of readings, as a multiple of a round's time. Reading the resident memory of a process walks
-# its page tables and blocks its page faults meanwhile.
+# its page tables and blocks its page faults during that time.
 PAUSE = 10
 SHORTEST_PAUSE = 0.02
 # A run is ended while the machine still has this much memory; otherwise the kernel would choose a process to kill.
@@ -16,7 +16,7 @@ TIME_LIMIT = 1800  # seconds
 
 
 class RunFailed(Exception):
-    """A run failed: its exit code, and the reason in a line."""
+    """The error of a run that failed. It has the exit code and the reason in one line."""
 
     def __init__(self, code, why):
         super().__init__(why)
@@ -27,7 +27,7 @@ CANNOT_HOLD = "this machine cannot hold it: "
 
 
 class NoMemory(RunFailed):
-    """A run was ended because memory ran out; the reason begins with CANNOT_HOLD."""
+    """The error of a run that was ended because memory ran out. The reason begins with CANNOT_HOLD."""
 
 
 def free_bytes():
@@ -36,7 +36,7 @@ def free_bytes():
 
 
 def resident_bytes(pid):
-    """Returns the proportional set size: a page that n processes share counts 1/n in each. 0 if the process ended."""
+    """Returns the proportional set size. A page that n processes share counts 1/n in each. 0 if the process ended."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as rollup:
             return next((int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss:")), 0)
@@ -53,14 +53,14 @@ def children_of(pid):
 
 
 class Watch:
-    """The peak of all ranks together, with their libraries. Each rank reports its own growth: the kernel stores that
-    peak, so no reading can be too late."""
+    """The peak of all ranks together, with their libraries. Each rank reports its own growth. The kernel stores that
+    peak, so it is never read too late."""
 
     def __init__(self):
         self.together = 0
 
     def look(self, pids, is_done):
-        """Reads all processes once. A round does not count if rank 0 printed its last line meanwhile: after a rank has
+        """Reads all processes once. A round does not count if rank 0 printed its last line during it. After a rank has
         ended, the others have a larger share of the shared memory."""
         together = sum(resident_bytes(pid) for pid in pids)
         if not is_done():
@@ -68,7 +68,7 @@ class Watch:
 
 
 def why_of(text):
-    """Returns the line of an error output that has the reason."""
+    """Returns the line that gives the reason in an error output."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if "error[" in line or "Error: " in line]
     return (named or lines or ["said nothing"])[-1][:400]
@@ -110,7 +110,7 @@ def measure(commands, pids_of, environments=None):
             if time.monotonic() - began > TIME_LIMIT:
                 raise RunFailed(None, f"did not end within {TIME_LIMIT} s")
             if any(process.poll() for process in processes):
-                break  # the others would wait for the failed one
+                break  # the other commands would wait for the failed one
             time.sleep(max(SHORTEST_PAUSE, PAUSE * (time.monotonic() - round_began)))
         failed = [process for process in processes if process.poll()]
         if failed:

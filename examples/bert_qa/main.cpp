@@ -43,10 +43,12 @@ int main(int argc, char** argv) {
   } catch (const std::exception&) {
     usage = std::current_exception();  // rethrown on all ranks together, so that it is printed once
   }
-  // Help and usage errors compute nothing: on the CPU no warning about GPUs precedes them.
+  // Help and usage errors compute nothing. They run on the CPU, so that no warning about GPUs
+  // precedes them.
   fsdp::RunOptions options = line.settings.run;
   if (usage || !line.help.empty()) options.mesh.device = fsdp::DeviceKind::kCpu;
-  // The consoles outlive the mesh: a console waits for its reader after all ranks have finished.
+  // The consoles outlive the mesh, because a console waits for its reader after all ranks have
+  // finished.
   terminal::Console shown(stdout), silent(nullptr);
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {

@@ -18,7 +18,7 @@ struct Settings {
   int64_t batch_size = 16, max_steps = 1000;
   double learning_rate = 2e-3;
   fsdp::Options engine;
-  bool force = false;  // run a step even if it does not fit by its plan
+  bool force = false;  // run a step even if its plan does not fit
   gpt::GptConfig model;
   gpt::Sampling sampling{.tokens = 600, .temperature = 0.8};
 };
@@ -95,7 +95,7 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
   fsdp::AdamW optimizer(engine, {.weight_decay = 0.1, .groups = {{fsdp::is_bias_or_norm}}});
   const int64_t steps = settings.max_steps;
   const fsdp::LrSchedule schedule{.warmup_steps = steps / 20, .total_steps = steps};
-  // A sample is a block and the byte after it. A sample begins at each byte of the text.
+  // A sample is a block and the byte after it. Every byte of the text begins a sample.
   const at::Tensor samples = text.unfold(0, settings.model.block_size + 1, /*step=*/1);
   const fsdp::BatchSampler sampler({.sample_count = samples.size(0),
                                     .world_size = mesh.world_size(),
@@ -131,13 +131,13 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
 int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& place) {
   Settings settings;
   at::Tensor text;
-  // An error on any rank ends all ranks before anything is built, and is printed once.
+  // If this throws on any rank, all ranks end before anything is built. The error is printed once.
   fsdp::run_or_throw_on_all_ranks(mesh, "reading the text", [&] {
     settings = read_command_line(run);
     if (!settings.help.empty()) return;
     if (settings.max_steps > 0) text = read_text(settings.train_file, settings.model.block_size);
     if (!settings.output_dir.empty()) {
-      std::error_code ignored;  // the writer reports errors of the folder, and leaves no file
+      std::error_code ignored;  // the writer reports errors of the folder and leaves no file
       std::filesystem::create_directories(settings.output_dir, ignored);
       fsdp::SafetensorsWriter(settings.output_dir + "/model.safetensors", {});
     }

@@ -1,4 +1,4 @@
-// Shards LibTorch's own Transformer without a change to it: fsdp-run -n 2 hello_policy
+// Shards LibTorch's own Transformer without changing it: fsdp-run -n 2 hello_policy
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 namespace nn = torch::nn;

@@ -55,6 +55,6 @@ int train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace&
   return 0;
 }
 
-// Without a launcher the program is one rank; fsdp-run and torchrun start several. The engine's
-// options are flags (--help). An error is printed as one line and sets the exit code.
+// Without a launcher the program is one rank. fsdp-run and torchrun start several ranks. The
+// options of the engine are flags (--help). An error is printed as one line and sets the exit code.
 int main(int argc, char** argv) { return fsdp::run_program(argc, argv, train); }

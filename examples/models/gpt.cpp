@@ -38,11 +38,12 @@ constexpr std::array kPresets = {
     Preset{"gpt2-xl", {48, 1600, 25, 1024, 50257}},
 };
 
-// Deviation of GPT-2's initial values: all weights have one normal distribution, biases are zero.
+// The standard deviation of GPT-2's initial values. All weights have one normal distribution, and
+// biases are zero.
 constexpr double kInitialDeviation = 0.02;
 
-// Returns the deviation of a block's two projections that add to the residual stream. It is
-// smaller, so that the stream does not grow with the number of blocks.
+// Returns the standard deviation for the two projections of a block that add to the residual
+// stream. It is smaller, so that the stream does not grow with the number of blocks.
 double residual_deviation(const GptConfig& config) {
   return kInitialDeviation / std::sqrt(2.0 * static_cast<double>(config.layers));
 }

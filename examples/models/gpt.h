@@ -1,9 +1,10 @@
 // Defines a GPT, which predicts the next token, as ordinary LibTorch modules with some units.
 //
-// It has GPT-2's structure: embeddings of tokens and positions, pre-LN blocks, causal attention, a
-// last norm, and a head that shares the tokens' embedding. Units are each block, and the root with
-// the rest; so the shared embedding is used in one unit. Shapes in names: B sequences, S tokens, H
-// hidden, N heads, D head size, V vocabulary.
+// It has the structure of GPT-2: embeddings of tokens and positions, pre-LN blocks, causal
+// attention, a last norm, and a head that shares the embedding of the tokens. The units are each
+// block and the root, which holds all other parameters. So the shared embedding is used in only one
+// unit. Suffixes of names give shapes: B sequences, S tokens, H hidden, N heads, D head size, V
+// vocabulary.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,14 +26,14 @@ struct GptConfig {
   int64_t heads = 12;
   int64_t block_size = 1024;  // the longest sequence
   int64_t vocabulary = 50257;
-  int64_t mlp = 0;  // features inside a block's MLP; 0: 4 × hidden
+  int64_t mlp = 0;  // features inside the MLP of a block; 0: 4 × hidden
 };
 
 // Returns "tiny, mini, gpt2, …, gpt2-xl".
 std::string preset_names();
-// Returns a preset's sizes. tiny and mini train on a laptop: bytes, blocks of 64. The others are
-// GPT-2's four sizes.
-// Errors: InvalidArgument kUsage naming the choices.
+// Returns the sizes of a preset. tiny and mini train on a laptop: their tokens are bytes, and their
+// block size is 64. The other presets are GPT-2's four sizes.
+// Errors: InvalidArgument kUsage, which names the choices.
 GptConfig preset_config(const std::string& name);
 
 struct BlockImpl : torch::nn::Module {
@@ -51,7 +52,8 @@ TORCH_MODULE(Block);
 
 struct GptImpl : torch::nn::Module {
   explicit GptImpl(const GptConfig& config);
-  // int64 ids, S at most block_size -> logits [B,S,V] of each token's successor.
+  // Returns the logits [B,S,V] of each token's successor. ids are int64, and S is at most
+  // block_size.
   at::Tensor forward(const at::Tensor& ids_BS);
 
   torch::nn::Embedding tokens, positions;
@@ -60,7 +62,8 @@ struct GptImpl : torch::nn::Module {
 };
 TORCH_MODULE(Gpt);
 
-// Returns the loss over a batch of equal tokens: a step with the memory of a real one, for plans.
+// Returns the loss over a batch of equal tokens. For plans: the step needs the memory of a real
+// step.
 at::Tensor blank_loss(fsdp::Unit<Gpt>& model, int64_t batch, int64_t length);
 
 // Options of generate.

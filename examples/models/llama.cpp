@@ -56,7 +56,8 @@ torch::nn::Linear make_projection(int64_t in_features, int64_t out_features) {
 
 int64_t head_size(const LlamaConfig& config) { return config.hidden / config.heads; }
 
-// Rotates pairs of features. The two features of a pair are in the two halves of a head's features.
+// Rotates pairs of features. The first feature of a pair is in the first half of a head's features,
+// and the second feature is in the second half.
 at::Tensor rotated(const at::Tensor& x_BNSD, const Rotation& rotation) {
   const std::vector<at::Tensor> halves = x_BNSD.chunk(2, /*dim=*/-1);
   const at::Tensor turned = at::cat({-halves[1], halves[0]}, -1);
@@ -110,7 +111,8 @@ at::Tensor LayerImpl::attend(const at::Tensor& x_BSH, const Rotation& rotation) 
   const auto split = [](const at::Tensor& each_BSH, int64_t into) {
     return each_BSH.unflatten(-1, {into, -1}).transpose(1, 2);  // B,N,S,D or B,G,S,D
   };
-  // Repeat each head of keys and values for heads / key_value_heads heads of queries.
+  // Each head of keys and values is repeated, because heads / key_value_heads heads of queries use
+  // it.
   const auto shared = [&](const at::Tensor& each_BGSD) {
     if (heads == key_value_heads) return each_BGSD;
     const std::vector<int64_t> sizes = each_BGSD.sizes().vec();
@@ -175,7 +177,7 @@ at::Tensor blank_loss(fsdp::Unit<Llama>& model, int64_t batch, int64_t length) {
   return at::cross_entropy_loss(model(ids_BS).flatten(0, 1).to(at::kFloat), ids_BS.flatten());
 }
 
-// An embedding's backward reads only indices, so its weight need not be gathered again.
+// The backward of an embedding reads only indices, so its weight need not be gathered again.
 fsdp::UnitOptions unit_options(std::string_view fqn) {
   if (fqn == "tokens") return {.unshard_in_backward = false};
   return {};

@@ -1,9 +1,10 @@
 // Defines a Llama, which predicts the next token, as ordinary LibTorch modules with some units.
 //
-// It has the structure of Llama 2 and 3: RMS norms first, rotary positions, grouped-query
-// attention, a gated MLP (SwiGLU), no biases. Units are the tokens' embedding (its backward reads
-// no weight), each layer, the head, and the root with the last norm. Shapes in names: B sequences,
-// S tokens, H hidden, N heads, G heads of keys and values, D head size, V vocabulary.
+// It has the structure of Llama 2 and 3: RMS norms before each block, rotary positions,
+// grouped-query attention, a gated MLP (SwiGLU), no biases. The units are the embedding of the
+// tokens (its backward reads no weight), each layer, the head, and the root, which holds the last
+// norm. Suffixes of names give shapes: B sequences, S tokens, H hidden, N heads, G heads of keys
+// and values, D head size, V vocabulary.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,17 +33,18 @@ struct LlamaConfig {
   int64_t longest = 4096;  // longest sequence
   double rope_theta = 10000;
   double norm_epsilon = 1e-5;
-  bool ties_head = false;  // the head is the tokens' embedding, which then belongs to the root
+  bool ties_head = false;  // the head is the tokens' embedding, which is then in the root
 };
 
 // Returns "tiny, 7b, 13b, 70b, 3-8b, 3-70b, 3-405b".
 std::string preset_names();
-// Returns a preset's sizes: Llama 2's, and Llama 3's as "3-…"; tiny is only for tests.
-// Errors: InvalidArgument kUsage naming the choices.
+// Returns the sizes of a preset. Names that begin with "3-" are Llama 3; the others are Llama 2.
+// tiny is only for tests.
+// Errors: InvalidArgument kUsage, which names the choices.
 LlamaConfig preset_config(const std::string& name);
 
-// The embedding and the head. Their own constructors draw initial values, because units are sharded
-// right after.
+// The embedding and the head. Their constructors draw initial values, because a unit is sharded
+// right after construction.
 struct TokensImpl : torch::nn::EmbeddingImpl {
   explicit TokensImpl(const LlamaConfig& config);
 };
@@ -61,7 +63,7 @@ struct RmsNormImpl : torch::nn::Module {
 };
 TORCH_MODULE(RmsNorm);
 
-// Rotary position factors of a head's features, each [S,D].
+// The rotary position factors for the features of a head, each [S,D].
 struct Rotation {
   at::Tensor cos_SD, sin_SD;
 };
@@ -82,12 +84,13 @@ TORCH_MODULE(Layer);
 
 struct LlamaImpl : torch::nn::Module {
   explicit LlamaImpl(const LlamaConfig& config);
-  // int64 ids, S at most `longest` -> logits [B,S,V] of each token's successor.
+  // Returns the logits [B,S,V] of each token's successor. ids are int64, and S is at most
+  // `longest`.
   at::Tensor forward(const at::Tensor& ids_BS);
 
   std::optional<fsdp::Unit<Tokens>> tokens;
   std::optional<fsdp::Unit<Head>> head;
-  Tokens tied{nullptr};  // instead of both, if the head is tied
+  Tokens tied{nullptr};  // replaces both if the head is tied
   std::vector<fsdp::Unit<Layer>> layers;
   RmsNorm norm;
   LlamaConfig config;
@@ -97,7 +100,8 @@ struct LlamaImpl : torch::nn::Module {
 };
 TORCH_MODULE(Llama);
 
-// Returns the loss over a batch of equal tokens: a step with the memory of a real one, for plans.
+// Returns the loss over a batch of equal tokens. For plans: the step needs the memory of a real
+// step.
 at::Tensor blank_loss(fsdp::Unit<Llama>& model, int64_t batch, int64_t length);
 
 // Returns the options of the model's units.

@@ -1,4 +1,4 @@
-// Looks up presets of a model: rows with a `name`.
+// Looks up presets of a model in a table. Each row has a `name`.
 #pragma once
 
 #include <fsdp/error.h>
@@ -17,7 +17,7 @@ std::string names_of(const Table& table) {
   return names;
 }
 
-// Returns the row with this name. Errors: InvalidArgument kUsage with all names.
+// Returns the row with this name. Errors: InvalidArgument kUsage, which names all rows.
 template <class Table>
 const auto& find(const Table& table, const std::string& name) {
   const auto preset = std::find_if(std::begin(table), std::end(table),

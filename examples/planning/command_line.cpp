@@ -37,7 +37,7 @@ fsdp::RunFlag number_flag(fsdp::RunFlag flag, Number& target, Number least, Numb
   return flag;
 }
 
-// Returns a flag with a size as its value. Target is int64_t or an optional of it.
+// Returns a flag whose value is a size. Target is int64_t or an optional of it.
 template <class Target>
 fsdp::RunFlag bytes_flag(fsdp::RunFlag flag, Target& target, int64_t least) {
   flag.value_name = "BYTES";
@@ -156,7 +156,8 @@ void check(const PlanSettings& settings) {
   }
 }
 
-// Sets unset values to those of the model's usual training. Ranks on several hosts require GPUs.
+// Sets values that are not given to those of the model's usual training. Ranks on several hosts
+// require GPUs.
 void choose_usual(PlanSettings& settings, const Usual& usual) {
   if (settings.batch.length == 0) settings.batch.length = usual.length;
   fsdp::DeviceKind& device = settings.run.mesh.device;
@@ -184,8 +185,8 @@ void check_room(const PlanSettings& settings) {
 
 int64_t PlanSettings::reserve() const {
   if (reserve_bytes) return *reserve_bytes;
-  // Estimates, not measured: a context and a few communicators need about 1 GiB, and gaps in the
-  // allocator about a twentieth.
+  // The values are estimates and were not measured. A context and a few communicators need about 1
+  // GiB. Gaps in the allocator need about a twentieth.
   constexpr int64_t kLeast = int64_t{1} << 30;
   constexpr int64_t kPart = 20;
   return on_gpus() ? std::max(kLeast, memory_bytes / kPart) : 0;

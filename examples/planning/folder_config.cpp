@@ -17,8 +17,8 @@ void require_multiple(const ConfigReader& reader, const char* key, int64_t value
   reader.corrupt(fmt::format("{} {} is not a multiple of {} {}", key, value, of, divisor));
 }
 
-// Reads a GPT-2. Its dropout is ignored: the examples' model has none, and a mask for each layer
-// would need more memory than the plan shows.
+// Reads the configuration of a GPT-2. Its dropout is ignored, because the examples' model has none.
+// With dropout, a mask for each layer would need more memory than the plan shows.
 gpt::GptConfig gpt2_of(const ConfigReader& reader) {
   if (!reader.flag_or("tie_word_embeddings", true)) {
     reader.unsupported("tie_word_embeddings", "false", "use a gpt2 whose head is its embedding");

@@ -12,7 +12,7 @@ namespace planning {
 
 using FolderConfig = std::variant<bert::Config, gpt::GptConfig, llama::LlamaConfig>;
 
-// Reads config.json of `folder`, and no weights.
+// Reads config.json of `folder`, but no weights.
 // Errors: as find_model; IoError kIoError if the file cannot be read.
 FolderConfig read_folder(const std::filesystem::path& folder);
 

@@ -1,8 +1,9 @@
-// fsdp-plan --model NAME --ranks N plans the memory and traffic of a training step without building
-// the model.
+// fsdp-plan --model NAME --ranks N plans the memory and traffic of a training step. It does not
+// allocate the model.
 //
-// Exit codes: 0 it fits, or no memory was given; 64 usage; 65, 74 a folder's configuration; 78 it
-// does not fit, or the ranks cannot be arranged so.
+// Exit codes: 0 the step fits, or no memory was given; 64 wrong usage; 65, 74 the configuration of
+// a folder is wrong or cannot be read; 78 the step does not fit, or the ranks cannot be arranged as
+// requested.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/error.h>
@@ -42,7 +43,8 @@ std::string shortage(const planning::PlanSettings& settings, const planning::Roo
 }
 
 void plan(const planning::PlanSettings& settings) {
-  // The number of threads of a rank on such a host: kernels allocate scratch for each thread.
+  // The plan uses the number of threads that a rank has on such a host, because kernels allocate
+  // scratch for each thread.
   const int a_host = settings.ranks_per_host();
   const int cores = std::max(1U, std::thread::hardware_concurrency());
   at::set_num_threads(std::max(1, cores / a_host));

@@ -18,9 +18,9 @@
 namespace planning {
 namespace {
 
-constexpr int64_t kWindow = 384;  // tokens with which a BERT is fine-tuned for questions
+constexpr int64_t kWindow = 384;  // usual tokens of a BERT window for questions
 
-// Splits "a, b, c" and adds the family's name to each.
+// Splits "a, b, c" and adds the family's name to each part.
 std::vector<std::string> names_in(const std::string& list, const std::string& family) {
   std::vector<std::string> names;
   for (size_t begin = 0; begin < list.size();) {
@@ -81,7 +81,7 @@ KnownModel known(const llama::LlamaConfig& config) {
   };
 }
 
-// Returns a preset. Requires: the name is in preset_names().
+// Returns a preset. Requires: preset_names() contains the name.
 KnownModel known_preset(const std::string& name) {
   const std::string short_name = name.substr(name.find('-') + 1);
   if (name.starts_with("bert-")) return known(bert::preset_config(short_name));

@@ -1,5 +1,5 @@
-// Finds models to plan by name: presets of the examples' models, and Hugging Face folders by their
-// shapes.
+// Finds models to plan. A name is a preset of the examples' models or a Hugging Face folder, of
+// which only the shapes are read.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,21 +18,21 @@
 
 namespace planning {
 
-// The batch of one rank and step.
+// The batch of one rank in one step.
 struct BatchShape {
   int64_t sequences = 1;
-  int64_t length = 0;  // tokens; 0: the model's own
+  int64_t length = 0;  // tokens; 0: the length of the model
 };
 
-// The usual training of a model, for values that the command line lacks.
+// The usual training of a model. It supplies values that the command line does not give.
 struct Usual {
   int64_t length = 0;  // tokens
   fsdp::DeviceKind device = fsdp::DeviceKind::kCpu;
   fsdp::MixedPrecision mixed_precision{};
 };
 
-// A model and the step to plan: the forward of a batch of equal tokens, which returns the loss.
-// Outside of a plan it is a model that can train.
+// A model and the step to plan. The step is the forward of a batch of equal tokens, which returns
+// the loss. Outside a plan the model can be trained.
 struct BlankModel {
   std::shared_ptr<torch::nn::Module> root;
   std::function<at::Tensor()> loss;
@@ -42,11 +42,11 @@ struct BlankModel {
 
 // A model that can be planned.
 struct KnownModel {
-  std::string name;         // as given on the command line
+  std::string name;         // the name on the command line
   std::string description;  // "llama: 80 layers, hidden 8192, 64 heads, vocabulary 32000"
   int64_t longest = 0;      // longest sequence
-  // Sum over layers of the width of attention. Each pair of tokens needs this number of products
-  // for its score, and again for its value.
+  // The sum of the width of attention over all layers. For each pair of tokens, the score needs
+  // this number of products, and the value needs the same number.
   int64_t attended_width = 0;
   Usual usual;
   std::function<fsdp::UnitOptions(std::string_view fqn)> unit_options;  // empty: none
@@ -59,9 +59,9 @@ std::unique_ptr<fsdp::Planner> planner_of(const KnownModel& model, const BatchSh
 std::vector<std::string> preset_names();
 
 // Returns the model of a preset or a folder.
-// Errors: InvalidArgument kUsage for another name, with the nearest one; for a folder's config.json
-//   as bert_qa::parse_model_config, and InvalidArgument for an unknown model_type, with the known
-//   ones.
+// Errors: InvalidArgument kUsage if the name is not known; the error suggests the nearest name. For
+//   the config.json of a folder, the errors of bert_qa::parse_model_config. InvalidArgument if the
+//   model_type is not known; the error names the known types.
 KnownModel find_model(const std::string& preset_or_folder);
 
 }  // namespace planning

@@ -25,9 +25,9 @@ std::string parameters_text(int64_t count) {
   return fmt::format("{:.2f} billion parameters", count / 1e9);
 }
 
-// Returns the operations of a step for each token: two for a parameter's product in forward, four
-// in backward, and forward's again for recomputed units. The products of attention, for all pairs
-// of tokens, count in the same way.
+// Returns the operations of a step for each token. A product with a parameter needs two operations
+// in forward and four in backward. For recomputed units the forward counts twice. The products of
+// attention, for all pairs of tokens, count in the same way.
 double operations_per_token(const PlanSettings& settings, const KnownModel& model,
                             int64_t parameters) {
   const int recompute = settings.run.engine.recompute;
@@ -59,7 +59,7 @@ std::string overlap_text(const PlanSettings& settings, const KnownModel& model,
                             std::ceil(sending / per_token));
 }
 
-// Compares the step's memory with the available memory.
+// Compares the memory that the step needs with the available memory.
 std::string needs_text(const PlanSettings& settings, const Room& needed) {
   const Room room = settings.room();
   const auto enough = [](int64_t bytes, int64_t of) {
@@ -108,7 +108,8 @@ std::string changes_text(const std::vector<ChangeNeeds>& changes) {
   return text;
 }
 
-// Returns the change that is sufficient alone, or all of them, and the number of ranks that fits.
+// Returns a change that is sufficient alone, or else all changes together, and the number of ranks
+// with which the step fits.
 std::string remedy_of(const std::vector<ChangeNeeds>& changes,
                       const std::optional<RanksNeeds>& smallest, const Room& room) {
   const auto one = std::ranges::find_if(

@@ -1,4 +1,4 @@
-// Formats a plan for people, in at most 80 columns.
+// Formats a plan as text of at most 80 columns.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace planning {
 
-// Returns the planned run, its bytes by category and phase, and its traffic; with --bandwidth and
-// --flops also if communication can hide behind compute.
+// Returns the planned run, its bytes by category and phase, and its traffic. With --bandwidth and
+// --flops, it also states whether communication can be hidden behind compute.
 std::string describe_plan(const PlanSettings& settings, const KnownModel& model,
                           const fsdp::StepPlan& plan);
 
-// The comparison of the plan with the memory of a device and a host.
+// The result of comparing the plan with the memory of a device and a host.
 struct Verdict {
   bool fits = true;
   std::string text;    // other runs that fit, and changes that make this one fit; at most a line if

@@ -33,16 +33,16 @@ KnownModel taking(KnownModel model, const BatchShape& batch) {
   return model;
 }
 
-// Returns true if the mesh can have this number of ranks.
+// Returns true if the mesh allows this number of ranks.
 bool can_be(const fsdp::MeshOptions& mesh, int ranks) {
   return (mesh.shard == 0 || ranks % mesh.shard == 0) &&
          (mesh.replicate == 0 || ranks % mesh.replicate == 0) &&
          (mesh.shard == 0 || mesh.replicate == 0 || mesh.shard * mesh.replicate == ranks);
 }
 
-// Returns true if no number of ranks fits. `bytes` is needed with some ranks, `half` with half as
-// many. Doubling halves the sharded part, so 2 · bytes - half remains with any number of ranks. One
-// per cent is for padding.
+// Returns true if no number of ranks fits. `bytes` is the need with some number of ranks, and
+// `half` is the need with half as many ranks. Doubling the ranks halves the sharded part. So
+// 2 · bytes - half remains with any number of ranks. One per cent is added for padding.
 bool stays_above(int64_t bytes, int64_t half, int64_t room) {
   return room > 0 && static_cast<double>(2 * bytes - half) > 1.01 * static_cast<double>(room);
 }
@@ -63,7 +63,7 @@ PlanSearch::PlanSearch(const PlanSettings& settings, KnownModel model)
 fsdp::PlanRequest PlanSearch::request(int ranks, const fsdp::Options& options) const {
   const int a_host = settings_.ranks_per_host();
   const bool one_host = ranks <= a_host;
-  // Processes of one host, as fsdp-run starts them, map each other's shards.
+  // Processes of one host that fsdp-run starts map each other's shards.
   const bool maps = one_host && !settings_.on_gpus();
   return {.ranks = ranks,
           .ranks_per_host = one_host ? ranks : a_host,
@@ -104,12 +104,12 @@ std::vector<StrategyNeeds> PlanSearch::strategies() {
 std::optional<RanksNeeds> PlanSearch::smallest_ranks(const Room& room) {
   const int a_host = settings_.ranks_per_host();
   const fsdp::Options options = options_of(settings_, model_);
-  RanksNeeds half;  // the last needs on several hosts
+  RanksNeeds half;  // previous result for ranks on several hosts
   for (int ranks = 1; ranks <= kMostRanks;) {
     if (can_be(settings_.run.mesh, ranks)) {
       const Room needed = needs(ranks, options, settings_.batch.sequences);
       if (fits(needed, room)) return RanksNeeds{.ranks = ranks, .needed = needed};
-      // The sharded part halves with each doubling of ranks, so the limit is known.
+      // Each doubling of ranks halves the sharded part, so the limit is known.
       const bool halves = half.ranks > 0 && ranks == 2 * half.ranks;
       if (halves && (stays_above(needed.device, half.needed.device, room.device) ||
                      stays_above(needed.host, half.needed.host, room.host))) {

@@ -1,4 +1,4 @@
-// Plans variants of a run: other runs that fit, and changes that make it fit.
+// Plans variants of a run. It finds other runs that fit, and changes with which the run fits.
 #pragma once
 
 #include <fsdp/plan.h>
@@ -14,7 +14,7 @@
 
 namespace planning {
 
-// Returns true if `needed` fits. An unknown (0) room holds everything.
+// Returns true if `needed` fits. If the available memory is unknown (0), everything fits.
 bool fits(const Room& needed, const Room& room);
 
 // The memory that a strategy needs.
@@ -29,47 +29,47 @@ struct RanksNeeds {
   Room needed;
 };
 
-// A change and the memory that the step needs with it: alone, and together with the cheaper
-// changes.
+// A change and the memory that the step then needs: with this change alone, and together with the
+// cheaper changes.
 struct ChangeNeeds {
   std::string change;  // "--prefetch 0"
   Room alone;
   Room together;
 };
 
-// A search around the run of a command line.
+// A search for variants of the run on a command line.
 class PlanSearch {
  public:
   // Requires: `settings` outlives this object.
-  // Errors of all functions: as fsdp::plan; InvalidArgument kUsage if sequences are too long for
-  // the
-  //   model.
+  // Errors of all functions: as fsdp::plan; InvalidArgument kUsage if the sequences are too long
+  // for the model.
   PlanSearch(const PlanSettings& settings, KnownModel model);
 
-  // Returns the plan of the run itself.
+  // Returns the plan of the requested run.
   const fsdp::StepPlan& plan() const { return plan_; }
   Room needed() const { return room_of(plan_, settings_.ranks); }
-  // Returns the needs of all strategies, without those by groups if the mesh has no groups.
+  // Returns the needs of all strategies. If the mesh has no groups, strategies with groups are left
+  // out.
   std::vector<StrategyNeeds> strategies();
   // Returns the smallest number of ranks that fits, or nothing. Tries powers of two on one host,
-  // then powers of two of hosts.
+  // then powers of two for the number of hosts.
   std::optional<RanksNeeds> smallest_ranks(const Room& room);
-  // Returns changes in order of cost, up to the first with which all together fit. Leaves out
-  // changes that need more of a host than it has, and, unless they are necessary, changes that save
-  // less than a twentieth of the device memory that is missing.
-  // Requires: the plan does not fit a device.
+  // Returns changes in the order of their cost. The list ends with the first change with which all
+  // together fit. Leaves out changes that need more host memory than there is. Also leaves out
+  // unnecessary changes that save less than a twentieth of the missing device memory.
+  // Requires: the plan does not fit on a device.
   std::vector<ChangeNeeds> changes(const Room& room);
 
  private:
   fsdp::PlanRequest request(int ranks, const fsdp::Options& options) const;
   Room room_of(const fsdp::StepPlan& plan, int ranks) const;
-  // Returns the changes that each save at least `least` bytes of the device.
+  // Returns the changes that each save at least `least` bytes on the device.
   std::vector<ChangeNeeds> changes_saving(int64_t least, const Room& room);
   Room needs(int ranks, const fsdp::Options& options, int64_t sequences);
 
   const PlanSettings& settings_;
   const KnownModel model_;
-  std::unique_ptr<fsdp::Planner> planner_;  // for the batch of the settings
+  std::unique_ptr<fsdp::Planner> planner_;  // for the batch in the settings
   fsdp::StepPlan plan_;
 };
 

@@ -24,10 +24,10 @@ Console::~Console() {
 
 void Console::print(std::string_view text) {
   if (out_ == nullptr) return;
-  std::fflush(out_);  // text that other code left in its buffer
+  std::fflush(out_);  // writes text that other code left in the buffer
   const std::lock_guard lock(mutex_);
-  // A stream that is ready accepts PIPE_BUF bytes without blocking (pipe(7)). Stored text goes
-  // first, so print() writes nothing while there is some.
+  // If poll reports that a stream is ready, it accepts PIPE_BUF bytes without blocking (pipe(7)).
+  // Stored text must be written first, so print() writes nothing while there is stored text.
   while (!text.empty() && kept_.empty() && takes_now()) {
     const std::string_view now = text.substr(0, PIPE_BUF);
     write(now);
@@ -55,8 +55,8 @@ bool Console::takes_now() const {
 }
 
 void Console::write(std::string_view text) {
-  // Bypasses the FILE's buffer: its lock would be held while the reader pauses, and block an error
-  // line.
+  // This write bypasses the buffer of the FILE. Otherwise the lock of the FILE would be held while
+  // the reader pauses, and an error line would block.
   while (!text.empty()) {
     const ssize_t written = ::write(fileno(out_), text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
@@ -74,7 +74,7 @@ void Console::write_kept() {
     lock.unlock();
     write(now);
     lock.lock();
-    kept_.erase(0, now.size());  // after the write: until then print() must not overtake it
+    kept_.erase(0, now.size());  // after the write, so that print() does not overtake it
   }
 }
 

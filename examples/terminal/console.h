@@ -1,4 +1,4 @@
-// Prints text to a stream whose reader may pause: a pager, or a terminal after Ctrl-S.
+// Prints text to a stream whose reader may pause, for example a pager, or a terminal after Ctrl-S.
 //
 //   terminal::Console console(stdout);  // before run_program, which ends first
 //   console.print("epoch 3\n");
@@ -13,11 +13,12 @@
 
 namespace terminal {
 
-// A console that does not block the printing thread: a blocked rank would make others wait, up to
-// the time-out. Text that the stream does not accept is stored, and a thread writes it later.
+// A console that does not block the printing thread. If a rank blocked, other ranks would wait for
+// it, until they time out. Text that the stream does not accept is stored, and a thread writes it
+// later.
 class Console {
  public:
-  // Writes to `out`, or discards text if it is null (ranks other than 0).
+  // Writes to `out`. If `out` is null (on ranks other than 0), the text is discarded.
   // Requires: `out` outlives this object, and no other code writes to it.
   explicit Console(std::FILE* out);
   // Waits until all text is written.
@@ -25,14 +26,16 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  // Prints in the order of calls. Text that cannot be written (a full disk) is lost. Thread-safe.
+  // Prints texts in the order of the calls. If a text cannot be written (a full disk), it is lost.
+  // Thread-safe.
   void print(std::string_view text);
 
   bool shows() const { return out_ != nullptr; }
   // Returns true if printed text is not written yet.
   bool is_behind() const;
   bool is_terminal() const { return terminal_; }
-  // Returns the terminal's current width; 0 for other streams, or if it is unknown.
+  // Returns the current width of the terminal, or 0 if it is unknown or the stream is not a
+  // terminal.
   int columns() const;
 
  private:
@@ -46,7 +49,7 @@ class Console {
   std::condition_variable changed_;
   std::string kept_;
   bool closing_ = false;
-  std::thread writer_;  // starts when the stream first accepts no text
+  std::thread writer_;  // starts when the stream first does not accept text
 };
 
 }  // namespace terminal

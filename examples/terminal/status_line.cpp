@@ -11,7 +11,8 @@ namespace {
 
 constexpr auto kRedraw = std::chrono::milliseconds(100);
 
-// Returns the leading parts of `details` that fit beside `others` columns; all if `columns` is 0.
+// Returns the leading parts of `details` that fit beside `others` columns. If `columns` is 0,
+// returns all parts.
 std::string_view fitting(std::string_view details, size_t others, int columns) {
   while (columns > 0 && others + details.size() > static_cast<size_t>(columns)) {
     const size_t last = details.rfind("  ");
@@ -54,12 +55,12 @@ void StatusLine::update(int64_t done, std::string_view details) {
   const std::string count =
       fmt::format("{} {:>{}}/{}  ", what_, done, fmt::formatted_size("{}", total_), total_);
   const std::string time = clock_text(left) + " left";
-  // The last column stays free, because a terminal may wrap after it.
+  // The last column is not used, because a terminal may wrap after it.
   const int columns = std::max(console_.columns() - 1, 0);
   const std::string_view shown = fitting(details, count.size() + 2 + time.size(), columns);
   std::string line = fmt::format("{}{}{}{}", count, shown, shown.empty() ? "" : "  ", time);
   if (columns > 0) line.resize(std::min(line.size(), static_cast<size_t>(columns)));
-  // The escape sequence erases the rest of a longer line before this one.
+  // The escape sequence erases the end of a longer previous line.
   console_.print(fmt::format("{}{}{}", terminal ? "\r" : "", line, terminal ? "\x1b[K" : "\n"));
   open_line_ = terminal;
 }

@@ -5,7 +5,7 @@
 namespace fsdp::kernels::cpu {
 namespace {
 
-// `overwrite` selects an instantiation here, so that the inner loop has no branch.
+// `overwrite` selects one of two instantiations here, so that the inner loop has no branch.
 FSDP_TARGET_CLONES
 void add_run(const AccumulateRun& run, float scale) {
   visit_pair(run.source, run.source_dtype, run.destination, run.destination_dtype,

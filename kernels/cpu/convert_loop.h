@@ -1,4 +1,4 @@
-// Holds the loop of cast_pack and accumulate, which differ in reading the destination or not.
+// Holds the loop that cast_pack and accumulate share. Only accumulate reads the destination.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace fsdp::kernels::cpu {
 
-// Converts `numel` elements, and with kAdds adds them to the destination. The pointers are not
+// Converts `numel` elements. With kAdds, adds them to the destination. The pointers are not
 // restrict, because a run may be converted in place or added to itself. ivdep is valid in that case
-// too: an iteration reads its elements before it writes them, and no other's.
+// too: an iteration reads only its own elements, and reads them before it writes them.
 template <bool kAdds, class From, class To>
 FSDP_INLINE void convert_loop(const From* from, int64_t stride, To* to, int64_t numel,
                               float scale) {

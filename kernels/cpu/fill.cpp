@@ -8,7 +8,7 @@
 namespace fsdp::kernels::cpu {
 namespace {
 
-// Quiet NaNs with positive sign and no payload.
+// The quiet NaNs with positive sign and no payload.
 constexpr uint16_t kBFloat16Nan = 0x7fc0;
 constexpr uint16_t kFloat16Nan = 0x7e00;
 
@@ -33,7 +33,7 @@ void fill_run_with_nan(const FillRun& run) {
 void fill_zero(Stream& stream, std::span<const FillRun> runs) {
   run_over_table(stream, runs, [](std::span<const FillRun> table) {
     for (const FillRun& run : table) {
-      if (run.numel == 0) continue;  // memset is undefined for the null pointer of an empty run
+      if (run.numel == 0) continue;  // memset is undefined for null, which an empty run may have
       std::memset(run.data, 0, static_cast<size_t>(run.numel * size_of(run.dtype)));
     }
   });

@@ -14,14 +14,14 @@
 namespace fsdp::kernels::cpu {
 namespace {
 
-// The header defines the order of summation (kernels/grad_norm.h). The code below chooses only how
+// The header (kernels/grad_norm.h) defines the order of summation. The code below chooses only how
 // many blocks it reads at a time.
 constexpr int64_t kBlock = 1024;
 constexpr int64_t kSums = 8;
 constexpr int64_t kLanes = 4;
 constexpr int64_t kVectors = kSums / kLanes;
-// One core reaches more of the memory's bandwidth if it reads at several places, some pages apart.
-// The sums of four blocks also keep enough additions in flight to hide their latency.
+// A core uses more of the memory bandwidth if it reads several addresses, some pages apart, at a
+// time. The sums of four blocks also keep enough additions in flight to hide their latency.
 constexpr int64_t kPlaces = 4;
 constexpr int64_t kGroup = kPlaces * kPlaces;
 
@@ -30,14 +30,16 @@ typedef int32_t Bits __attribute__((vector_size(kLanes * sizeof(int32_t))));
 typedef double Doubles __attribute__((vector_size(kLanes * sizeof(double))));
 typedef int64_t WideBits __attribute__((vector_size(kLanes * sizeof(int64_t))));
 
-// Partial sums of a block, or its largest |x|. The bits of floats without sign order as the values
-// do, with infinity above all numbers and NaN above infinity. So the maximum is one of integers.
+// The partial sums of a block, or its largest |x|. Without the sign bit, the bits of floats compare
+// as integers in the order of their values. Infinity is above all numbers and NaN is above
+// infinity. So the maximum is computed on integers.
 template <NormType kType>
 using Partial = std::conditional_t<kType == NormType::kInf, Bits, Doubles>;
 
-// Adds the terms of kLanes elements to their sums. `one` is 1, but the compiler must not know: for
-// norm 1 it makes |x| * one + sum a fused multiply-add, because the adders are busy with the
-// conversions to double. This file alone allows contraction: its products are exact.
+// Adds the terms of kLanes elements to their sums. `one` is 1, but the compiler must not know that.
+// For norm 1 it turns |x| * one + sum into a fused multiply-add, because the adders are busy with
+// the conversions to double. Contraction is allowed in this file only, because its products are
+// exact.
 template <NormType kType>
 FSDP_INLINE void add_terms(Partial<kType>& partial, const float* grad, double one) {
   if constexpr (kType == NormType::kInf) {
@@ -48,7 +50,7 @@ FSDP_INLINE void add_terms(Partial<kType>& partial, const float* grad, double on
   } else {
     Floats x;
     std::memcpy(&x, grad, sizeof x);
-    // GCC 12 turns this form into one instruction, and __builtin_convertvector into four.
+    // GCC 12 compiles this form to one instruction, and __builtin_convertvector to four.
     const Doubles wide = {x[0], x[1], x[2], x[3]};
     if constexpr (kType == NormType::kTwo) {
       partial += wide * wide;
@@ -59,8 +61,8 @@ FSDP_INLINE void add_terms(Partial<kType>& partial, const float* grad, double on
   }
 }
 
-// Returns the result of a block from its 8 sums: sum j of the block is in lane j % 4 of vector
-// j / 4, so the first addition joins j and j + 4.
+// Returns the result of a block from its 8 sums. Sum j is in lane j % 4 of vector j / 4, so the
+// first addition adds sums j and j + 4.
 template <NormType kType>
 FSDP_INLINE double block_result(const Partial<kType> (&partial)[kVectors]) {
   if constexpr (kType == NormType::kInf) {
@@ -73,7 +75,7 @@ FSDP_INLINE double block_result(const Partial<kType> (&partial)[kVectors]) {
   }
 }
 
-// Reduces whole blocks at kPlaces places, each `distance` blocks after the one before.
+// Reduces whole blocks at kPlaces addresses, which are `distance` blocks apart.
 template <NormType kType>
 FSDP_INLINE void reduce_places(const float* grad, int64_t distance, double one, double* results) {
   Partial<kType> partial[kPlaces][kVectors] = {};
@@ -91,7 +93,7 @@ FSDP_INLINE void reduce_places(const float* grad, int64_t distance, double one, 
   }
 }
 
-// Reduces one block, which may be a segment's last with fewer elements.
+// Reduces one block. It may be the last block of a segment and have fewer elements.
 template <NormType kType>
 FSDP_INLINE double reduce_block(const float* grad, int64_t numel, double one) {
   Partial<kType> partial[kVectors] = {};
@@ -108,8 +110,8 @@ FSDP_INLINE double reduce_block(const float* grad, int64_t numel, double one) {
   return block_result<kType>(partial);
 }
 
-// Reduces up to kGroup blocks. A full group is read at places kPlaces blocks (16 KiB) apart, in
-// kPlaces rounds; results still arrive in the order of the blocks.
+// Reduces up to kGroup blocks. A full group is read in kPlaces rounds, at addresses that are
+// kPlaces blocks (16 KiB) apart. The results are still returned in the order of the blocks.
 template <NormType kType>
 FSDP_INLINE void reduce_group(const float* grad, int64_t numel, double one, double* results) {
   if (numel == kGroup * kBlock) {
@@ -140,14 +142,15 @@ void reduce_blocks(NormType type, const GradSegment& blocks, double one, double*
   }
 }
 
-// The tree over blocks, built while results arrive. A node is joined with its neighbour as soon as
-// both exist, so the stack holds at most one node for each level.
+// The tree over the blocks, which is built while results arrive. A node is joined with its
+// neighbour as soon as both exist. So the stack holds at most one node for each level.
 class BlockTree {
  public:
   explicit BlockTree(NormType type) : type_(type) {}
 
   void add(double result) {
-    // As in a binary counter: each trailing 1 bit of the count is a left node that waits.
+    // The count works like a binary counter: each trailing 1 bit is a left node that waits to be
+    // joined.
     for (int64_t pairs = blocks_++; pairs % 2 != 0; pairs /= 2) result = join(pop(), result);
     nodes_[depth_++] = result;
   }
@@ -157,7 +160,8 @@ class BlockTree {
     double result = pop();
     // The last node of an odd level moves up unchanged until a left neighbour exists.
     while (depth_ > 0) result = join(pop(), result);
-    // The sign and payload of a sum's NaN depend on the machine, so all become one.
+    // The sign and payload of a sum's NaN depend on the machine. So every NaN is replaced by the
+    // same one.
     return std::isnan(result) ? std::numeric_limits<double>::quiet_NaN() : result;
   }
 
@@ -172,10 +176,10 @@ class BlockTree {
 };
 
 // Adds the blocks of a segment. Returns the index of the first element of the first block whose
-// result is not finite, or -1. Squares and sums of finite floats stay in the range of double, so
-// these are exactly the blocks with an infinite or NaN element.
+// result is not finite; returns -1 if all results are finite. Squares and sums of finite floats
+// stay in the range of double, so only a block with an infinite or NaN element has such a result.
 int64_t add_segment(const GradSegment& segment, NormType type, BlockTree& tree) {
-  volatile double one = 1;  // add_terms has the reason
+  volatile double one = 1;  // volatile hides the value from the compiler (see add_terms)
   int64_t first = -1;
   double results[kGroup];
   for (int64_t start = 0; start < segment.numel; start += kGroup * kBlock) {
@@ -201,7 +205,7 @@ void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType t
       int64_t element = add_segment(segment, type, tree);
       if (element < 0 || norm.non_finite != 0) continue;
       norm.non_finite = 1;
-      // The block is searched only now: elements that are not finite are rare.
+      // The block is searched only now, because non-finite elements are rare.
       while (std::isfinite(segment.grad[element])) ++element;
       first = static_cast<double>(1 + segment.position + element);
     }

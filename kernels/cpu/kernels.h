@@ -1,4 +1,5 @@
-// Declares the CPU's kernels. Callers use kernels/x.h, which checks the arguments; these do not.
+// Declares the CPU's kernels. Callers use kernels/x.h, which checks the arguments. These functions
+// do not check them.
 #pragma once
 
 #include "kernels/kernel_table.h"

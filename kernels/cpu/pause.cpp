@@ -17,7 +17,7 @@ void mark_time(Stream& stream, int64_t* ns) {
 }
 
 void pause_since(Stream& stream, std::span<const int64_t> marks, int64_t ns) {
-  // The marks are read on the stream: earlier work of it may write them.
+  // The marks are read in stream order, because earlier work of the stream may write them.
   cpu_stream(stream).run([marks, ns] {
     const nanoseconds until(*std::max_element(marks.begin(), marks.end()) + ns);
     std::this_thread::sleep_until(steady_clock::time_point(until));

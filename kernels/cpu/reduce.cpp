@@ -12,19 +12,19 @@
 namespace fsdp::kernels::cpu {
 namespace {
 
-// Elements of a block: its accumulators stay in the first-level cache. A block is read from all
-// sources before it is written, so that `out` may be one of them.
+// The number of elements in a block. The accumulators of a block fit in the first-level cache. A
+// block is read from all sources before it is written, so `out` may be one of the sources.
 constexpr int64_t kBlock = 2048;
 
-// Reduces a number of sources that the compiler knows: reads all of them in one loop, with the sum
-// in a register. The order of the additions is the same as in reduce_blocks.
+// Reduces a number of sources that is known at compile time. One loop reads all sources and keeps
+// the sum in a register. The order of the additions is the same as in reduce_blocks.
 template <class Element, ReduceOp kOp, size_t kSources>
 FSDP_INLINE void reduce_few(std::span<const void* const> sources, void* out, int64_t numel) {
   using Accumulator = AccumulatorOf<Element>;
   std::array<const Element*, kSources> from;
   for (size_t s = 0; s < kSources; ++s) from[s] = static_cast<const Element*>(sources[s]);
   auto* const result = static_cast<Element*>(out);
-#pragma GCC ivdep  // `out` overlaps a source only where the two are the same
+#pragma GCC ivdep  // if `out` overlaps a source, the two are the same memory
   for (int64_t i = 0; i < numel; ++i) {
     Accumulator sum = loaded(from[0][i]);
     for (size_t s = 1; s < kSources; ++s) sum = combined<kOp, Accumulator>(sum, loaded(from[s][i]));
@@ -32,8 +32,8 @@ FSDP_INLINE void reduce_few(std::span<const void* const> sources, void* out, int
   }
 }
 
-// Reduces any number of sources, block by block: one source at a time is added to all accumulators
-// of a block, so that each loop reads only two streams and vectorises.
+// Reduces any number of sources, block by block. Each source in turn is added to all
+// accumulators of a block, so each loop reads only two arrays and vectorises.
 template <class Element, ReduceOp kOp>
 FSDP_INLINE void reduce_blocks(std::span<const void* const> sources, void* out, int64_t numel) {
   using Accumulator = AccumulatorOf<Element>;
@@ -98,7 +98,8 @@ void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
     for (const ReduceRun& run : runs) reduce_run(run, op);
     return;
   }
-  // The caller may free the lists of sources, too, before the stream reaches this task.
+  // The lists of sources are copied, too: the caller may free them before the stream runs this
+  // task.
   std::vector<std::vector<const void*>> sources;
   for (const ReduceRun& run : runs) sources.emplace_back(run.sources.begin(), run.sources.end());
   cpu.run(

@@ -11,7 +11,7 @@ namespace fsdp::kernels::cpu {
 
 // Calls task(table) in stream order. A threaded stream gets its own copy of the table, because the
 // caller may free its table before the task runs. An inline stream reads the caller's table.
-// Errors: StateError if the stream is not one of the CPU.
+// Errors: StateError if the stream is not a CPU stream.
 template <class Item, class Task>
 void run_over_table(Stream& stream, std::span<const Item> table, Task task) {
   CpuStream& cpu = cpu_stream(stream);

@@ -10,7 +10,8 @@
 namespace fsdp::kernels::cpu {
 namespace {
 
-// A call's arguments, by value: the source may be gone when a threaded stream reaches the call.
+// The arguments of a call. They are copied, because the caller may free the source description
+// before a threaded stream runs the call.
 struct Work {
   FoldedSource folded;
   const void* source;
@@ -27,7 +28,7 @@ FSDP_TARGET_CLONES void convert(const Work& work) {
                walk(work.folded, from,
                     [=](int64_t at, const auto* values, int64_t stride, int64_t count)
                         FSDP_INLINE_LAMBDA {
-                          // With the constant 1 the compiler emits vector loads, no gathers.
+                          // The constant 1 lets the compiler emit vector loads in place of gathers.
                           if (stride == 1) {
                             convert_loop<kAdds>(values, 1, to + at, count, scale);
                           } else {
@@ -57,7 +58,7 @@ FSDP_INLINE void copy_words(const Work& work) {
        });
 }
 
-// Copies words of the element's size: a copy needs no arithmetic, so any dtype is legal.
+// Copies elements as words of the same size. A copy needs no arithmetic, so any dtype is legal.
 FSDP_TARGET_CLONES
 void copy(const Work& work) {
   switch (size_of(work.from)) {

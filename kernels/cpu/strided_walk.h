@@ -1,5 +1,5 @@
-// Walks a strided source in the order of its contiguous destination, in runs and tiles that use
-// each cache line completely while it is in the cache.
+// Visits a strided source in the order of its contiguous destination. It uses contiguous runs and
+// tiles, so that all of a cache line is used while it is in the cache.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace fsdp::kernels {
 
 // Copies a tile so that the source's strided dimension becomes contiguous: row r, column c of
-// `tile` is from[r · row_step + c · stride]. Reads along the rows' direction, in which the source
-// is dense.
+// `tile` is from[r · row_step + c · stride]. It reads along the rows, because the source is dense
+// in that direction.
 template <class From>
 FSDP_INLINE void gather_tile(const From* from, int64_t rows, int64_t row_step, int64_t columns,
                              int64_t stride, From* tile, int64_t tile_width) {
@@ -33,13 +33,13 @@ FSDP_INLINE void gather_tile(const From* from, int64_t rows, int64_t row_step, i
 }
 
 // Calls run(destination offset, values, stride of the values, count) for runs along the last
-// dimension that cover every element once. If the source is denser in another dimension, tiles are
-// gathered first and `values` points into a tile.
+// dimension. Together the runs cover every element once. If the source is denser in another
+// dimension, elements are first gathered into a tile, and `values` points into the tile.
 // Requires: numel > 0.
 template <class From, class Run>
 FSDP_INLINE void walk(const FoldedSource& folded, const From* source, Run run) {
   constexpr int64_t kTile = 64;
-  constexpr int64_t kTileWidth = kTile + 1;  // odd: a column does not fall on one cache set
+  constexpr int64_t kTileWidth = kTile + 1;  // odd: a column spreads over all cache sets
   const int last = folded.dims - 1;
   const int across = closest_dim(folded);
   const int64_t columns = folded.sizes[last];
@@ -50,7 +50,7 @@ FSDP_INLINE void walk(const FoldedSource& folded, const From* source, Run run) {
   const bool tiled = is_denser_across(folded);
 
   From tile[kTile * kTileWidth];
-  int64_t index[kMaxDims] = {};  // of the dimensions that are neither last nor across
+  int64_t index[kMaxDims] = {};  // indices of the dimensions other than `last` and `across`
   int64_t from = 0;
   int64_t to = 0;
   while (true) {
@@ -71,7 +71,7 @@ FSDP_INLINE void walk(const FoldedSource& folded, const From* source, Run run) {
         }
       }
     }
-    // Advance the index of the other dimensions, fastest first, as an odometer with carries.
+    // Advance the index of the other dimensions, fastest first, with carries.
     int dim = last;
     for (; dim >= 0; --dim) {
       if (dim == last || dim == across) continue;

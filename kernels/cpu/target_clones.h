@@ -1,14 +1,15 @@
-// Defines macros that compile one source loop for several instruction sets; the loader chooses one
-// when the program starts.
+// Defines macros that compile one source loop for several instruction sets. The loader chooses the
+// version when the program starts.
 #pragma once
 
 // Put FSDP_TARGET_CLONES before a function whose loops the compiler vectorises. Functions that it
-// calls must be inlined into it (FSDP_INLINE), because others use the baseline instruction set. All
-// versions give the same bits: the layer is compiled without reassociation, and without contraction
-// except in grad_norm.cpp, where products are exact.
+// calls must be inlined into it (FSDP_INLINE). Otherwise they are compiled for the baseline
+// instruction set. All versions give the same bits, because the layer is compiled without
+// reassociation and without contraction. Only grad_norm.cpp allows contraction, because its
+// products are exact.
 //
-// The thread sanitizer disables it: the loader picks a version before the sanitizer's runtime is
-// initialised, and the program would crash before main.
+// The macro is empty under the thread sanitizer. There the loader chooses a version before the
+// sanitizer's runtime is initialised, and the program would crash before main.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__)
 #define FSDP_TARGET_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))

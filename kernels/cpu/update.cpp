@@ -11,9 +11,9 @@
 namespace fsdp::kernels::cpu {
 namespace {
 
-// Updates the elements of a segment; Copy is void if there is no lower-precision copy. The compiler
-// drops restrict when it inlines, so ivdep repeats that the arrays do not overlap. The scalars are
-// passed by value for the same reason: a store could change them otherwise.
+// Updates the elements of a segment. Copy is void if there is no lower-precision copy. The compiler
+// drops restrict when it inlines, so ivdep states again that the arrays do not overlap. The scalars
+// are passed by value, because a store could otherwise change them.
 template <class Element, int kMoments, class Copy, class Scalars>
 FSDP_INLINE void update_elements(const UpdateSegment& segment, const Scalars s) {
   float* __restrict param = segment.param;
@@ -35,8 +35,8 @@ FSDP_INLINE void update_elements(const UpdateSegment& segment, const Scalars s) 
   }
 }
 
-// Chooses the element function by the segment's decay. Rules that decay by a factor have one for
-// both (kernels/element/updates.h).
+// Chooses the element function by the segment's decay. Rules that decay by a factor use the same
+// function for both cases (kernels/element/updates.h).
 template <class Update, class Copy>
 FSDP_INLINE void update_copy(const UpdateSegment& segment,
                              const typename Update::Scalars& scalars) {
@@ -65,7 +65,7 @@ template <class Update>
 void run(Stream& stream, std::span<const UpdateSegment> segments, const typename Update::Rule& rule,
          const UpdateScalars& given) {
   run_over_table(stream, segments, [rule, given](std::span<const UpdateSegment> table) {
-    // Read on the stream: earlier work of it writes these scalars.
+    // The scalars are read in stream order, because earlier work of the stream writes them.
     if (given.found_inf != nullptr && *given.found_inf != 0.0F) return;
     typename Update::Scalars scalars = Update::host_scalars(rule);
     if (given.grad_scale != nullptr) scalars.grad_scale = *given.grad_scale;
@@ -80,7 +80,7 @@ void run(Stream& stream, std::span<const UpdateSegment> segments, const typename
 
 }  // namespace
 
-// The outer visit chooses the rule, the inner one the update that the rule's options need.
+// The outer visit chooses the rule. The inner visit chooses the update for the rule's options.
 void update(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,
             const UpdateScalars& scalars) {
   std::visit(

@@ -9,7 +9,7 @@
 namespace fsdp::kernels::cuda {
 namespace {
 
-// A run as the kernel reads it.
+// A run in the form that the kernel reads.
 struct Segment {
   const void* source;
   void* destination;
@@ -47,8 +47,8 @@ __device__ __forceinline__ void add_run(const Segment& segment, int64_t block, f
       });
 }
 
-// One kernel serves all dtypes, because the runs of a launch may differ in theirs. The branches are
-// uniform over a thread block, which belongs to one run.
+// The runs of one launch may have different dtypes, so one kernel handles all dtypes. A thread
+// block belongs to one run, so its threads take the same branches.
 template <int kMost>
 __global__ void __launch_bounds__(kBlockThreads)
     accumulate_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table, float scale) {

@@ -9,13 +9,13 @@
 namespace fsdp::kernels::cuda {
 namespace {
 
-// A run as the kernel reads it.
+// A run in the form that the kernel reads.
 struct Segment {
   const void* source;
   void* destination;
   Stretch stretch;
   DType from, to;
-  int32_t copied_bytes;  // bytes of an element if elements are copied; 0: they are converted
+  int32_t copied_bytes;  // bytes of an element if elements are copied; 0 if they are converted
 };
 
 // Converts the elements of one block of a run. The pointers are not restrict, because a run may be
@@ -44,7 +44,7 @@ __device__ void copy_run(const Segment& segment, int64_t block) {
   convert_run<Word, Word>(segment, block, [](Word word) { return word; });
 }
 
-// Copies words of the element's size, so that four instantiations serve every dtype.
+// Copies elements as words of the same size, so that four instantiations handle every dtype.
 __device__ void copy_of_size(const Segment& segment, int64_t block) {
   switch (segment.copied_bytes) {
     case 8:
@@ -58,8 +58,8 @@ __device__ void copy_of_size(const Segment& segment, int64_t block) {
   }
 }
 
-// One kernel serves all dtypes, because the runs of a launch may differ in theirs. The branches are
-// uniform over a thread block, which belongs to one run.
+// The runs of one launch may have different dtypes, so one kernel handles all dtypes. A thread
+// block belongs to one run, so its threads take the same branches.
 template <int kMost>
 __global__ void __launch_bounds__(kBlockThreads)
     cast_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table, float scale) {

@@ -6,11 +6,12 @@
 namespace fsdp::kernels::cuda {
 namespace {
 
-// 32,000 bytes of pointers, within CUDA's limit of a kernel's parameters (segment_table.h).
+// The pointers need 32,000 bytes, which is within CUDA's limit for kernel parameters
+// (segment_table.h).
 constexpr int kMostCounters = 4000;
 
 // A table of counters, passed by value. A SegmentTable would start a thread block for each counter,
-// which needs one thread.
+// but a counter needs only one thread.
 struct Counters {
   int32_t count = 0;
   StepCount* each[kMostCounters];

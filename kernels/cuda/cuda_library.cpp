@@ -17,13 +17,14 @@
 namespace fsdp {
 namespace {
 
-constexpr int kLeastMajor = 8;  // compute capability: the oldest that kernels are compiled for
+constexpr int kLeastMajor = 8;  // the oldest compute capability for which kernels are compiled
 
 std::string cuda_version(int number) {
   return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
 }
 
-// Returns the reason of cudaErrorInsufficientDriver, which CUDA also reports without any driver.
+// Returns the reason for cudaErrorInsufficientDriver. CUDA reports this error also if there is no
+// driver.
 std::string why_driver_is_refused() {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
@@ -33,7 +34,8 @@ std::string why_driver_is_refused() {
                      cuda_version(driver), CUDART_VERSION / 1000);
 }
 
-// Returns why cudaGetDeviceCount found no GPU; cudaSuccess is the case of a count of 0.
+// Returns the reason why cudaGetDeviceCount found no GPU. cudaSuccess means that it reported 0
+// GPUs.
 std::string why_no_device(cudaError_t code) {
   switch (code) {
     case cudaErrorInsufficientDriver:
@@ -47,13 +49,14 @@ std::string why_no_device(cudaError_t code) {
   }
 }
 
-// Returns the number of GPUs of this process; if it is 0, sets the reason.
+// Returns the number of GPUs that this process can use. If it is 0, sets `why_none`.
 int device_count(std::string& why_none) {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
   why_none.clear();
   if (code == cudaSuccess && count > 0) return count;
-  // The caller gets the reason as text. Clear the error, or CUDA reports it at the next launch.
+  // The caller gets the reason as text. If the error were not cleared, CUDA would report it at the
+  // next launch.
   static_cast<void>(cudaGetLastError());
   why_none = why_no_device(code);
   return 0;
@@ -75,8 +78,9 @@ void refuse_old(int ordinal) {
        .hint = "use a GPU of the Ampere generation or newer (CUDA_VISIBLE_DEVICES chooses)"});
 }
 
-// Opens a device. All kernels are loaded here: CUDA loads lazily otherwise, and a load at a first
-// launch can wait for work on the device, such as a collective whose peers wait for this rank.
+// Opens a device and loads all kernels. Otherwise CUDA loads a kernel at its first launch. That
+// load can block until work on the device ends, such as a collective whose peers wait for this
+// rank.
 std::unique_ptr<Device> open_device(int ordinal) {
   std::string why_none;
   const int count = device_count(why_none);
@@ -122,7 +126,8 @@ CudaDeviceFacts::Mode mode_of(int ordinal) {
   }
 }
 
-// Returns "GPU-" and the bytes, with the usual hyphens of a UUID; empty if the driver has none.
+// Returns "GPU-" and the bytes, with the usual hyphens of a UUID. Returns an empty string if the
+// driver reports no UUID.
 std::string text_of(const cudaUUID_t& uuid) {
   if (std::ranges::all_of(uuid.bytes, [](char byte) { return byte == 0; })) return {};
   std::string text = "GPU";
@@ -152,7 +157,7 @@ int64_t device_free_bytes(int ordinal) {
   return static_cast<int64_t>(left);
 }
 
-// Destroys this process's context on the device, so that its memory there is free again.
+// Destroys this process's context on the device, which frees the memory of the context.
 void leave_device(int ordinal) {
   const CudaScope scope(ordinal);
   check_cuda(cudaDeviceReset(), "cudaDeviceReset");

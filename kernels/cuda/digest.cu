@@ -10,24 +10,24 @@ namespace {
 
 constexpr int kWarps = kBlockThreads / 32;
 
-// A run as the kernels read it.
+// A run in the form that the kernels read.
 struct Segment {
   const uint64_t* words;
   uint64_t* parts;
   uint64_t* digest;
   int64_t count;
-  int32_t blocks;  // thread blocks, each with its part
+  int32_t blocks;  // thread blocks; each computes one part
 };
 
-// Returns the sum over groups of `lanes` lanes, in each of them. All lanes of the warp must call.
+// Returns in each lane the sum over its group of `lanes` lanes. All lanes of the warp must call it.
 __device__ __forceinline__ uint64_t sum_over_lanes(uint64_t sum, int lanes) {
 #pragma unroll
   for (int apart = lanes / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0U, sum, apart);
   return sum;
 }
 
-// Returns the sum over the thread block in thread 0. Call it once in a kernel: a second call could
-// overwrite `sums` before the first warp has read it.
+// Returns the sum over the thread block; only thread 0 gets it. A kernel must call it only once: a
+// second call could overwrite `sums` before the first warp has read it.
 __device__ __forceinline__ uint64_t sum_over_block(uint64_t sum) {
   __shared__ uint64_t sums[kWarps];
   const int thread = static_cast<int>(threadIdx.x);
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) segment.parts[place.block] = sum;
 }
 
-// Adds the parts, one thread block for each run. Atomics would save this launch, but they need one
-// that writes zero first.
+// Adds the parts. Each run has one thread block. Atomics need no such launch, but they need another
+// one that first writes zero.
 template <int kMost>
 __global__ void __launch_bounds__(kBlockThreads)
     digest_sum_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table) {
@@ -81,7 +81,7 @@ Segment segment_of(const DigestRun& run) {
 
 }  // namespace
 
-// The parts of all runs are issued before the first sum: launches of a stream run in order, so each
+// The parts of all runs are issued before the first sum. Launches of a stream run in order, so each
 // sum reads complete parts.
 void digest(Stream& stream, std::span<const DigestRun> runs) {
   TableLaunch<Segment> parts(stream, "digest", kParts), sums(stream, "digest's sum", kSums);

@@ -5,12 +5,12 @@
 namespace fsdp::kernels::cuda {
 namespace {
 
-// A run as the kernel reads it.
+// A run in the form that the kernel reads.
 struct Segment {
   void* data;
   Stretch stretch;
   int32_t element_bytes;
-  uint64_t pattern;  // an element's bits
+  uint64_t pattern;  // the bits of an element
 };
 
 template <class Element>
@@ -49,7 +49,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 constexpr TableKernel<Segment> kKernel{fill_kernel<kManySegments<Segment>>,
                                        fill_kernel<kFewSegments>};
 
-// Returns the bits of the quiet NaN with positive sign and no payload, as the CPU's kernel writes.
+// Returns the bits of the quiet NaN with positive sign and no payload, which the CPU kernel also
+// writes.
 uint64_t nan_of(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:

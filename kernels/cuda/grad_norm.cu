@@ -8,32 +8,34 @@ namespace fsdp::kernels::cuda {
 namespace {
 
 constexpr unsigned kAllLanes = ~0U;
-constexpr int kNowhere = 0x7fffffff;  // above every index, so that a minimum ignores it
-// Nodes of the tree that one thread block joins: an aligned power of two, so a whole subtree. They
-// occupy 32 KiB of shared memory; 48 KiB is the limit without a request.
+constexpr int kNowhere = 0x7fffffff;  // above every index, so it never is the minimum
+// The number of nodes that one thread block joins. It is a power of two and the nodes are aligned
+// to it, so they form a whole subtree. They occupy 32 KiB of shared memory. A kernel gets up to 48
+// KiB without a special request.
 constexpr int kJoined = 2048;
 
 // A node of the tree.
 struct alignas(16) Node {
   double power;
-  double first_non_finite;  // as NormOutputs has it
+  double first_non_finite;  // as in NormOutputs
 };
 
-// A segment as the kernel reads it.
+// A segment in the form that the kernel reads.
 struct Segment {
   const float* grad;
   int64_t numel;
   int64_t position;
-  int64_t first_block;  // in the list of all segments' blocks
+  int64_t first_block;  // index in the list of all segments' blocks
 };
 
-// One of a block's 8 sums, or the largest |x|. The bits of floats without sign order as the values
-// do, with infinity above all numbers and NaN above infinity. So the maximum is one of integers.
+// One of the 8 sums of a block, or its largest |x|. Without the sign bit, the bits of floats
+// compare as integers in the order of their values. Infinity is above all numbers and NaN is above
+// infinity. So the maximum is computed on integers.
 template <NormType kType>
 using Partial = std::conditional_t<kType == NormType::kInf, int32_t, double>;
 
-// Adds the term of x. x² of a float is exact in float64, so __fma_rn has the bits of the CPU's
-// product and sum.
+// Adds the term of x. The square of a float is exact in float64. So __fma_rn gives the same bits as
+// the CPU's product and sum.
 template <NormType kType>
 __device__ __forceinline__ void add_term(Partial<kType>& partial, float x) {
   if constexpr (kType == NormType::kInf) {
@@ -47,8 +49,8 @@ __device__ __forceinline__ void add_term(Partial<kType>& partial, float x) {
   }
 }
 
-// Returns the result of a block of 8 lanes in each of them. The order of the shuffles is part of
-// the contract (kernels/grad_norm.h).
+// Returns in each of 8 lanes the result of their block. The contract in kernels/grad_norm.h defines
+// the order of the shuffles.
 template <NormType kType>
 __device__ __forceinline__ double block_result(Partial<kType> partial) {
 #pragma unroll
@@ -64,8 +66,9 @@ __device__ __forceinline__ double block_result(Partial<kType> partial) {
   return partial;
 }
 
-// Returns the lowest index in the block of an element that is not finite. The block is read again,
-// because the case is rare. All lanes of the warp must call: the others take part in the shuffles.
+// Returns the index of the first non-finite element in the block. It reads the block again, because
+// non-finite elements are rare. All lanes of the warp must call it, because all take part in the
+// shuffles.
 __device__ int first_in_block(const Segment& segment, int64_t norm_block, int thread, int numel,
                               bool is_bad) {
   int first = kNowhere;
@@ -86,8 +89,8 @@ __device__ int first_in_block(const Segment& segment, int64_t norm_block, int th
   return first;
 }
 
-// Writes the results of blocks. All lanes reach the shuffles, also those without an element: so a
-// lane beyond the segment's end has a block of 0 elements and does not return early.
+// Writes the results of blocks. All lanes must reach the shuffles, also those without an element.
+// So a lane beyond the end of the segment has a block of 0 elements and does not return early.
 template <NormType kType>
 __global__ void __launch_bounds__(kBlockThreads)
     blocks_kernel(const __grid_constant__ ManySegments<Segment> table, Node* nodes) {
@@ -114,7 +117,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   __syncwarp();  // the blocks of a warp may have taken different branches above
   const double power = block_result<kType>(partial);
   double first = 0;
-  // Squares and sums of finite floats stay in the range of double.
+  // Squares and sums of finite floats stay in the range of double, so a non-finite power means a
+  // non-finite element.
   const bool is_bad = !is_finite(power);
   if (__any_sync(kAllLanes, is_bad)) {
     const int index = first_in_block(segment, norm_block, thread, numel, is_bad);
@@ -130,8 +134,9 @@ __device__ __forceinline__ Node joined(NormType type, const Node& left, const No
           left.first_non_finite != 0 ? left.first_non_finite : right.first_non_finite};
 }
 
-// Joins kJoined nodes in each thread block to one node of the next level; the last launch has
-// outputs and writes them. Missing nodes count as zeros: no power is -0, so they change no bit.
+// Joins kJoined nodes in each thread block to one node of the next level. The last launch gets
+// outputs and writes them. Missing nodes count as zeros, which change no bit because no power is
+// -0.
 __global__ void __launch_bounds__(kBlockThreads)
     join_kernel(const Node* nodes, int64_t count, NormType type, Node* next, GradNorm* norm,
                 double* first_non_finite) {
@@ -143,8 +148,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     tree[i] = at < count ? nodes[at] : Node{0, 0};
   }
   __syncthreads();
-  // Joins in place: node i of the new level is stored at 2 · i · apart, in the place of its left
-  // child.
+  // Nodes are joined in place: node i of the new level is stored at 2 · i · apart, where its left
+  // child was.
 #pragma unroll 1
   for (int apart = 1; apart < kJoined; apart *= 2) {
 #pragma unroll 1
@@ -168,7 +173,7 @@ __global__ void clip_kernel(const GradNorm* reduced, NormType type, double max_n
   clip_element(*reduced, type, max_norm, outputs);
 }
 
-// Returns the number of blocks of a segment, as kernels/grad_norm.h defines them.
+// Returns the number of blocks in a segment, as kernels/grad_norm.h defines it.
 int64_t norm_blocks(const GradSegment& segment) {
   return (segment.numel + kNormBlock - 1) / kNormBlock;
 }
@@ -187,8 +192,8 @@ auto blocks_kernel_for(NormType type) {
 
 }  // namespace
 
-// Counts the nodes of all levels but the last, which goes to the outputs. Each level has its own
-// memory, because blocks of a launch run in any order.
+// Counts the nodes of all levels except the last, which is written to the outputs. Each level has
+// its own memory, because the blocks of a launch run in any order.
 int64_t norm_scratch_bytes(std::span<const GradSegment> segments) {
   int64_t count = 0;
   for (const GradSegment& each : segments) count += norm_blocks(each);
@@ -219,7 +224,7 @@ void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType t
     nodes += count;
     count = next;
   }
-  join(1, nullptr, outputs);  // with no node at all it writes zeros
+  join(1, nullptr, outputs);  // writes zeros if there are no nodes
 }
 
 void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,

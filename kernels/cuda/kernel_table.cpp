@@ -23,7 +23,8 @@ const KernelTable& kernel_table() {
   return kTable;
 }
 
-// The list is by hand: a kernel that it lacks would load at its first launch (kernels.h).
+// The list is written by hand. A kernel that is missing here is loaded at its first launch (see
+// kernels.h).
 void load_kernels() {
   for (void (*const load)() :
        {load_accumulate, load_cast_pack, load_count_steps, load_digest, load_fill, load_grad_norm,

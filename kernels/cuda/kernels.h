@@ -1,5 +1,5 @@
-// Declares the GPU's kernels. Callers use kernels/x.h, which checks the arguments; these do not. A
-// call issues launches to the stream, which must be one of a GPU, and returns.
+// Declares the GPU's kernels. Callers use kernels/x.h, which checks the arguments. These functions
+// do not check them. The stream must be a GPU stream. A call issues launches to it and returns.
 #pragma once
 
 #include "kernels/kernel_table.h"
@@ -9,8 +9,8 @@ namespace fsdp::kernels::cuda {
 const KernelTable& kernel_table();
 
 // Loads every kernel onto the current device. Otherwise CUDA loads a kernel at its first launch,
-// which can block behind other work.
-// Errors: DeviceError naming the kernel.
+// and the load can block until other work ends.
+// Errors: DeviceError, which names the kernel.
 void load_kernels();
 
 void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale);
@@ -35,7 +35,7 @@ void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op);
 void update(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,
             const UpdateScalars& scalars);
 
-// Load the kernels of one file each, for load_kernels().
+// Load the kernels of one file each. load_kernels() calls all of them.
 void load_accumulate();
 void load_cast_pack();
 void load_count_steps();

@@ -13,7 +13,7 @@
 namespace fsdp::kernels::cuda {
 
 // Launches a kernel on `on`. CUDA copies the parameters before the call returns.
-// Errors: DeviceError naming the kernel.
+// Errors: DeviceError, which names the kernel.
 template <class... Parameters>
 void launch(Stream& on, std::string_view name, void (*kernel)(Parameters...), int64_t blocks,
             int threads, const Parameters&... parameters) {
@@ -26,8 +26,8 @@ void launch(Stream& on, std::string_view name, void (*kernel)(Parameters...), in
       "the launch of " + std::string(name));
 }
 
-// Loads a kernel onto the current device: CUDA must load it to return its attributes.
-// Errors: DeviceError naming the kernel.
+// Loads a kernel onto the current device by a query of its attributes, for which CUDA must load it.
+// Errors: DeviceError, which names the kernel.
 template <class... Parameters>
 void load(std::string_view name, void (*kernel)(Parameters...)) {
   cudaFuncAttributes attributes;
@@ -35,7 +35,7 @@ void load(std::string_view name, void (*kernel)(Parameters...)) {
              "loading the kernel " + std::string(name));
 }
 
-// Throws InvalidArgument for a segment with more blocks than a launch can have.
+// Throws InvalidArgument: the segment has more blocks than one launch allows.
 [[noreturn]] void refuse_blocks(std::string_view kernel, int64_t blocks);
 
 }  // namespace fsdp::kernels::cuda

@@ -4,11 +4,11 @@
 namespace fsdp::kernels::cuda {
 namespace {
 
-// Longest request to __nanosleep, in ns. It sleeps up to twice the time that it is asked for, and a
-// millisecond at most. So a request for half of the rest never sleeps too long.
+// The longest sleep to request from __nanosleep, in ns. It sleeps up to twice the requested time,
+// and at most a millisecond. So a request for half of the remaining time never sleeps too long.
 constexpr int64_t kLongestSleep = 500'000;
 
-// Returns the device's clock. `volatile` makes each call read it again.
+// Returns the device's clock. `volatile` makes each call read the clock again.
 __device__ int64_t clock_ns() {
   int64_t ns;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));

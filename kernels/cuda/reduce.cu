@@ -8,21 +8,21 @@
 namespace fsdp::kernels::cuda {
 namespace {
 
-// Limits of the source pointers of all runs of a launch, for many and for few of them.
+// The limits on the number of source pointers in a launch, for a large and for a small table.
 constexpr int kMostPointers = 2048, kFewPointers = 128;
 static_assert(kMostPointers >= static_cast<int>(kMostSources));
 
-// The sources of all runs, one after the other: runs may have different numbers of them.
+// The sources of all runs in one array, because runs may have different numbers of sources.
 template <int kMost>
 struct Pointers {
   const void* each[kMost];
 };
 
-// A run as the kernel reads it.
+// A run in the form that the kernel reads.
 struct Segment {
   void* out;
   Stretch stretch;
-  int32_t first_source, sources;  // its range of Pointers::each
+  int32_t first_source, sources;  // range of this run in Pointers::each
   DType dtype;
 };
 
@@ -65,8 +65,8 @@ __device__ __forceinline__ void reduce_run(const Segment& segment, int64_t block
       });
 }
 
-// The bound of four blocks for each multiprocessor leaves 64 registers for each thread. With a
-// higher bound ptxas spills.
+// The bound of four blocks per multiprocessor leaves 64 registers per thread. With a higher bound
+// ptxas spills registers.
 template <ReduceOp kOp, int kMost, int kPointers>
 __global__ void __launch_bounds__(kBlockThreads, 4)
     reduce_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table,
@@ -92,7 +92,7 @@ auto kernel_for(ReduceOp op) {
 auto kernel_for_few(ReduceOp op) { return kernel_for<kFewSegments, kFewPointers>(op); }
 auto kernel_for_many(ReduceOp op) { return kernel_for<kMostSegments, kMostPointers>(op); }
 
-// Returns the run's stretch, with vectors only if all its arrays have the same boundaries.
+// Returns the run's stretch. It has vectors only if the vector boundaries of all arrays coincide.
 Stretch stretch_of_run(const ReduceRun& run) {
   const int64_t bytes = size_of(run.dtype);
   const auto width = static_cast<int>(kVectorBytes / bytes);
@@ -106,7 +106,8 @@ Stretch stretch_of_run(const ReduceRun& run) {
 
 }  // namespace
 
-// As TableLaunch, which cannot be used here: a launch is also full if its pointers are.
+// Works like TableLaunch. That class cannot be used here, because the number of pointers limits a
+// launch, too.
 void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
   SegmentTable<Segment, kMostSegments> table;
   Pointers<kMostPointers> pointers;

@@ -1,8 +1,8 @@
-// Passes a table of segments as a kernel's parameter. It is passed by value, so that nothing is
-// uploaded and the caller may free its table. One launch serves all segments that fit.
+// Passes a table of segments as a kernel parameter. The table is passed by value, so nothing is
+// uploaded and the caller may free its table. One launch handles all segments that fit.
 //
-// A launch copies all bytes of its parameters, used or not. So a kernel that is called for every
-// parameter of a model exists twice, for few segments and for many.
+// A launch copies all bytes of its parameters, used or not. So a kernel that runs for every
+// parameter of a model has two versions, one for few segments and one for many.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace fsdp::kernels::cuda {
 
-// CUDA's limit of the bytes of a kernel's parameters, and the part of it that a table leaves to
-// other parameters.
+// CUDA's limit for the bytes of all kernel parameters, and the bytes that a table leaves for other
+// parameters.
 inline constexpr int64_t kParameterBytes = 32764;
 inline constexpr int64_t kOtherParameterBytes = 256;
 
@@ -25,7 +25,7 @@ template <class Segment, int64_t kOthers = kOtherParameterBytes>
 inline constexpr int kManySegments = static_cast<int>((kParameterBytes - kOthers) /
                                                       (sizeof(Segment) + 4));
 
-// A table of segments. ends[i] is the number of blocks of segments 0 to i.
+// A table of segments. ends[i] is the number of blocks in segments 0 to i.
 template <class Segment, int kMost>
 struct SegmentTable {
   int32_t count = 0;
@@ -60,13 +60,14 @@ FewSegments<Segment> few_of(const SegmentTable<Segment, kMost>& table) {
 
 #if defined(__CUDACC__)
 
-// The place of a launch's block: its segment, and its number among that segment's blocks.
+// The position of a thread block: its segment, and its index among the blocks of that segment.
 struct BlockPlace {
   int segment;
   int64_t block;
 };
 
-// Returns the place of this block by a binary search, which is uniform over the block.
+// Returns the position of this thread block. All threads of the block take the same path of the
+// binary search.
 template <class Segment, int kMost>
 __device__ __forceinline__ BlockPlace place_of_block(const SegmentTable<Segment, kMost>& table) {
   const uint32_t block = blockIdx.x;
@@ -84,20 +85,20 @@ __device__ __forceinline__ BlockPlace place_of_block(const SegmentTable<Segment,
 
 #endif
 
-// A kernel over a table, with an instantiation for each size of table.
+// A kernel that reads a table, with one instantiation for each table size.
 template <class Segment, class... Others>
 struct TableKernel {
   void (*many)(ManySegments<Segment>, Others...);
-  void (*few)(FewSegments<Segment>, Others...) = nullptr;  // null: `many` serves all sizes
+  void (*few)(FewSegments<Segment>, Others...) = nullptr;  // null: `many` handles all sizes
 
-  // Loads the instantiations onto the current device. Errors: DeviceError naming the kernel.
+  // Loads the instantiations onto the current device. Errors: DeviceError, which names the kernel.
   void load(std::string_view name) const {
     cuda::load(name, many);
     if (few != nullptr) cuda::load(name, few);
   }
 };
 
-// A collector of segments: it launches when a table is full, and at issue().
+// A collector of segments. It launches the kernel when a table is full, and at issue().
 template <class Segment, class... Others>
 class TableLaunch {
  public:
@@ -113,7 +114,7 @@ class TableLaunch {
         }),
         name_(name) {}
 
-  // Adds a segment. Errors: InvalidArgument if it has more blocks than a launch.
+  // Adds a segment. Errors: InvalidArgument if it has more blocks than a launch allows.
   void add(const Segment& segment, int64_t blocks) {
     if (blocks == 0) return;
     if (blocks > kMostBlocks) refuse_blocks(name_, blocks);

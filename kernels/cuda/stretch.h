@@ -1,4 +1,4 @@
-// Cuts a run of elements of several arrays into vectors if all arrays allow it.
+// Cuts a run of elements into vectors if the alignment of all its arrays allows it.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace fsdp::kernels::cuda {
 
 inline constexpr int kVectorBytes = 16;
 
-// A run of elements in several arrays. Every array has a boundary of vectors `skew` elements before
-// its first element. kNoVectors: the arrays have no common boundary, and elements are accessed one
-// by one.
+// A run of elements in several arrays. Every array has a vector boundary `skew` elements before its
+// first element. If `skew` is kNoVectors, the arrays have no common boundary, and elements are
+// accessed one by one.
 struct Stretch {
   static constexpr int kNoVectors = -1;
   int64_t numel = 0;
@@ -21,14 +21,14 @@ struct Stretch {
   int64_t blocks() const { return blocks_for(numel + (skew > 0 ? skew : 0)); }
 };
 
-// An array that takes part in a stretch.
+// An array of a stretch.
 struct Array {
   const void* data = nullptr;  // null: ignored
   int64_t element_bytes = 1;
 };
 
 // Returns the stretch of `numel` elements with vectors of `width` elements.
-// Requires: each array is aligned to its elements.
+// Requires: each array is aligned to the size of its elements.
 inline Stretch stretch_of(int64_t numel, int width, std::initializer_list<Array> arrays) {
   int skew = Stretch::kNoVectors;
   for (const Array& array : arrays) {
@@ -44,8 +44,8 @@ inline Stretch stretch_of(int64_t numel, int width, std::initializer_list<Array>
 
 #if defined(__CUDACC__)
 
-// Calls vector(i) for kWidth elements from i on if they fill a vector, and one(i) for every other
-// element. Over all threads and blocks each element is visited once.
+// Calls vector(i) for each full vector of kWidth elements that begins at element i. Calls one(i)
+// for every other element. All threads and blocks together visit each element once.
 template <int kWidth, class Vector, class One>
 __device__ __forceinline__ void for_each_element(const Stretch& stretch, int64_t block,
                                                  Vector vector, One one) {
@@ -72,7 +72,7 @@ __device__ __forceinline__ void for_each_element(const Stretch& stretch, int64_t
   }
 }
 
-// Number of elements in a vector of the wider of two types.
+// The number of elements in a vector, given the sizes of two types. The wider type decides.
 template <int kBytes, int kOtherBytes>
 inline constexpr int kWidthOf = kVectorBytes / (kBytes > kOtherBytes ? kBytes : kOtherBytes);
 
@@ -86,9 +86,9 @@ __device__ __forceinline__ auto bits_of(Element element) {
 }
 
 // [Note: vectors in words]
-// The code unpacks and packs a vector in 32-bit words by hand, and stores it by inline PTX.
-// Otherwise the compiler emits several narrow accesses if a struct is copied into place, or if the
-// words are equal.
+// The code unpacks and packs a vector by hand in 32-bit words and stores it by inline PTX.
+// Otherwise the compiler emits several narrow accesses in two cases: if a struct is copied, or if
+// the words are equal.
 template <class Element>
 __device__ __forceinline__ Element element_in(const uint32_t* words, int i) {
   if constexpr (sizeof(Element) == 8) {
@@ -102,8 +102,8 @@ __device__ __forceinline__ Element element_in(const uint32_t* words, int i) {
   }
 }
 
-// Loads kWidth elements in one access. Requires: `from` is aligned to their total size, which is 4,
-// 8 or 16 bytes.
+// Loads kWidth elements in one access. Requires: `from` is aligned to the size of the access, which
+// is 4, 8 or 16 bytes.
 template <class Element, int kWidth>
 __device__ __forceinline__ void load_vector(const Element* from, Element (&to)[kWidth]) {
   constexpr int kBytes = sizeof(Element) * kWidth;
@@ -122,8 +122,9 @@ __device__ __forceinline__ void load_vector(const Element* from, Element (&to)[k
   for (int i = 0; i < kWidth; ++i) to[i] = element_in<Element>(words, i);
 }
 
-// Stores kWidth elements in one access, with the requirement of load_vector. The "memory" clobber
-// keeps the order of this store and the loads around it: a run may be converted in place.
+// Stores kWidth elements in one access, with the same requirement as load_vector. The "memory"
+// clobber keeps the order of this store and the loads around it, because a run may be converted in
+// place.
 template <class Element, int kWidth>
 __device__ __forceinline__ void store_vector(const Element (&from)[kWidth], Element* to) {
   constexpr int kBytes = sizeof(Element) * kWidth;
@@ -139,7 +140,7 @@ __device__ __forceinline__ void store_vector(const Element (&from)[kWidth], Elem
       words[i * kBits / 32] |= static_cast<uint32_t>(bits) << (i * kBits % 32);
     }
   }
-  const size_t address = __cvta_generic_to_global(to);  // st.global takes no generic address
+  const size_t address = __cvta_generic_to_global(to);  // st.global needs a global address
   if constexpr (kBytes == 16) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(words[0]),
                  "r"(words[1]), "r"(words[2]), "r"(words[3])

@@ -11,9 +11,9 @@ namespace fsdp::kernels::cuda {
 namespace {
 
 constexpr int kTile = 32;
-constexpr int kTileRows = kBlockThreads / kTile;  // rows that a thread block accesses at once
+constexpr int kTileRows = kBlockThreads / kTile;  // rows that a thread block accesses at a time
 
-// A call's arguments, as a kernel parameter.
+// The arguments of a call, as a kernel parameter.
 struct Work {
   FoldedSource folded;
   const void* source;
@@ -22,23 +22,24 @@ struct Work {
   float scale;
   DType from, to;
   bool adds;
-  int32_t copied_bytes;  // bytes of an element if elements are copied; 0: they are converted
+  int32_t copied_bytes;  // bytes of an element if elements are copied; 0 if they are converted
 };
 
-// A division into tiles of the last dimension and of the one in which the source is densest.
+// The tiles of a call. They extend along the last dimension and along the dimension in which the
+// source is densest.
 struct Tiling {
   int32_t last, across;
-  int64_t rows, columns;  // sizes of dimension `across` and of `last`
+  int64_t rows, columns;  // sizes of the dimensions `across` and `last`
   int64_t row_tiles, column_tiles;
 };
 
-// Offsets of an element in elements.
+// The offsets of an element in the source and in the destination, counted in elements.
 struct Offsets {
   int64_t source, destination;
 };
 
-// Returns the offsets of the element with this linear index over all dimensions except two (-1: no
-// exception).
+// Returns the offsets of an element. `index` is its linear index over all dimensions except two. An
+// exception of -1 excludes none.
 __device__ __forceinline__ Offsets offsets_of(const FoldedSource& folded, int64_t index, int except,
                                               int except_too) {
   Offsets at{0, 0};
@@ -47,7 +48,8 @@ __device__ __forceinline__ Offsets offsets_of(const FoldedSource& folded, int64_
     if (dim == except || dim == except_too) continue;
     const int64_t size = folded.sizes[dim];
     int64_t here, left;
-    // GPUs divide in software: 32 bits take a fraction of the instructions of 64.
+    // GPUs divide integers in software. A 32-bit division takes far fewer instructions than a
+    // 64-bit one.
     if (index < int64_t{1} << 32 && size < int64_t{1} << 32) {
       left = static_cast<uint32_t>(index) / static_cast<uint32_t>(size);
       here = static_cast<uint32_t>(index) % static_cast<uint32_t>(size);
@@ -62,13 +64,13 @@ __device__ __forceinline__ Offsets offsets_of(const FoldedSource& folded, int64_
   return at;
 }
 
-// Writes one converted element, or adds it.
+// Converts one element and writes it to the destination, or adds it.
 template <class From, class To>
 __device__ __forceinline__ void put(const Work& work, From value, To* to) {
   const float product = scaled(to_float(value), work.scale);
   *to = from_float<To>(work.adds ? added(to_float(*to), product) : product);
 }
-// Calls visit(From{}, To{}, put) with the types of the work.
+// Calls visit(From{}, To{}, put) with the types of this call.
 template <class Visit>
 __device__ __forceinline__ void visit_work(const Work& work, Visit visit) {
   const auto copies = [](const Work&, auto value, auto* to) { *to = value; };
@@ -91,7 +93,7 @@ __device__ __forceinline__ void visit_work(const Work& work, Visit visit) {
   });
 }
 
-// Reads and writes elements in the destination's order: writes coalesce, reads may not.
+// Reads and writes elements in the destination's order. The writes coalesce; the reads may not.
 __global__ void __launch_bounds__(kBlockThreads) strided_kernel(const __grid_constant__ Work work) {
   visit_work(work, [&](auto from, auto to, auto put_element) {
     const auto* source = static_cast<const decltype(from)*>(work.source);
@@ -106,11 +108,11 @@ __global__ void __launch_bounds__(kBlockThreads) strided_kernel(const __grid_con
 }
 
 // Reads tiles along the source's densest dimension and writes them along the destination's last
-// one, so that reads and writes both coalesce.
+// dimension. So both the reads and the writes coalesce.
 __global__ void __launch_bounds__(kBlockThreads)
     transpose_kernel(const __grid_constant__ Work work, const Tiling tiling) {
-  // The odd row length puts a column's elements into different banks. The type is the widest
-  // element, because the element type is known only inside visit_work.
+  // The odd row length puts the elements of a column into different banks. The array has the
+  // type of the widest element, because the element type is known only inside visit_work.
   __shared__ uint64_t tile[kTile * (kTile + 1)];
   const int64_t block = blockIdx.x;
   const int64_t column0 = block % tiling.column_tiles * kTile;
@@ -167,7 +169,8 @@ void issue(Stream& stream, std::string_view name, const Work& work) {
   launch(stream, name, transpose_kernel, blocks, kBlockThreads, work, tiling);
 }
 
-// Returns true if a run's kernel serves the source: it is faster than the strided ones.
+// Returns true if the kernel for contiguous runs can process the source. It is faster than the
+// strided kernels.
 bool is_contiguous(const FoldedSource& folded) {
   return folded.dims == 1 && folded.strides[0] == 1;
 }

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kWidth = kVectorBytes / sizeof(float);
 
-// A segment as the kernel reads it. An array of moments has at least one element, as C++ requires.
+// A segment in the form that the kernel reads. `moments` has at least one element, because C++ has
+// no empty arrays.
 template <class Update>
 struct Segment {
   float* param;
@@ -27,7 +28,7 @@ struct Segment {
 };
 
 // Updates the elements of one block of a segment. `Copy` is void if there is no lower-precision
-// copy. The arrays are restrict: kernels/update.h forbids overlaps.
+// copy. The arrays are restrict, because kernels/update.h forbids overlaps.
 template <class Update, class Element, class Copy>
 __device__ __forceinline__ void update_elements(const Segment<Update>& segment, int64_t block,
                                                 const typename Update::Scalars& s) {
@@ -89,7 +90,7 @@ __device__ __forceinline__ void update_copy(const Segment<Update>& segment, int6
   }
 }
 
-// Reads found_inf and the scale here and not on the host, which runs ahead of the stream.
+// Reads found_inf and the scale on the device, because the host runs ahead of the stream.
 template <class Update>
 __global__ void __launch_bounds__(kBlockThreads)
     update_kernel(const __grid_constant__ ManySegments<Segment<Update>> table,
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// An optimizer step updates all parameters in few launches, so one size of table is enough.
+// An optimizer step updates all parameters in few launches, so one table size is enough.
 template <class Update>
 TableKernel<Segment<Update>, typename Update::Scalars, UpdateScalars> kernel_of() {
   return {.many = &update_kernel<Update>};
@@ -146,7 +147,7 @@ void issue(Stream& stream, std::span<const UpdateSegment> segments,
   launches.issue();
 }
 
-// Loads the kernels of all updates of a rule: the type of update_of's result lists them.
+// Loads the kernels of all updates of a rule. The variant that update_of returns lists the updates.
 template <class... Updates>
 void load_updates(const std::variant<Updates...>& /*of_rule*/) {
   (kernel_of<Updates>().load(Updates::Rule::kName), ...);

@@ -10,14 +10,14 @@ namespace fsdp::kernels {
 
 // The update of one element.
 struct AdamWElement {
-  // Scalars that all elements of a segment share, each rounded once from float64.
+  // The scalars that all elements of a segment share. Each is rounded once from float64.
   struct Scalars {
     float grad_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2;
     float root_correction2, eps, negative_step_size;
   };
 
-  // Updates one element. A decay or scale of 1 and a correction of 1 change no bit, so one function
-  // serves with and without them.
+  // Updates one element. A decay, scale or correction of 1 changes no bit, so one function handles
+  // the cases with and without them.
   FSDP_ELEMENT static void update(float& param, float grad, float& exp_avg, float& exp_avg_sq,
                                   const Scalars& s) {
     const float g = grad * s.grad_scale;
@@ -28,7 +28,7 @@ struct AdamWElement {
   }
 };
 
-// AdamW as kernels/element/updates.h describes an update.
+// The AdamW update, in the form that kernels/element/updates.h defines.
 struct AdamWUpdate {
   using Rule = AdamW;
   using Scalars = AdamWElement::Scalars;

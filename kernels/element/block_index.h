@@ -1,5 +1,5 @@
-// Maps a GPU's block, thread and iteration to the index of an element of a long run. Device and
-// host, which counts blocks, share this one mapping.
+// Maps a GPU's block, thread and iteration to the index of an element of a long run. The device and
+// the host, which counts the blocks, share this mapping.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace fsdp::kernels {
 
 inline constexpr int kBlockThreads = 256;
 inline constexpr int64_t kBlockNumel = 4096;
-// Limit of a launch's blocks: CUDA's for a grid's first dimension.
+// The largest number of blocks in a launch: CUDA's limit for the first dimension of a grid.
 inline constexpr int64_t kMostBlocks = 0x7fffffff;
 
 // Returns the first of the `width` neighbouring elements that a thread processes in an iteration.
@@ -23,8 +23,8 @@ FSDP_ELEMENT int64_t element_of(int64_t block, int thread, int iteration, int wi
 
 FSDP_ELEMENT int64_t blocks_for(int64_t numel) { return (numel + kBlockNumel - 1) / kBlockNumel; }
 
-// Blocks of kernels/grad_norm.h that one thread block reduces: eight lanes share one, as the order
-// of summation there requires. The blocks of a thread block are consecutive.
+// The number of blocks of kernels/grad_norm.h that one thread block reduces. Eight lanes share one
+// block, because the order of summation requires it. The blocks of a thread block are consecutive.
 inline constexpr int kNormBlocksTogether = kBlockThreads / 8;
 
 FSDP_ELEMENT int64_t norm_block_of(int64_t block, int thread) {

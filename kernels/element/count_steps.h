@@ -6,7 +6,7 @@
 
 namespace fsdp::kernels {
 
-// Returns base^exponent by repeated squaring, which rounds alike on every device.
+// Returns base^exponent by repeated squaring, which gives the same bits on every device.
 FSDP_ELEMENT double power_of(double base, int64_t exponent) {
   double result = 1;
   for (; exponent != 0; exponent >>= 1) {
@@ -16,7 +16,7 @@ FSDP_ELEMENT double power_of(double base, int64_t exponent) {
   return result;
 }
 
-// Returns the counter's value at this step.
+// Returns the value of the counter after `step` updates.
 FSDP_ELEMENT StepCount count_at(int64_t step, const StepBetas& betas) {
   return {.step = step,
           .inverse_correction1 = 1.0 / (1.0 - power_of(betas.beta1, step)),

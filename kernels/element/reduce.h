@@ -9,7 +9,8 @@
 
 namespace fsdp::kernels {
 
-// Type in which elements are accumulated: fp32 for bfloat16 and float16, else the type itself.
+// The type in which elements are accumulated: fp32 for bfloat16 and float16, otherwise the element
+// type.
 template <class Element>
 using AccumulatorOf = std::conditional_t<std::is_arithmetic_v<Element>, Element, float>;
 
@@ -34,7 +35,7 @@ FSDP_ELEMENT Element stored(AccumulatorOf<Element> value) {
 template <ReduceOp kOp, class Accumulator>
 FSDP_ELEMENT Accumulator combined(Accumulator a, Accumulator b) {
   if constexpr (kOp == ReduceOp::kMax) {
-    // A comparison with NaN is false, so `b != b` selects a NaN in b; a NaN in a stays.
+    // A comparison with NaN is false. So `b != b` selects b if it is NaN, and a NaN in a is kept.
     return (b > a) | (b != b) ? b : a;
   } else {
     return static_cast<Accumulator>(a + b);
@@ -51,8 +52,8 @@ FSDP_ELEMENT Accumulator finished(Accumulator sum, size_t count) {
 }
 
 // Calls visit(Element{}) with the type in which elements of this dtype are combined. Integers are
-// summed as unsigned ones, so that an overflow wraps and is not undefined; the sum's bits are the
-// same.
+// summed as unsigned integers of the same size, because their overflow wraps and is defined. The
+// bits of the sum are the same.
 template <ReduceOp kOp, class Visit>
 FSDP_ELEMENT void visit_reduced(DType dtype, Visit visit) {
   constexpr bool kSigned = kOp == ReduceOp::kMax;

@@ -7,8 +7,8 @@
 
 namespace fsdp::kernels {
 
-// Returns value · scale, rounded. A NaN becomes quiet and keeps its sign and payload. A host's
-// product does so already; a GPU's product is the same NaN for every operand.
+// Returns value · scale, rounded. A NaN becomes quiet and keeps its sign and payload. A CPU product
+// already does this. A GPU product is the same NaN for every operand.
 FSDP_ELEMENT float scaled(float value, float scale) {
   const float product = value * scale;
 #if defined(__CUDA_ARCH__)
@@ -18,7 +18,8 @@ FSDP_ELEMENT float scaled(float value, float scale) {
   return product;
 }
 
-// Returns a + b, rounded. A NaN is kept as above; if both are NaN, either one is returned.
+// Returns a + b, rounded. A NaN becomes quiet and keeps its sign and payload. If both are NaN,
+// either one is returned.
 FSDP_ELEMENT float added(float a, float b) {
   const float sum = a + b;
 #if defined(__CUDA_ARCH__)

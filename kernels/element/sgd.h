@@ -11,23 +11,23 @@ namespace fsdp::kernels {
 
 enum class Momentum : uint8_t { kNone, kPlain, kNesterov };
 
-// Scalars that all elements of a segment share, each rounded once from float64.
+// The scalars that all elements of a segment share. Each is rounded once from float64.
 struct SgdScalars {
   float grad_scale, decay, momentum, one_minus_dampening, negative_lr;
-  bool first;  // this update starts the momentum buffer
+  bool first;  // true if this update initialises the momentum buffer
 };
 
-// The update of one element. kDecay is a template parameter instead of a decay of 0, because
-// 0 · inf is NaN.
+// The update of one element. kDecay is a template parameter, because a decay of 0 would not be
+// neutral: 0 · inf is NaN.
 template <bool kDecay, Momentum kMomentum>
 struct SgdElement {
-  // Updates one element. Without momentum it neither reads nor writes `buffer`.
+  // Updates one element. If there is no momentum, `buffer` is neither read nor written.
   FSDP_ELEMENT static void update(float& param, float grad, float& buffer, float& /*none*/,
                                   const SgdScalars& s) {
     float d = grad * s.grad_scale;
     if constexpr (kDecay) d = fused(param, s.decay, d);
     if constexpr (kMomentum != Momentum::kNone) {
-      // Selected, not branched on: the loop over elements vectorises.
+      // The value is selected without a branch, so that the loop over elements vectorises.
       const float moved = fused(d, s.one_minus_dampening, buffer * s.momentum);
       buffer = s.first ? d : moved;
       d = kMomentum == Momentum::kNesterov ? fused(buffer, s.momentum, d) : buffer;
@@ -36,7 +36,7 @@ struct SgdElement {
   }
 };
 
-// SGD as kernels/element/updates.h describes an update.
+// The SGD update, in the form that kernels/element/updates.h defines.
 template <Momentum kMomentum>
 struct SgdUpdate {
   using Rule = Sgd;
@@ -63,7 +63,7 @@ struct SgdUpdate {
   }
 };
 
-// Returns the update that the rule's options need.
+// Returns the update for the rule's options.
 inline std::variant<SgdUpdate<Momentum::kNone>, SgdUpdate<Momentum::kPlain>,
                     SgdUpdate<Momentum::kNesterov>>
 update_of(const Sgd& rule) {

@@ -1,6 +1,6 @@
 // Includes the arithmetic of every rule of kernels/update.h.
 //
-// A rule has one update, or several of which its options choose one (update_of). An update defines
+// A rule has one update or several. update_of chooses one by the rule's options. An update defines:
 //   Rule, Scalars         the rule; the scalars that all elements of a segment share
 //   kMoments              number of moments of an element
 //   reads_moments         false if the moments' old values are not used

@@ -10,7 +10,7 @@
 namespace fsdp {
 namespace {
 
-// LibTorch's own alignment of tensors on the CPU.
+// The alignment that LibTorch uses for CPU tensors.
 constexpr size_t kAlignment = 64;
 
 size_t rounded(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
@@ -22,7 +22,7 @@ size_t page_bytes() {
 
 }  // namespace
 
-// Joins the bytes with a range on either side that they touch.
+// Adds the bytes as a range and joins it with the ranges that touch it on either side.
 void BlockHeap::Ranges::add(std::byte* begin, size_t bytes) {
   auto next = all_.upper_bound(begin);
   if (next != all_.end() && begin + bytes == next->first) {
@@ -39,12 +39,12 @@ void BlockHeap::Ranges::add(std::byte* begin, size_t bytes) {
   all_.emplace_hint(next, begin, bytes);
 }
 
-// Cuts the bytes out of every range that they overlap.
+// Removes the bytes from every range that they overlap.
 size_t BlockHeap::Ranges::remove(std::byte* begin, size_t bytes) {
   std::byte* const end = begin + bytes;
   size_t removed = 0;
   auto at = all_.upper_bound(begin);
-  // Begin with the range before, which may reach into these bytes.
+  // Begin with the preceding range, which may reach into these bytes.
   if (at != all_.begin()) --at;
   while (at != all_.end() && at->first < end) {
     const auto [first, size] = *at;
@@ -63,7 +63,7 @@ size_t BlockHeap::Ranges::remove(std::byte* begin, size_t bytes) {
   return removed;
 }
 
-// Looks at one range: touching ranges are joined, so a single one covers all of the bytes, or none.
+// Touching ranges are joined. So one range holds all of the bytes, or some byte is in no range.
 bool BlockHeap::Ranges::has_all_of(std::byte* begin, size_t bytes) const {
   const auto next = all_.upper_bound(begin);
   if (next == all_.begin()) return false;
@@ -74,11 +74,11 @@ bool BlockHeap::Ranges::has_all_of(std::byte* begin, size_t bytes) const {
 BlockHeap::BlockHeap(size_t bytes) {
   void* const range = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  // Refused (ulimit -v): without addresses take() has no place for any block.
+  // If the system refuses the addresses (ulimit -v), take() finds no block and returns null.
   if (range == MAP_FAILED) return;
   begin_ = static_cast<std::byte*>(range);
   bytes_ = bytes;
-  madvise(begin_, bytes, MADV_HUGEPAGE);  // in effect if the system leaves it to the program
+  madvise(begin_, bytes, MADV_HUGEPAGE);  // has an effect only if the system lets programs choose
   free_.add(begin_, bytes);
 }
 
@@ -90,8 +90,8 @@ void* BlockHeap::take(size_t bytes) {
   if (bytes > bytes_) return nullptr;
   const size_t wanted = rounded(std::max<size_t>(bytes, 1), kAlignment);
   const std::lock_guard lock(mutex_);
-  // First fit: the lowest place that is large enough. Free memory gathers at the top, and pages are
-  // released from there.
+  // First fit: the lowest free range that is large enough. So free memory gathers at the top, and
+  // pages are released from there.
   const auto place = std::ranges::find_if(
       free_.all(), [&](const Ranges::Map::value_type& free) { return free.second >= wanted; });
   if (place == free_.all().end()) return nullptr;
@@ -100,7 +100,7 @@ void* BlockHeap::take(size_t bytes) {
   taken_.emplace(begin, wanted);
   taken_bytes_ += wanted;
   most_taken_bytes_ = std::max(most_taken_bytes_, taken_bytes_);
-  // The caller will write the block, so its pages count as resident from here on.
+  // The caller will write to the block, so its pages count as resident from here on.
   note_written(begin, wanted);
   return begin;
 }
@@ -114,8 +114,8 @@ void BlockHeap::give(void* block) {
   free_.add(begin, size);
 }
 
-// Counts a block as resident. If more than the most ever in use is resident then, free places have
-// kept pages that no block reuses: release the excess.
+// Counts a block as resident. More bytes may then be resident than were ever in use at a time. In
+// that case free ranges hold pages that no block reuses, and the excess is released.
 void BlockHeap::note_written(std::byte* begin, size_t bytes) {
   if (resident_.has_all_of(begin, bytes)) return;
   resident_bytes_ += bytes - resident_.remove(begin, bytes);
@@ -125,15 +125,15 @@ void BlockHeap::note_written(std::byte* begin, size_t bytes) {
 
 void BlockHeap::release_down_to(size_t bytes) {
   for (auto free = free_.all().rbegin(); free != free_.all().rend(); ++free) {
-    // Each turn finds the highest resident range below `end`.
+    // Each iteration finds the highest resident range below `end`.
     std::byte* end = free->first + free->second;
     while (resident_bytes_ > bytes) {
       auto written = resident_.all().lower_bound(end);
       if (written == resident_.all().begin()) break;
       --written;
       end = std::min(end, written->first + written->second);
-      // Round down to a page: part of a page cannot be released, and would be tried again and
-      // again.
+      // Round down to a page. A part of a page cannot be released, and the loop would try it
+      // forever.
       end = begin_ + static_cast<size_t>(end - begin_) / page_bytes() * page_bytes();
       std::byte* const begin = std::max(written->first, free->first);
       if (begin >= end) {  // less than a page
@@ -149,7 +149,7 @@ void BlockHeap::release_down_to(size_t bytes) {
   }
 }
 
-// Releases whole pages only: the rest of a page at either edge may belong to a block in use.
+// Releases only whole pages. The rest of a page at either end may belong to a block in use.
 size_t BlockHeap::release_pages(std::byte* begin, std::byte* end) {
   const size_t first = rounded(static_cast<size_t>(begin - begin_), page_bytes());
   const size_t last = static_cast<size_t>(end - begin_) / page_bytes() * page_bytes();

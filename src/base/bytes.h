@@ -1,4 +1,4 @@
-// Integer arithmetic on sizes, with checks for overflow.
+// Does integer arithmetic on sizes, with checks for overflow.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return divide_up(value, multiple) * multiple;
 }
 
-// Returns a * b; empty on overflow or for a negative operand. For sizes that a file claims.
+// Returns a * b, or nothing if it overflows or an operand is negative. For sizes from untrusted
+// files.
 constexpr std::optional<int64_t> checked_product(int64_t a, int64_t b) {
   int64_t product = 0;
   if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &product)) return std::nullopt;

@@ -11,7 +11,8 @@
 namespace fsdp {
 namespace {
 
-// Returns the bytes of a unit: "KiB", "mb", "B", "". Empty if it is none.
+// Returns the number of bytes in a unit such as "KiB", "mb", "B" or "", or nothing for an unknown
+// unit.
 std::optional<int64_t> factor_of(std::string_view unit) {
   std::string name;
   for (const char c : unit) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -34,7 +35,7 @@ std::string format_bytes(int64_t bytes) {
   if (std::abs(bytes) < 1024) return fmt::format("{} B", bytes);
   double value = static_cast<double>(bytes) / 1024;
   size_t unit = 0;
-  // 1023.95 would print as 1024.0: carry on to the next unit.
+  // 1023.95 would print as 1024.0, so the next unit is used.
   while (std::abs(value) >= 1023.95 && unit + 1 < kUnits.size()) {
     value /= 1024;
     ++unit;
@@ -43,7 +44,7 @@ std::string format_bytes(int64_t bytes) {
 }
 
 std::optional<int64_t> parse_bytes(std::string_view text) {
-  // Parse integers as such: a double is exact to 2^53 only.
+  // Integers are parsed as integers, because a double is exact only up to 2^53.
   int64_t whole = 0;
   const char* const end = text.data() + text.size();
   const auto [after, error] = std::from_chars(text.data(), end, whole);

@@ -1,4 +1,4 @@
-// Limits that a container, or another control group, sets for this process.
+// Reads the limits that a container or another control group sets for this process.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace fsdp {
 
-// The lowest limits of the group and of the groups that contain it; empty: no limit.
+// The lowest limits of the process's group and of the groups that contain it. Empty: no limit.
 struct CgroupLimits {
   std::optional<int64_t> memory_bytes;
   std::optional<int64_t>
-      free_bytes;               // of memory_bytes; file caches that are not in use count as free
+      free_bytes;               // free part of memory_bytes; inactive file caches count as free
   std::optional<double> cores;  // seconds of processor time per second
 };
 
 // Returns the limits of this process.
 CgroupLimits read_cgroup_limits();
-// Returns the limits of another system: `root` is /sys/fs/cgroup (version 2, or a folder for each
-// controller of version 1), and `groups` the text of /proc/self/cgroup.
+// Returns the limits for other files, for tests. `root` stands for /sys/fs/cgroup (version 2, or a
+// folder for each controller of version 1). `groups` is the text of /proc/self/cgroup.
 CgroupLimits read_cgroup_limits(const std::filesystem::path& root, std::string_view groups);
 
 }  // namespace fsdp

@@ -12,7 +12,7 @@
 namespace fsdp {
 namespace {
 
-// A larger number is mistyped: memory and messages grow with it.
+// A larger number is probably a typing error. Memory and messages grow with the number of ranks.
 constexpr int kMostRanks = 1 << 16;
 
 [[noreturn]] void refuse(std::string what, std::string hint) {
@@ -42,7 +42,7 @@ std::optional<int> number(const Lookup& lookup, const char* name) {
   return value;
 }
 
-// The variables in which one launcher passes the same four numbers.
+// The variables in which a launcher passes these four numbers.
 struct Names {
   Launcher launcher;
   const char* rank;
@@ -57,17 +57,19 @@ constexpr Names kOpenMpiNames{Launcher::kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_
                               "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Names kPmiNames{Launcher::kPmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
                           "MPI_LOCALNRANKS"};
-// Variables of the step: SLURM_NTASKS and SLURM_NTASKS_PER_NODE may describe the allocation.
+// The names are those of the job step. SLURM_NTASKS and SLURM_NTASKS_PER_NODE may describe the
+// whole allocation.
 constexpr Names kSlurmNames{Launcher::kSlurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
                             "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
 
-// Finds the launcher by its variables. Slurm is last, as another launcher may run within a step.
+// Finds the launcher by its variables. Slurm is checked last, because another launcher may run
+// within a Slurm step.
 std::optional<Names> names_in(const Lookup& lookup) {
   // Outside a step, in a batch script, SLURM_* describes the allocation and not this process.
   const bool in_step = lookup("SLURM_STEP_ID") != nullptr && lookup(kSlurmNames.rank) != nullptr;
   for (const Names& names : {kTorchrunNames, kOpenMpiNames, kPmiNames}) {
     if (lookup(names.rank) == nullptr && lookup(names.world_size) == nullptr) continue;
-    // srun --mpi=pmi2 sets PMI_*, too, but unlike an mpiexec it sets nothing about this host.
+    // srun --mpi=pmi2 sets PMI_*, too. Unlike mpiexec, it sets no numbers for this host.
     const bool by_srun =
         names.launcher == Launcher::kPmi && in_step && lookup(names.local_world_size) == nullptr;
     return by_srun ? kSlurmNames : names;
@@ -91,8 +93,8 @@ void require_below(const char* name, int value, const char* limit_name, int limi
          fmt::format("set {} to 0 to {}", name, limit - 1));
 }
 
-// Returns the entry of this node in SLURM_STEP_TASKS_PER_NODE: "2(x3),1" means three nodes of two
-// tasks, then one node of one.
+// Returns the entry of this node in SLURM_STEP_TASKS_PER_NODE. "2(x3),1" means that three nodes
+// have two tasks each and the next node has one.
 int tasks_on_node(const std::string& text, int node) {
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
@@ -134,8 +136,8 @@ void read_numbers(const Lookup& lookup, const Names& names, LaunchEnvironment& f
            fmt::format("set {} to the number of processes that are started", names.world_size));
   }
   require_below(names.rank, found.rank, names.world_size, found.world_size);
-  // Without local numbers all ranks count as this host's; without a local rank alone, as numbered
-  // host by host.
+  // Without local numbers, all ranks count as ranks of this host. If only the local rank is
+  // missing, ranks are assumed to be numbered host by host.
   found.local_world_size = local_world_size(lookup, names).value_or(found.world_size);
   if (found.local_world_size < 1 || found.local_world_size > found.world_size) {
     refuse(fmt::format("{}={}, but {}={}", names.local_world_size, found.local_world_size,
@@ -162,8 +164,8 @@ std::vector<int> descriptors(const Lookup& lookup) {
   return found;
 }
 
-// Returns a text that differs between starts of jobs of this user on this host and is the same for
-// the ranks of one start; empty if the variables do not identify it.
+// Returns a text that is the same for all ranks of one start of a job. It differs between starts by
+// this user on this host. Returns an empty string if the variables do not identify the start.
 std::string key_of(const Lookup& lookup, const LaunchEnvironment& found) {
   switch (found.launcher) {
     case Launcher::kTorchrun:
@@ -171,8 +173,8 @@ std::string key_of(const Lookup& lookup, const LaunchEnvironment& found) {
       return fmt::format("torchrun {} {} {}", *found.master_port,
                          text_of(lookup, "TORCHELASTIC_RUN_ID"), found.restart_count);
     case Launcher::kOpenMpi: {
-      // Without PMIx's name of the job the parent process identifies it: the ranks of a host have
-      // one.
+      // If PMIx sets no job name, the parent process identifies the job, because all ranks of a
+      // host have the same parent.
       const std::string job = text_of(lookup, "PMIX_NAMESPACE");
       return fmt::format("mpirun {}", job.empty() ? std::to_string(getppid()) : job);
     }
@@ -221,11 +223,11 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
     refuse(fmt::format("MASTER_PORT={} is not a port", *found.master_port), "use 1 to 65535");
   }
   found.restart_count = number(lookup, "TORCHELASTIC_RESTART_COUNT").value_or(0);
-  // torchrun has one agent per node, and two nodes may share a host.
+  // torchrun has one agent for each node, and two nodes may share a host.
   found.node = text_of(lookup, "GROUP_RANK");
   found.has_agent_store = text_of(lookup, "TORCHELASTIC_USE_AGENT_STORE") == "True";
   found.job_fds = descriptors(lookup);
-  // fsdp-run sets torchrun's variables as well; its descriptors distinguish it.
+  // fsdp-run also sets torchrun's variables. Only fsdp-run passes descriptors.
   if (!found.job_fds.empty()) found.launcher = Launcher::kFsdpRun;
   found.job_key = key_of(lookup, found);
   return found;

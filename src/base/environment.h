@@ -1,4 +1,4 @@
-// Reads a launcher's environment variables, in this one place.
+// Reads a launcher's environment variables. No other file reads them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace fsdp {
 
 enum class Launcher : uint8_t { kNone, kFsdpRun, kTorchrun, kOpenMpi, kPmi, kSlurm };
 
-// This process's place among the ranks of its job. Without a launcher: one rank.
+// The position of this process among the ranks of its job. Without a launcher there is one rank.
 struct LaunchEnvironment {
   Launcher launcher = Launcher::kNone;
   int rank = 0;
@@ -20,29 +20,31 @@ struct LaunchEnvironment {
   int local_world_size = 1;
   std::string master_addr;
   std::optional<int> master_port;
-  // Equal for the ranks of one start of one job, different for other starts of this user on this
-  // host. Empty if the variables do not identify it.
+  // A key that is equal for all ranks of one start of a job. It differs for other starts by this
+  // user on this host. Empty if the variables do not identify the start.
   std::string job_key;
-  int restart_count = 0;     // TORCHELASTIC_RESTART_COUNT; more than 0: a restarted job
+  int restart_count = 0;     // TORCHELASTIC_RESTART_COUNT; more than 0 if the job was restarted
   std::vector<int> job_fds;  // FSDP_JOB_FDS: the job's memory, inherited from fsdp-run
-  // In a job of several hosts: equal for the ranks of one host. Empty: use the host's name.
+  // In a job of several hosts, a text that is equal for all ranks of one host. Empty: use the
+  // host's name.
   std::string node{};
-  // TORCHELASTIC_USE_AGENT_STORE: the launcher's agent serves a store at MASTER_ADDR, MASTER_PORT.
+  // TORCHELASTIC_USE_AGENT_STORE: the launcher's agent runs a store at MASTER_ADDR, MASTER_PORT.
   bool has_agent_store = false;
-  std::string error_file;   // TORCHELASTIC_ERROR_FILE: the agent reads a failure there
+  std::string error_file;   // TORCHELASTIC_ERROR_FILE: where the agent expects a failure
   std::string runtime_dir;  // XDG_RUNTIME_DIR
 };
 
 using Lookup = std::function<const char*(const char* name)>;
 
-// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (fsdp-run, torchrun, by hand), else
-// OMPI_COMM_WORLD_* (mpirun), else PMI_* (mpiexec), else SLURM_* inside a step (srun).
-// Errors: InvalidArgument (78) naming variable, value and remedy.
+// Reads the variables of the first launcher that is found, in this order: RANK, WORLD_SIZE,
+// LOCAL_RANK, LOCAL_WORLD_SIZE (fsdp-run, torchrun, or set by hand); OMPI_COMM_WORLD_* (mpirun);
+// PMI_* (mpiexec); SLURM_* inside a step (srun).
+// Errors: InvalidArgument (78), which names the variable, its value and the remedy.
 LaunchEnvironment read_launch_environment(const Lookup& lookup);
-// Reads the same from the process's environment.
+// Reads the environment of this process.
 LaunchEnvironment read_launch_environment();
 
-// Returns a line for people: "rank 1 of 4 (local 1 of 4) by torchrun, MASTER_PORT 29500".
+// Returns a line for users: "rank 1 of 4 (local 1 of 4) by torchrun, MASTER_PORT 29500".
 std::string describe(const LaunchEnvironment& environment);
 
 }  // namespace fsdp

@@ -17,21 +17,23 @@ constexpr bool kIsSanitized = true;
 constexpr bool kIsSanitized = false;
 #endif
 
-// malloc's default threshold: smaller blocks gain little, and are many.
+// malloc's default threshold. Smaller blocks gain little from this heap, and there are many of
+// them.
 constexpr size_t kLeastBytes = 128 << 10;
 
 std::atomic<bool> keeps_blocks = false;
 
-// Returns the heap. It is never destroyed, as tensors may outlive all else. It has twice the
-// addresses of the machine's memory, since free places between blocks need addresses, too.
+// Returns the heap. It is never destroyed, because tensors may outlive all other objects. It
+// reserves twice as many addresses as the machine has memory, because free ranges between blocks
+// need addresses, too.
 BlockHeap& kept() {
   static auto* const heap = new BlockHeap(2 * static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
                                           static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   return *heap;
 }
 
-// Guards mallopt. Under another malloc (a sanitizer's, jemalloc) glibc's own malloc is first used
-// by these calls, and initialises itself without a lock.
+// Guards mallopt. Under another malloc (a sanitizer's, jemalloc) these calls are the first use of
+// glibc's own malloc, which initialises itself without a lock.
 std::mutex& policy_mutex() {
   static std::mutex mutex;
   return mutex;
@@ -39,8 +41,8 @@ std::mutex& policy_mutex() {
 
 }  // namespace
 
-// Sets a fixed threshold. Otherwise glibc raises it to the largest block freed so far, and memory
-// freed during the construction of a model would stay resident.
+// Sets a fixed threshold. Otherwise glibc raises it to the size of the largest freed block, and
+// memory that is freed while a model is constructed would stay resident.
 void return_freed_blocks() {
   const std::lock_guard lock(policy_mutex());
   keeps_blocks = false;
@@ -49,11 +51,11 @@ void return_freed_blocks() {
 
 void keep_freed_blocks() {
   const std::lock_guard lock(policy_mutex());
-  // First return what construction has freed: later limits would keep it.
+  // First release the memory that construction has freed, because the limits below would keep it.
   malloc_trim(0);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  // A sanitizer has to see each block.
+  // A sanitizer must see each block.
   if (kIsSanitized) return;
   kept().release();
   keeps_blocks = true;
@@ -64,7 +66,7 @@ void* kept_block(size_t bytes) {
 }
 
 bool give_kept_block(void* block) {
-  // The address decides: a block may be freed after the policy has changed.
+  // The address decides, because a block may be freed after the policy has changed.
   if (kIsSanitized || !kept().owns(block)) return false;
   kept().give(block);
   return true;

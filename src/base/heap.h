@@ -1,24 +1,26 @@
-// The policy for large blocks that are freed, one for the whole process.
+// Sets the policy for large freed blocks, for the whole process.
 #pragma once
 
 #include <cstddef>
 
 namespace fsdp {
 
-// Makes freed blocks return to the system at once: a model is under construction, of which only
-// shards will stay.
+// Makes freed blocks return to the system at once. Use it while a model is constructed: only the
+// shards stay allocated afterwards.
 void return_freed_blocks();
 
-// Keeps freed blocks for the next step, which allocates the same ones ([Note: kept blocks] in
-// block_heap.h): those of kept_block, and malloc's up to 32 MiB, glibc's limit. If freed blocks
-// returned at once, each activation would be mapped and zeroed page by page in every step: a
-// third of a fine-tuning step on the CPU. Memory that is free now returns to the system first.
+// Keeps freed blocks for the next step, which allocates the same blocks ([Note: kept blocks] in
+// block_heap.h). This applies to blocks of kept_block, and to malloc's blocks up to 32 MiB, which
+// is glibc's limit. If freed blocks returned at once, the system would map and zero each activation
+// page by page in every step. That is a third of a fine-tuning step on the CPU. Memory that is free
+// at the time of the call is first returned to the system.
 void keep_freed_blocks();
 
-// Allocates a block that is kept when it is freed. Null if the block is small, if freed blocks
-// return at once, or under a sanitizer, which has to see each block: malloc serves it then.
+// Allocates a block that is kept when it is freed. Returns null if the block is small, if freed
+// blocks return at once, or under a sanitizer, which must see each block. The caller then uses
+// malloc.
 void* kept_block(size_t bytes);
-// Frees `block` and returns true if it is a kept block; else returns false.
+// Frees `block` and returns true if it is a kept block. Otherwise returns false.
 bool give_kept_block(void* block);
 
 }  // namespace fsdp

@@ -11,14 +11,14 @@ namespace {
 constexpr size_t kHelpColumns = 80;
 constexpr size_t kMeaningAt = 32;
 
-// Returns false for a byte 10xxxxxx, which continues a character of UTF-8.
+// Returns false for a byte 10xxxxxx, which continues a UTF-8 character.
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
 
 size_t columns_of(std::string_view text) {
   return static_cast<size_t>(std::ranges::count_if(text, begins_character));
 }
 
-// Returns the bytes of the first `columns` characters.
+// Returns the number of bytes in the first `columns` characters.
 size_t bytes_of(std::string_view text, size_t columns) {
   size_t bytes = 0;
   for (size_t seen = 0; bytes < text.size(); ++bytes) {
@@ -40,7 +40,7 @@ std::vector<std::string> wrapped(std::string_view text, size_t columns) {
     std::string_view word = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (columns_of(line) + 1 + columns_of(word) > columns) end_line();
-    // Cut a word that no line can hold.
+    // A word that is longer than a line is cut.
     while (columns_of(word) > columns) {
       const size_t cut = bytes_of(word, columns);
       lines.emplace_back(word.substr(0, cut));

@@ -6,7 +6,7 @@
 namespace fsdp {
 namespace {
 
-// Returns how far a name is from the typed text; it is nearest if one of them begins with the
+// Returns the distance of a name from the typed text. It is smallest if one of them begins with the
 // other.
 size_t distance_of(std::string_view typed, std::string_view name) {
   constexpr size_t kTelling = 5;  // "--" and three letters
@@ -16,7 +16,7 @@ size_t distance_of(std::string_view typed, std::string_view name) {
 
 }  // namespace
 
-// Computes the table of distances row by row, in one row of memory.
+// Computes the table of edit distances row by row, in the memory of one row.
 size_t edit_distance(std::string_view from, std::string_view to) {
   std::vector<size_t> row(to.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -33,7 +33,8 @@ size_t edit_distance(std::string_view from, std::string_view to) {
 }
 
 std::string nearest_of(std::string_view typed, const std::vector<std::string>& names) {
-  // Fewer than four letters and fewer than half of the typed ones may differ.
+  // A suggestion must differ in fewer than four letters and in fewer than half of the typed
+  // letters.
   constexpr size_t kFar = 4;
   std::string nearest;
   size_t least = std::min(kFar, typed.size() / 2);

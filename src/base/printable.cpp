@@ -8,20 +8,21 @@
 namespace fsdp {
 namespace {
 
-// Returns the bytes of the UTF-8 character at the start of `text`; 0 if it must not be shown.
+// Returns the number of bytes in the UTF-8 character at the start of `text`, or 0 if it must not be
+// printed.
 size_t shown_character(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
   if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
   const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  // Bytes below 0xc2 continue a character, or begin a longer form than it needs.
+  // A byte below 0xc2 continues a character, or begins a longer encoding than necessary.
   if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
   uint32_t code = first & (0xffu >> (length + 1));
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
     code = code << 6 | (byte(i) & 0x3f);
   }
-  constexpr std::array<uint32_t, 5> kSmallest{0, 0, 0xa0, 0x800, 0x10000};  // C1 controls are out
+  constexpr std::array<uint32_t, 5> kSmallest{0, 0, 0xa0, 0x800, 0x10000};  // excludes C1 controls
   const bool surrogate = code >= 0xd800 && code <= 0xdfff;
   return code >= kSmallest[length] && code <= 0x10ffff && !surrogate ? length : 0;
 }

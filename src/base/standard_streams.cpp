@@ -13,7 +13,7 @@ namespace fsdp {
 void open_standard_streams() {
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
     if (fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
-    // open() returns the lowest free number, which is this one: those below it are open by now.
+    // open() returns the lowest free number. That is this one, because all lower numbers are open.
     [[maybe_unused]] const int opened =
         open("/dev/null", stream == STDIN_FILENO ? O_RDONLY : O_WRONLY);
   }
@@ -23,17 +23,17 @@ std::string fresh_row(int stream) {
   if (isatty(stream) != 1) return {};
   winsize size{};
   if (ioctl(stream, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return "\n";
-  // A row of spaces ends in the next row, unless it began in the first column: a terminal begins a
-  // new row at the character that finds no room, not at the last one that does.
+  // A full row of spaces ends in the next row, unless it began in the first column. A terminal
+  // moves to the next row when a character does not fit, not when the last column is filled.
   return std::string(size.ws_col, ' ') + "\r\x1b[K";
 }
 
 void write_error_line(std::string_view line) noexcept {
   try {
-    // One call of the system, so that lines of several processes do not mix.
+    // The text is written by one system call, so that lines of several processes do not mix.
     const std::string whole = fresh_row(STDERR_FILENO) + std::string(line) + '\n';
     [[maybe_unused]] const size_t written = std::fwrite(whole.data(), 1, whole.size(), stderr);
-  } catch (...) {  // no memory for a copy
+  } catch (...) {  // no memory for a copy of the line
     [[maybe_unused]] const size_t written = std::fwrite(line.data(), 1, line.size(), stderr);
   }
 }

@@ -17,11 +17,12 @@
 namespace fsdp {
 namespace {
 
-// Dead processes with this process's id may have left some of the names, so several are tried.
+// Several names are tried, because dead processes that had this process id may have left files with
+// some of the names.
 constexpr int kMaxNames = 1000;
 
-// Failures of the disk itself are kIoError; the others, such as a missing folder, are
-// kCannotCreate.
+// Returns true for failures of the disk itself, which are kIoError. Other failures, such as a
+// missing folder, are kCannotCreate.
 bool is_device_failure(int error) {
   return error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG || error == ENOMEM;
 }
@@ -61,22 +62,23 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
-// Makes a new name survive a crash: fsync of the file does not cover the folder's entry.
+// Syncs a folder, so that a new name survives a crash. fsync of the file does not cover the
+// folder's entry.
 void sync_folder(const std::filesystem::path& folder) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) fail(ExitCode::kIoError, "cannot open the folder to sync it", folder, errno);
   const int error = ::fsync(fd) == 0 ? 0 : errno;
   ::close(fd);
-  // EINVAL: a file system that cannot sync folders, so nothing more can be done.
+  // EINVAL means that the file system cannot sync folders, so nothing more can be done.
   if (error != 0 && error != EINVAL) {
     fail(ExitCode::kIoError, "cannot sync the folder", folder, error);
   }
 }
 
-// Returns ".NAME.tmp.", with which ".NAME.tmp.PID.I" begins.
+// Returns ".NAME.tmp.". Temporary files are named ".NAME.tmp.PID.I".
 std::string temporary_prefix(std::string_view name) { return fmt::format(".{}.tmp.", name); }
 
-// Returns NAME from a temporary file's name; empty for any other name.
+// Returns NAME from the name of a temporary file, or an empty text for any other name.
 std::string_view target_of(std::string_view temporary) {
   const auto cut_number = [&] {
     const size_t dot = temporary.rfind('.');
@@ -91,8 +93,8 @@ std::string_view target_of(std::string_view temporary) {
   return temporary.substr(1, temporary.size() - 1 - std::min(temporary.size() - 1, kEnd.size()));
 }
 
-// Locks a temporary file for its writer. Returns false if remove_leftovers unlinked the file, or is
-// about to, between its creation and this lock. On a file system without locks it returns true:
+// Locks a temporary file for its writer. Returns false if remove_leftovers locked or unlinked the
+// file between its creation and this call. Returns true on a file system without locks, because
 // remove_leftovers then removes nothing.
 bool hold(int fd) {
   struct stat status {};
@@ -102,13 +104,14 @@ bool hold(int fd) {
 
 // Removes a temporary file if no living process holds its lock.
 bool remove_if_dead(const std::filesystem::path& path) {
-  // Open it for writing, as network file systems lock only such files; never follow a link, and
-  // never wait for a pipe.
+  // The file is opened for writing, because network file systems lock only such files. The flags
+  // make open() fail for a symbolic link and not block on a pipe.
   const int fd = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return false;
   struct stat opened {
   }, named{};
-  // The name may have passed to another file since it was opened: compare device and inode.
+  // Since the file was opened, the name may have passed to another file. So the device and the
+  // inode are compared.
   const bool dead = ::flock(fd, LOCK_EX | LOCK_NB) == 0 && ::fstat(fd, &opened) == 0 &&
                     ::lstat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
                     opened.st_ino == named.st_ino && S_ISREG(opened.st_mode);
@@ -121,11 +124,11 @@ bool remove_if_dead(const std::filesystem::path& path) {
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   std::error_code ignored;
-  // Refuse a folder now: rename would refuse it only after all data is written.
+  // A folder is refused now. Otherwise rename would refuse it only after all data is written.
   if (!path_.has_filename()) cannot_create(path_, EISDIR);
   if (std::filesystem::is_directory(path_, ignored)) cannot_create(path_, EISDIR);
-  // The file is beside its target, as rename works within one file system only. O_EXCL never opens
-  // a file of another writer.
+  // The file is in the same folder as its target, because rename works only within one file system.
+  // O_EXCL never opens a file of another writer.
   for (int i = 0; i < kMaxNames; ++i) {
     std::filesystem::path name =
         folder_of(path_) /
@@ -136,7 +139,7 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
       return;
     }
     if (fd_ >= 0) {
-      // remove_leftovers was faster, so this file has no name any more: try the next one.
+      // remove_leftovers has removed the name of this file, so the next name is tried.
       ::close(std::exchange(fd_, -1));
     } else if (errno != EEXIST) {
       break;
@@ -146,7 +149,7 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
 }
 
 AtomicFile::~AtomicFile() {
-  // Unlinking what was not committed is best effort; remove_leftovers finds the rest.
+  // Unlinking an uncommitted file is best effort. remove_leftovers finds it if this fails.
   if (fd_ >= 0) ::close(fd_);
   if (lock_ >= 0) ::close(lock_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
@@ -164,7 +167,8 @@ void AtomicFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes
   if (fd_ < 0) {
     throw StateError({.what = "cannot write to a finished file", .where = path_.string()});
   }
-  // pwrite may write less than asked; the next turn writes the rest, or gets the error.
+  // pwrite may write fewer bytes than requested. The next iteration writes the rest or reports the
+  // error.
   while (!bytes.empty()) {
     const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), offset_bytes);
     if (written < 0) {
@@ -181,14 +185,15 @@ void AtomicFile::finish() {
   if (fd_ < 0) {
     throw StateError({.what = "cannot finish a file twice", .where = path_.string()});
   }
-  // Content before name: if rename reached the disk first, a crash would leave an empty file under
-  // the final name.
+  // The content is synced before the rename. If the rename reached the disk first, a crash would
+  // leave an empty file under the final name.
   if (::fsync(fd_) != 0) {
     fail(ExitCode::kIoError, "cannot sync the file", path_.string(), errno);
   }
-  // A second descriptor of the open file shares its lock, and holds it until the file has its name.
+  // A second descriptor of the open file shares its lock. It holds the lock until the file has its
+  // final name.
   lock_ = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
-  // Network file systems report a full disk only on close, so close before the rename.
+  // Network file systems report a full disk only on close, so the file is closed before the rename.
   const int error = ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
   if (error != 0) fail(ExitCode::kIoError, "cannot close the file", path_.string(), error);
   finished_ = true;
@@ -200,13 +205,13 @@ void AtomicFile::commit() {
     throw StateError({.what = "cannot commit a file twice", .where = path_.string()});
   }
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) cannot_create(path_, errno);
-  // Renamed: the destructor must not unlink, even if the folder cannot be synced.
+  // The file is renamed, so the destructor must not unlink it, even if the folder cannot be synced.
   temporary_.clear();
   if (lock_ >= 0) ::close(std::exchange(lock_, -1));
   sync_folder(folder_of(path_));
 }
 
-// Creates the temporary file, which the destructor removes.
+// Creates the temporary file and removes it again, because it is never committed.
 void try_to_write(const std::filesystem::path& path) { const AtomicFile never_committed(path); }
 
 void write_file(const std::filesystem::path& path, std::string_view content) {
@@ -216,10 +221,10 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
 }
 
 void remove_file(const std::filesystem::path& path) {
-  // The caller relies on the order of removals and renames, so the removal is synced, too.
+  // The caller relies on the order of removals and renames, so the removal is also synced.
   if (::unlink(path.c_str()) == 0) return sync_folder(folder_of(path));
   const int error = errno;
-  // Without a file there is nothing to sync.
+  // If there is no file, there is nothing to sync.
   if (error == ENOENT) return;
   const auto code = is_device_failure(error) ? ExitCode::kIoError : ExitCode::kCannotCreate;
   fail(code, "cannot remove the file", path.string(), error);
@@ -228,7 +233,7 @@ void remove_file(const std::filesystem::path& path) {
 std::vector<std::string> remove_leftovers(
     const std::filesystem::path& folder,
     const std::function<bool(std::string_view name)>& is_ours) {
-  // Best effort: a folder that cannot be read has nothing to remove.
+  // The removal is best effort: if the folder cannot be read, no file is removed.
   std::vector<std::string> removed;
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error);

@@ -1,4 +1,4 @@
-// Files that appear under their name complete and on disk, or not at all.
+// AtomicFile: a file that appears under its name complete and on disk, or not at all.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 namespace fsdp {
 
 // A file that is written under a temporary name beside `path` and renamed by commit(). Until then,
-// and after any failure, `path` keeps its content; the destructor removes what was not committed.
+// and after any failure, `path` keeps its content. The destructor removes an uncommitted file.
 // Move-only. The temporary file is locked while its writer lives, so that remove_leftovers
-// recognises a dead writer's.
+// recognises the files of dead writers.
 class AtomicFile {
  public:
   // Errors: IoError kCannotCreate if the folder is missing or read-only or `path` is a folder;
@@ -28,13 +28,13 @@ class AtomicFile {
   }
   ~AtomicFile();
 
-  // Errors: IoError kIoError naming the byte and the system's reason.
+  // Errors: IoError kIoError, which gives the byte offset and the system's reason.
   void write_at(int64_t offset_bytes, std::span<const std::byte> bytes);
-  // Brings the content to disk under the temporary name: a full disk is reported before any name
+  // Writes the content to disk under the temporary name. So a full disk is reported before any name
   // changes.
   // Errors: as above; StateError on a second call.
   void finish();
-  // Calls finish(), unless it was called, renames the file, and syncs the folder's entry.
+  // Calls finish() unless it was called, renames the file, and syncs the folder.
   // Errors: as above.
   void commit();
 
@@ -44,13 +44,14 @@ class AtomicFile {
   void swap(AtomicFile& other) noexcept;
 
   std::filesystem::path path_;
-  std::filesystem::path temporary_;  // empty once committed
+  std::filesystem::path temporary_;  // empty after commit
   int fd_ = -1;
-  int lock_ = -1;  // holds the file's lock from finish() on
+  int lock_ = -1;  // holds the file's lock after finish()
   bool finished_ = false;
 };
 
-// Removes the file, on disk too, before it returns; does nothing if there is none.
+// Removes the file and syncs the removal to disk before it returns. Does nothing if there is no
+// file.
 // Errors: IoError kCannotCreate, kIoError.
 void remove_file(const std::filesystem::path& path);
 

@@ -6,7 +6,7 @@
 namespace fsdp {
 namespace {
 
-// kTables[i][b]: the contribution of byte b to the sum if i bytes follow it.
+// kTables[i][b] is the contribution of byte b to the check sum if i bytes follow it.
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr Tables make_tables() {
@@ -28,12 +28,11 @@ constexpr Tables kTables = make_tables();
 
 }  // namespace
 
-// Handles eight bytes at a time ("slicing by 8"): the look-ups in the tables do not wait for each
-// other.
+// Handles eight bytes at a time ("slicing by 8"). The eight look-ups do not depend on each other.
 uint32_t crc32(std::span<const std::byte> bytes, uint32_t before) {
   uint32_t sum = ~before;
   while (bytes.size() >= 8) {
-    uint64_t word = 0;  // little-endian, as the hosts that this runs on
+    uint64_t word = 0;  // little-endian, like all supported hosts
     std::memcpy(&word, bytes.data(), sizeof word);
     word ^= sum;
     sum = 0;

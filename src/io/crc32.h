@@ -1,4 +1,4 @@
-// The check sum of zip archives (ISO 3309, the polynomial 0xedb88320 reflected).
+// Computes the check sum of zip archives (ISO 3309, the polynomial 0xedb88320 reflected).
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace fsdp {
 
-// Returns the check sum of bytes that follow those of `before`; 0 before the first.
+// Returns the check sum of all bytes so far. `before` is the result for the preceding bytes; it is
+// 0 for the first call.
 uint32_t crc32(std::span<const std::byte> bytes, uint32_t before = 0);
 
 }  // namespace fsdp

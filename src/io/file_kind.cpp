@@ -17,7 +17,7 @@ using namespace std::string_view_literals;
 struct KindRow {
   FileKind kind;
   std::string_view name;
-  std::string_view hint;  // how to get a readable file; empty: no reader refuses it
+  std::string_view hint;  // the way to a readable file; empty: no reader refuses this kind
 };
 constexpr std::array kKinds{
     KindRow{FileKind::kUnknown, "a file of unknown kind", ""},
@@ -47,7 +47,7 @@ constexpr std::array kKinds{
     KindRow{FileKind::kGguf, "a GGUF file", "use the model's safetensors"},
 };
 
-// Checks the order of the table, which kind_row() indexes by the enum.
+// Checks that the table has the order of the enum, which kind_row() uses as its index.
 constexpr bool kinds_follow_the_enum() {
   for (size_t i = 0; i < kKinds.size(); ++i) {
     if (static_cast<size_t>(kKinds[i].kind) != i) return false;
@@ -61,7 +61,7 @@ struct Magic {
   std::string_view bytes;
   size_t at = 0;
 };
-// First bytes of kinds, in the order in which they are compared.
+// The first bytes of each kind, in the order in which they are compared.
 constexpr std::array kMagics{
     Magic{FileKind::kZip, "PK\x03\x04"sv},
     Magic{FileKind::kZip, "PK\x05\x06"sv},
@@ -91,8 +91,9 @@ constexpr std::array kMagics{
     Magic{FileKind::kHtml, "<html"sv},
 };
 
-// A safetensors file begins with the size of its header, which may be any bytes: 640 has a pickle's
-// first two, and others a zip archive's. So this kind is checked before all others.
+// A safetensors file begins with the size of its header, which may be any bytes. A size of 640 has
+// the first two bytes of a pickle, and other sizes have those of a zip archive. So this kind is
+// checked before all others.
 bool is_safetensors(std::string_view begin) {
   if (begin.size() <= kSafetensorsPrefixBytes || begin[kSafetensorsPrefixBytes] != '{') {
     return false;
@@ -104,12 +105,12 @@ bool is_safetensors(std::string_view begin) {
   return size <= static_cast<uint64_t>(kMaxHeaderBytes);
 }
 
-// Returns true for protocols 2 to 5, whose pickles begin with the number of the protocol.
+// Returns true for protocols 2 to 5, whose pickles begin with the protocol number.
 bool is_pickle(std::string_view begin) {
   return begin.size() > 2 && begin[0] == '\x80' && begin[1] >= 2 && begin[1] <= 5;
 }
 
-// Recognises UTF-16 without a byte order mark: every second byte of ASCII text is NUL.
+// Recognises UTF-16 without a byte order mark: in ASCII text every second byte is NUL.
 bool is_utf16(std::string_view begin) {
   constexpr size_t kLooked = 64;
   const std::string_view looked = begin.substr(0, std::min(begin.size() / 2 * 2, kLooked));
@@ -119,14 +120,14 @@ bool is_utf16(std::string_view begin) {
   return half >= 4 && ((nuls[0] == half && nuls[1] == 0) || (nuls[1] == half && nuls[0] == 0));
 }
 
-// Returns true if line ends and tabs are the only control characters; bytes of UTF-8 are text.
+// Returns true if line ends and tabs are the only control characters. UTF-8 bytes count as text.
 bool is_text(std::string_view begin) {
   return std::ranges::none_of(begin, [](unsigned char c) {
     return c == 0x7f || (c < 0x20 && c != '\n' && c != '\r' && c != '\t');
   });
 }
 
-// The number of fields in a line, counted up to a quote that the line does not close.
+// The fields of a line, counted up to a quote that the line does not close.
 struct Fields {
   size_t count = 1;
   bool quote_is_open = false;
@@ -140,7 +141,8 @@ Fields fields_of(std::string_view line, char separator) {
   return fields;
 }
 
-// Returns true if the first two lines have the same number of fields: any text may have a comma.
+// Returns true if the first two lines have the same number of fields. One comma is not enough,
+// because any text may have one.
 bool is_csv(std::string_view text) {
   const size_t end = text.find('\n');
   if (end == text.npos) return false;
@@ -148,7 +150,7 @@ bool is_csv(std::string_view text) {
   return std::ranges::any_of(std::array{',', '\t', ';'}, [&](char separator) {
     const Fields first = fields_of(text.substr(0, end), separator);
     const Fields second = fields_of(rest.substr(0, rest.find('\n')), separator);
-    // A quoted field may continue in the next line, and the second line then has fewer fields here.
+    // A quoted field may continue in the next line. The second line then has fewer fields.
     return first.count > 1 && !first.quote_is_open &&
            (second.quote_is_open ? second.count <= first.count : second.count == first.count);
   });
@@ -170,7 +172,7 @@ FileKind file_kind(std::string_view begin) {
   if (is_safetensors(begin)) return FileKind::kSafetensors;
   for (const Magic& magic : kMagics) {
     if (begin.size() < magic.at || !begin.substr(magic.at).starts_with(magic.bytes)) continue;
-    if (magic.at == 0 || !is_text(begin)) return magic.kind;  // a text may have the word there
+    if (magic.at == 0 || !is_text(begin)) return magic.kind;  // text may contain the word there
   }
   if (is_pickle(begin)) return FileKind::kPickle;
   if (is_utf16(begin)) return FileKind::kUtf16;
@@ -179,7 +181,7 @@ FileKind file_kind(std::string_view begin) {
 
 FileKind kind_of_file(const std::filesystem::path& path) {
   std::error_code ignored;
-  // Only regular files are opened: reading a pipe would consume its data, or block.
+  // Only regular files are opened, because reading a pipe would consume its data or block.
   if (!std::filesystem::is_regular_file(path, ignored)) return FileKind::kUnknown;
   std::string begin(kKindBytes, '\0');
   std::ifstream file(path, std::ios::binary);
@@ -193,7 +195,8 @@ std::string_view name_of(FileKind kind) { return kind_row(kind).name; }
 
 void refuse_other_kind(std::string_view bytes, const std::string& file, std::string_view wanted) {
   const KindRow& row = kind_row(file_kind(bytes));
-  // Without a hint the file may be a damaged one of the wanted kind: its reader reports more.
+  // A kind without a hint may be a damaged file of the wanted kind. Its reader gives a better
+  // error.
   if (row.hint.empty()) return;
   throw IoError(ExitCode::kCorruptData,
                 {.what = fmt::format("the file is {}, expected {}", row.name, wanted),

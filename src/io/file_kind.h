@@ -1,4 +1,4 @@
-// FileKind: the kind of a file, by its first bytes.
+// FileKind: the kind of a file, determined by its first bytes.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ enum class FileKind : uint8_t {
   kUnknown,
   kEmpty,
   kSafetensors,
-  kZip,  // torch.save's among them
+  kZip,  // including archives of torch.save
   kPickle,
   kJson,
   kCsv,
@@ -39,9 +39,10 @@ enum class FileKind : uint8_t {
 // The number of bytes that file_kind reads.
 inline constexpr size_t kKindBytes = 4096;
 
-// Returns the kind of a file. Requires: `begin` has the first kKindBytes bytes, or all there are.
+// Returns the kind of a file. Requires: `begin` holds the first kKindBytes bytes, or the whole file
+// if it is shorter.
 FileKind file_kind(std::string_view begin);
-// Returns kUnknown for a path that is no regular file or cannot be read.
+// Returns the kind of the file, or kUnknown if the path is not a regular file or cannot be read.
 FileKind kind_of_file(const std::filesystem::path& path);
 
 // Returns "a gzip archive", "a file of unknown kind", ….
@@ -50,9 +51,9 @@ std::string_view name_of(FileKind kind);
 // The hint of errors about a damaged file.
 inline constexpr const char* kFetchFileAgain = "fetch the file again: it is broken";
 
-// Throws for a file of a kind that its reader cannot mean, with the kind's name and a remedy.
-// `wanted` is "JSON", "a vocabulary", …. Kinds that may be a damaged file of the wanted kind pass:
-// the reader reports more about those.
+// Throws if the bytes are of a kind that cannot be the wanted file. The error names the kind and a
+// remedy. `wanted` is "JSON", "a vocabulary", …. If the kind may be a damaged file of the wanted
+// kind, the call does not throw, because the reader gives a better error.
 // Errors: IoError kCorruptData.
 void refuse_other_kind(std::string_view bytes, const std::string& file, std::string_view wanted);
 

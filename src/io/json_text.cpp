@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-// Compiled in here, so that programs with this library link no hash package.
+// The hash functions are compiled into this file, so that programs with this library need no hash
+// package.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -22,7 +23,8 @@ namespace {
 
 using nlohmann::json;
 
-// An iterator over the text that moves the cursor along, so that a handler's refusal has its byte.
+// An iterator over the text that moves the cursor along. So an error of a handler can name the
+// byte.
 class FollowedIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -50,7 +52,8 @@ class FollowedIterator {
   const char** position_;
 };
 
-// Returns the index of the quote that closes the string opened at `open`, or the text's size.
+// Returns the index of the quote that closes the string opened at `open`. If there is none, returns
+// the size of the text.
 size_t end_of_string(std::string_view text, size_t open) {
   size_t at = open + 1;
   // A backslash escapes the next character, which may be a quote.
@@ -62,16 +65,17 @@ bool ends_a_token(char c) {
   return c == ',' || c == ':' || c == '"' || c == '{' || c == '}' || c == '[' || c == ']';
 }
 
-// Throws if a string, a number or a run of white space exceeds the limit: the library copies each.
+// Throws if a string, a number or white space exceeds the limit, because the library copies each of
+// them.
 void check_lengths(const JsonText& source, const JsonCursor& cursor, JsonLimits limits) {
   const std::string_view text = source.text;
-  size_t start = 0;  // of the token that has not ended yet
+  size_t start = 0;  // start of the token that has not ended yet
   const auto check = [&](size_t end, const char* what) {
     if (static_cast<int64_t>(end - start) <= limits.string_bytes) return;
     cursor.fail_at(static_cast<int64_t>(start),
                    fmt::format("{} has more than {} bytes", what, limits.string_bytes));
   };
-  // Numbers and white space have no end of their own: they end at the next token.
+  // Numbers and white space have no end character. They end where the next token begins.
   for (size_t at = 0; at < text.size(); ++at) {
     if (!ends_a_token(text[at])) continue;
     check(at, "a number or white space");
@@ -85,8 +89,8 @@ void check_lengths(const JsonText& source, const JsonCursor& cursor, JsonLimits 
   if (start < text.size()) check(text.size(), "a number or white space");
 }
 
-// Throws for characters that the library mishandles: it stops silently at a NUL and skips a byte
-// order mark. A file of another kind is reported as such, not as broken JSON.
+// Throws for characters that the library mishandles: it stops silently at a NUL, and it skips a
+// byte order mark. If the file is of another kind, the error names that kind.
 void check_characters(const JsonText& source, const JsonCursor& cursor) {
   const std::string_view text = source.text;
   refuse_other_kind(text, source.file, "JSON");
@@ -101,7 +105,8 @@ void check_characters(const JsonText& source, const JsonCursor& cursor) {
 
 // Returns the reason in "[json.exception.parse_error.101] parse error at line 1, column 9: syntax
 // error while parsing object key - invalid literal; last read: '…'; expected string literal". Drops
-// the library's name, the place, which the error repeats, and tokens that may be megabytes long.
+// the library's name, the position (because our error contains it), and tokens (because they may be
+// megabytes long).
 std::string reason_of(std::string text, std::string_view last_token) {
   if (const size_t bracket = text.find("] "); bracket != text.npos) text.erase(0, bracket + 2);
   if (text.starts_with("parse error at ")) {
@@ -113,13 +118,13 @@ std::string reason_of(std::string text, std::string_view last_token) {
     text.replace(at, length, fmt::format(" near {}", quoted_name(last_token)));
   }
   constexpr size_t kMaxReasonBytes = 300;
-  // A cut within a UTF-8 character is harmless: printable() escapes its bytes.
+  // The cut may split a UTF-8 character. That is harmless, because printable() escapes its bytes.
   if (text.size() > kMaxReasonBytes) text.resize(kMaxReasonBytes);
   return printable(text);
 }
 
-// A handler of the library's events: checks what the library does not, and passes values on. It
-// always returns true, as refusals are exceptions.
+// A handler of the library's events. It checks the rules that the library does not check, and
+// passes values on. Its functions always return true, because errors are exceptions.
 class StrictSax final : public nlohmann::json_sax<json> {
  public:
   StrictSax(JsonEvents& events, const JsonCursor& cursor, JsonLimits limits)
@@ -132,8 +137,8 @@ class StrictSax final : public nlohmann::json_sax<json> {
     return events_.on_unsigned(value), true;
   }
   bool number_float(number_float_t value, const string_t& text) override {
-    // The library reports an integer beyond 64 bits as a float: only its text distinguishes the
-    // two.
+    // The library reports an integer beyond 64 bits as a float. Only the text shows that it is an
+    // integer.
     if (!limits_.wide_integers && text.find_first_of(".eE") == text.npos) {
       cursor_.fail(fmt::format("the integer {} does not fit 64 bits", shortened(text)));
     }
@@ -158,7 +163,7 @@ class StrictSax final : public nlohmann::json_sax<json> {
   }
   bool end_object() override {
     --depth_;
-    // Only keys of open objects count, as only their hashes are held.
+    // Only the keys of open objects count, because only their hashes are held.
     key_count_ -= std::ssize(keys_.back());
     keys_.pop_back();
     return events_.end_object(), true;
@@ -173,7 +178,7 @@ class StrictSax final : public nlohmann::json_sax<json> {
   }
   bool parse_error(std::size_t position, const std::string& last_token,
                    const nlohmann::detail::exception& error) override {
-    // `position` counts the characters read, the end of the text included.
+    // `position` is the number of characters read, including the end of the text.
     cursor_.fail_at(static_cast<int64_t>(position) - 1,
                     "broken JSON: " + reason_of(error.what(), last_token));
   }
@@ -193,9 +198,9 @@ class StrictSax final : public nlohmann::json_sax<json> {
   const JsonLimits limits_;
   int depth_ = 0;
   int64_t key_count_ = 0;
-  // Hashes of the keys of open objects: a key of megabytes is not copied, and at 128 bits two
-  // different keys practically never share a hash. An ordered set, so that no choice of keys makes
-  // it slow.
+  // The hashes of the keys of open objects. A key may have megabytes, so it is not copied. Two
+  // different keys practically never share a hash of 128 bits. The set is ordered, so that no
+  // choice of keys makes it slow.
   std::vector<std::set<std::pair<uint64_t, uint64_t>>> keys_;
 };
 
@@ -257,7 +262,7 @@ void JsonCursor::fail_at(int64_t index, std::string what, std::string hint) cons
 }
 
 void parse_json(const JsonText& text, JsonEvents& events, JsonLimits limits) {
-  // The cursor lives on this stack: events may use it only during the call.
+  // The cursor is on this function's stack. Events may use it only during the call.
   JsonCursor cursor(text);
   check_characters(text, cursor);
   check_lengths(text, cursor, limits);

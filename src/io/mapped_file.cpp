@@ -42,7 +42,7 @@ class Descriptor {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  // O_NONBLOCK: a pipe without a writer is refused below instead of blocking here.
+  // With O_NONBLOCK, open() does not block on a pipe without a writer. The pipe is refused below.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) {
     cannot_read(path, system_cause(errno), errno == ENOENT ? "check the path" : "");
@@ -54,20 +54,20 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   // mmap refuses a length of 0.
   if (status.st_size == 0) return;
   const auto size = static_cast<size_t>(status.st_size);
-  // The mapping outlives the descriptor, which closes at the end of the constructor.
+  // The mapping outlives the descriptor, which is closed at the end of the constructor.
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (data == MAP_FAILED) cannot_read(path, system_cause(errno));
   bytes_ = {static_cast<const std::byte*>(data), size};
 }
 
-// Widens `part` to blocks: the system maps pages around one that is accessed, up to such a block.
+// Widens `part` to whole blocks. On an access the system maps all pages of such a block.
 void MappedFile::forget(std::span<const std::byte> part) const {
   constexpr size_t kBlockBytes = 64 * 1024;
   if (part.empty()) return;
   const size_t begin = static_cast<size_t>(part.data() - bytes_.data()) / kBlockBytes * kBlockBytes;
   const size_t end = static_cast<size_t>(part.data() - bytes_.data()) + part.size();
   const size_t block_end = (end + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
-  // A failure only costs memory.
+  // If the call fails, pages stay resident, which does no other harm.
   ::madvise(const_cast<std::byte*>(bytes_.data()) + begin,
             std::min(block_end, bytes_.size()) - begin, MADV_DONTNEED);
 }

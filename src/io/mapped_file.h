@@ -1,4 +1,4 @@
-// MappedFile: a file's bytes, mapped read-only; pages that are not accessed are never read.
+// MappedFile: the bytes of a file, mapped read-only. Pages that are not accessed are never read.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace fsdp {
 
-// A read-only mapping of a file. Move-only; the bytes live as long as the object. The descriptor is
-// closed at once, so any number of files may be mapped.
-// Requires: no process truncates the file meanwhile (replacing it by rename is harmless).
+// A read-only mapping of a file. Move-only. The bytes are valid as long as the object exists. The
+// descriptor is closed at once, so any number of files may be mapped.
+// Requires: no process truncates the file in the meantime. Replacing it by rename is harmless.
 class MappedFile {
  public:
   // Errors: IoError kIoError if it is missing, unreadable, or not a regular file.
@@ -25,7 +25,7 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  // Removes the pages of `part` from this process's memory; another access reads them again.
+  // Releases the pages of `part` from this process's memory. A later access reads them again.
   // Requires: `part` is within bytes().
   void forget(std::span<const std::byte> part) const;
   std::string_view text() const {

@@ -23,7 +23,8 @@ namespace {
 using Kind = PickleValue::Kind;
 using Opcode = PickleOpcode;
 
-// A stack machine that calls nothing: reduce() builds the few containers and tensors it knows.
+// A stack machine that never calls a function of the file. reduce() builds only the containers and
+// tensors that it knows.
 class PickleParser {
  public:
   PickleParser(std::span<const std::byte> bytes, const std::string& file)
@@ -53,12 +54,12 @@ class PickleParser {
   }
 
   std::span<const std::byte> take(size_t count) {
-    // Compare with the rest: `at_ + count` could overflow.
+    // The count is compared with the remaining bytes, because `at_ + count` could overflow.
     if (count > bytes_.size() - at_) broken("it ends too early");
     at_ += count;
     return bytes_.subspan(at_ - count, count);
   }
-  // Reads a little-endian number, as all hosts that this runs on have it.
+  // Reads a little-endian number. All supported hosts are little-endian.
   template <class Number>
   Number number() {
     Number value;
@@ -81,7 +82,7 @@ class PickleParser {
   }
 
   PickleValue* push(PickleValue value) {
-    // Values are in a deque, so pointers to earlier ones stay valid.
+    // The values are in a deque, so pointers to earlier values stay valid.
     PickleValue* made = &pickle_.values.emplace_back(std::move(value));
     stack_.push_back(made);
     return made;
@@ -103,7 +104,7 @@ class PickleParser {
     marks_.pop_back();
     return values;
   }
-  // Returns the container to which values are added; it stays on the stack.
+  // Returns the container to which values are added. The container stays on the stack.
   PickleValue* top(Kind kind) {
     PickleValue* value = pop();
     stack_.push_back(value);
@@ -111,7 +112,8 @@ class PickleParser {
     return value;
   }
 
-  // Returns true if the top is an object that is skipped: values put into it are skipped, too.
+  // Returns true if the top is an object that is skipped. Values that are put into it are skipped,
+  // too.
   bool top_is_unread() {
     PickleValue* value = pop();
     stack_.push_back(value);
@@ -170,7 +172,7 @@ class PickleParser {
     RebuiltTensor storage = rebuilt("a storage", [&] { return rebuild_storage(id); });
     if (storage.tensor) {
       const PickledTensor& said = *storage.tensor;
-      // A record has one type and size; two mean damage or an attack.
+      // A record has one type and one size. Different ones mean damage or an attack.
       const auto [at, is_new] =
           storages_.emplace(said.record, std::pair(said.dtype, said.record_bytes));
       if (!is_new && at->second != std::pair(said.dtype, said.record_bytes)) {
@@ -188,7 +190,7 @@ class PickleParser {
     }
   }
   void push_tensor(Kind kind, RebuiltTensor made) {
-    // Enough for weights, and for what a training script keeps beside them.
+    // This is enough for the weights and for other tensors of a training script.
     constexpr int64_t kMaxTensors = 4 * kMaxEntries;
     if (++tensors_ > kMaxTensors) {
       refuse(fmt::format("the file has more than {} tensors and storages", kMaxTensors),
@@ -218,7 +220,7 @@ class PickleParser {
         break;
       case PickleFunction::kFirstArgument:
         if (arguments.items.empty()) broken("a function has no arguments");
-        // Values are constant for readers only: while the pickle is parsed, the stack may change
+        // Values are constant only for readers. While the pickle is parsed, instructions may change
         // them.
         stack_.push_back(const_cast<PickleValue*>(arguments.items[0]));
         break;
@@ -237,7 +239,8 @@ class PickleParser {
     push({.kind = Kind::kObject, .text = type.text});
   }
 
-  // Sets an object's attributes. Those of a state_dict (its versions) have no meaning for weights.
+  // Sets an object's attributes. The attributes of a state_dict (its versions) do not affect
+  // weights.
   void build() {
     const PickleValue& state = *pop();
     PickleValue* built = pop();
@@ -257,7 +260,7 @@ class PickleParser {
     if (bytes.size() > sizeof(int64_t)) return void(push({}));
     uint64_t value = 0;
     for (size_t i = 0; i < sizeof value; ++i) {
-      // Two's complement, little-endian: extend the sign to 64 bits.
+      // The number is little-endian two's complement. Its sign is extended to 64 bits.
       const bool is_negative = !bytes.empty() && (bytes.back() & std::byte{0x80}) != std::byte{};
       const auto byte = i < bytes.size() ? static_cast<uint64_t>(bytes[i]) : is_negative ? 0xff : 0;
       value |= byte << (8 * i);
@@ -265,7 +268,7 @@ class PickleParser {
     push_integer(static_cast<int64_t>(value));
   }
 
-  // Executes an instruction. Returns false after the last one.
+  // Executes one instruction. Returns false after the last one.
   bool step() {
     const size_t begin = at_;
     switch (opcode()) {
@@ -382,7 +385,7 @@ class PickleParser {
   const std::string& file_;
   size_t at_ = 0;
   int64_t tensors_ = 0;
-  std::map<std::string, std::pair<StoredDType, int64_t>> storages_;  // by record: type, bytes
+  std::map<std::string, std::pair<StoredDType, int64_t>> storages_;  // record -> type and bytes
   Pickle pickle_;
   std::vector<PickleValue*> stack_;
   std::vector<size_t> marks_;

@@ -1,9 +1,10 @@
-// Parses the pickles of torch.save and torch::save: containers, texts, numbers and tensors. It
-// never calls what a file names: an object of another class is skipped, and its name kept.
+// Parses the pickles of torch.save and torch::save. It reads containers, texts, numbers and
+// tensors. It never calls a function that the file names. An object of another class is skipped;
+// only its class name is kept.
 //
-// It replaces LibTorch's Unpickler, which turns an OrderedDict, and every state_dict is one, into
-// None, and trusts a file's counts and places. This parser checks each byte, and is tested without
-// LibTorch.
+// It replaces LibTorch's Unpickler, which turns an OrderedDict into None although every state_dict
+// is an OrderedDict. The Unpickler also trusts counts and offsets of the file. This parser checks
+// each byte, and it is tested without LibTorch.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -18,52 +19,52 @@
 
 namespace fsdp {
 
-// A tensor as a view of the numbers in a record of the archive.
+// A tensor, as a view of the numbers in a record of the archive.
 struct PickledTensor {
   StoredDType dtype = StoredDType::kF32;
-  std::string record;        // its key
-  int64_t record_bytes = 0;  // as the pickle says
-  int64_t offset = 0;        // in elements, as the strides
+  std::string record;        // key of the record
+  int64_t record_bytes = 0;  // size according to the pickle
+  int64_t offset = 0;        // in elements, like the strides
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;
 };
 
 struct PickleValue {
   enum class Kind : uint8_t {
-    kOther,    // None, numbers that are not whole or beyond 64 bits: no meaning for weights
-    kInteger,  // and booleans
+    kOther,    // None, non-integers, integers beyond 64 bits; not needed for weights
+    kInteger,  // an integer or a boolean
     kText,
-    kSequence,  // list, tuple
+    kSequence,  // a list or a tuple
     kDict,
-    kObject,   // of a TorchScript class
-    kGlobal,   // a class or a function by name
-    kStorage,  // a source of tensors
+    kObject,   // an object of a TorchScript class
+    kGlobal,   // the name of a class or a function
+    kStorage,  // a storage, from which tensors are built
     kTensor,
     kUnread,        // an object of another class, or the result of a function
     kUnreadTensor,  // a tensor or storage of a kind that the engine does not have
   };
   Kind kind = Kind::kOther;
   int64_t integer = 0;
-  // kText: itself. kGlobal, kObject, kUnread: the name, "collections.OrderedDict". kUnreadTensor:
-  // why it is not read, "is made by '…'".
+  // kText: the text. kGlobal, kObject, kUnread: the name, "collections.OrderedDict". kUnreadTensor:
+  // the reason why it is not read, "is made by '…'".
   std::string text;
-  // kSequence: its items. kDict: keys and values in turn. kObject: the dict of its attributes, if
-  // any.
+  // kSequence: its items. kDict: keys and values alternately. kObject: the dict of its attributes,
+  // if any.
   std::vector<const PickleValue*> items;
-  std::unique_ptr<PickledTensor> tensor;  // kTensor; kStorage, without a shape
+  std::unique_ptr<PickledTensor> tensor;  // for kTensor, and for kStorage without a shape
 };
 
-// A parsed pickle; values may refer to each other, and to themselves.
+// A parsed pickle. Values may refer to each other and to themselves.
 struct Pickle {
   std::deque<PickleValue> values;
   const PickleValue* root = nullptr;
 };
 
-// Parses a pickle. `file` is used for messages only.
-// Effects: memory in proportion to the bytes.
-// Errors: IoError kCorruptData: with the byte for data that torch.save does not write; with the
-//   name for a function that runs code (os.system, eval) anywhere in the pickle, as no file of
-//   weights has one.
+// Parses a pickle. `file` is used only for messages.
+// Effects: uses memory in proportion to the bytes.
+// Errors: IoError kCorruptData for data that torch.save does not write, which names the byte. Also
+//   for a function that runs code (os.system, eval) anywhere in the pickle, which names the
+//   function. Files of weights do not contain such functions.
 Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& file);
 
 }  // namespace fsdp

@@ -24,7 +24,7 @@ constexpr std::array kStorageTypes{
     StorageType{"torch.ComplexFloatStorage", StoredDType::kC64},
     StorageType{"torch.storage.UntypedStorage", StoredDType::kU8},
 };
-// Types that have no storage class of their own.
+// The types that have no storage class.
 constexpr std::array kTypes{
     StorageType{"torch.uint16", StoredDType::kU16},
     StorageType{"torch.uint32", StoredDType::kU32},
@@ -39,7 +39,7 @@ constexpr std::array kTypes{
 constexpr std::array<std::string_view, 3> kTensorClasses{
     "torch.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer"};
 
-// Modules and builtins that act on the process, on files or on other values; Python 3 writes
+// Modules and builtins that act on the process, on files or on other values. Python 3 pickles write
 // builtins as __builtin__.
 constexpr std::array<std::string_view, 17> kActingModules{
     "os.",        "posix.",     "nt.",      "sys.",     "subprocess.", "shutil.",
@@ -92,7 +92,7 @@ bool is_tensor_class(std::string_view name) {
   return std::ranges::find(kTensorClasses, name) != kTensorClasses.end();
 }
 
-// Compares the beginning of the name, so that functions which are not listed above count, too.
+// Compares only the beginning of the name, so that functions which are not listed above also count.
 bool makes_tensor(std::string_view name) {
   return name.starts_with("torch._utils._rebuild_") ||
          name.starts_with("torch._tensor._rebuild_") ||

@@ -1,5 +1,5 @@
-// The names in a pickle that the parser understands: storage types, functions that make tensors and
-// containers, TorchScript classes. None of them is called.
+// Lists the names in a pickle that the parser understands: storage types, functions that make
+// tensors and containers, TorchScript classes. The parser calls none of them.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -10,10 +10,10 @@
 
 namespace fsdp {
 
-// Returns the type of "torch.FloatStorage", "torch.storage.UntypedStorage" (bytes), …; empty for
-// types that weights do not have, such as quantised ones.
+// Returns the type of "torch.FloatStorage", "torch.storage.UntypedStorage" (bytes), …. Returns
+// nothing for types that weights do not have, such as quantised types.
 std::optional<StoredDType> dtype_of_storage(std::string_view name);
-// Returns the type of "torch.float8_e4m3fn" and others without a storage class; empty for all else.
+// Returns the type of "torch.float8_e4m3fn" and of other types without a storage class, or nothing.
 std::optional<StoredDType> dtype_of_name(std::string_view name);
 
 enum class PickleFunction : uint8_t {
@@ -28,13 +28,15 @@ enum class PickleFunction : uint8_t {
 };
 std::optional<PickleFunction> pickle_function(std::string_view name);
 
-// Returns true if a tensor becomes an instance of the class without a change of its values.
+// Returns true if a tensor can become an instance of the class without a change of its values.
 bool is_tensor_class(std::string_view name);
-// Returns true for other functions of torch that make a tensor, and for storage types.
+// Returns true for storage types, and for functions of torch that make a tensor but are not
+// supported.
 bool makes_tensor(std::string_view name);
-// Returns true for classes of TorchScript, which torch::save of a module writes, too.
+// Returns true for classes of TorchScript, which torch::save of a module also writes.
 bool is_script_class(std::string_view name);
-// Returns true for functions that act on the process, its files or other values of the pickle.
+// Returns true for functions that act on the process, on its files or on other values of the
+// pickle.
 bool runs_code(std::string_view name);
 
 }  // namespace fsdp

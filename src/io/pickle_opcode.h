@@ -5,7 +5,7 @@
 
 namespace fsdp {
 
-// Instructions of protocol 2 that torch.save, with any objects in it, and torch::save write.
+// The instructions of protocol 2 that torch.save (with any objects) and torch::save write.
 enum class PickleOpcode : uint8_t {
   kMark = '(',
   kStop = '.',

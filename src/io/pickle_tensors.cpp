@@ -13,7 +13,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// A function's arguments, checked by place and kind.
+// The arguments of a function. Accessors check the position and the kind of an argument.
 class Arguments {
  public:
   Arguments(const PickleValue& tuple, size_t least, size_t most) : tuple_(tuple) {
@@ -33,7 +33,7 @@ class Arguments {
   int64_t integer(size_t index) const { return at(index, Kind::kInteger).integer; }
   std::vector<int64_t> integers(size_t index) const {
     const PickleValue& list = at(index, Kind::kSequence);
-    // Refused before the list is copied.
+    // The list is refused before it is copied.
     if (std::ssize(list.items) > kMaxDimensions) {
       throw WrongArguments{fmt::format("has more than {} dimensions", kMaxDimensions)};
     }
@@ -49,8 +49,8 @@ class Arguments {
 
 RebuiltTensor unread(std::string why) { return {.unread = std::move(why)}; }
 
-// Checks the autograd arguments. requires_grad changes no value; hooks run in backward, and
-// torch.save writes none.
+// Checks the autograd arguments. requires_grad changes no value. Hooks are refused: they run in
+// backward, and torch.save writes none.
 void check_autograd(const Arguments& arguments, size_t requires_grad) {
   arguments.integer(requires_grad);
   const PickleValue& hooks = arguments.any(requires_grad + 1);
@@ -60,8 +60,8 @@ void check_autograd(const Arguments& arguments, size_t requires_grad) {
   }
 }
 
-// Returns a reason if values differ from the storage's, {'conj': True} or {'neg': True}; else
-// empty.
+// Returns a reason if the tensor's values differ from those of its storage ({'conj': True} or
+// {'neg': True}). Otherwise returns an empty text.
 std::string metadata_of(const PickleValue& metadata) {
   if (metadata.kind == Kind::kOther) return {};
   if (metadata.kind != Kind::kDict) throw WrongArguments{"has metadata that is not a dict"};
@@ -76,8 +76,8 @@ std::string metadata_of(const PickleValue& metadata) {
   return {};
 }
 
-// Interprets _rebuild_tensor(storage, offset, size, stride); v2: …, requires_grad, hooks[,
-// metadata]; v3: …, requires_grad, hooks, dtype[, metadata].
+// Interprets _rebuild_tensor(storage, offset, size, stride). v2 has: …, requires_grad, hooks[,
+// metadata]. v3 has: …, requires_grad, hooks, dtype[, metadata].
 RebuiltTensor from_storage(PickleFunction function, const PickleValue& tuple) {
   const bool is_v2 = function == PickleFunction::kTensorV2;
   const bool is_v3 = function == PickleFunction::kTensorV3;
@@ -87,12 +87,12 @@ RebuiltTensor from_storage(PickleFunction function, const PickleValue& tuple) {
   std::string metadata = arguments.size() > least ? metadata_of(arguments.any(least)) : "";
   // Arguments are checked first, so that a broken file is not reported as an unsupported tensor.
   if (arguments.any(0).kind == Kind::kUnreadTensor) return unread(arguments.any(0).text);
-  // The storage has the type, the record and its size.
+  // The storage supplies the type, the record and the size of the record.
   auto tensor = std::make_unique<PickledTensor>(*arguments.at(0, Kind::kStorage).tensor);
   tensor->offset = arguments.integer(1);
   tensor->shape = arguments.integers(2);
   tensor->strides = arguments.integers(3);
-  // The storage is one of bytes, and the type is an argument.
+  // In v3 the storage holds bytes, and the type is an argument.
   if (is_v3) {
     const std::string& name = arguments.at(6, Kind::kGlobal).text;
     const auto dtype = dtype_of_name(name);
@@ -104,7 +104,7 @@ RebuiltTensor from_storage(PickleFunction function, const PickleValue& tuple) {
 }
 
 // Interprets _rebuild_parameter(data, requires_grad, hooks) and _rebuild_parameter_with_state(…,
-// state), whose state is attributes of Python's.
+// state). The state holds Python attributes.
 RebuiltTensor parameter(const PickleValue& tuple, size_t count) {
   const Arguments arguments(tuple, count, count);
   check_autograd(arguments, 1);
@@ -113,15 +113,16 @@ RebuiltTensor parameter(const PickleValue& tuple, size_t count) {
   return {.tensor = std::make_unique<PickledTensor>(*arguments.at(0, Kind::kTensor).tensor)};
 }
 
-// Interprets _rebuild_from_type_v2(function, class, its arguments, state): a tensor with
-// attributes of Python's.
+// Interprets _rebuild_from_type_v2(function, class, arguments, state), which makes a tensor with
+// Python attributes.
 RebuiltTensor from_type(const PickleValue& tuple) {
   const Arguments arguments(tuple, 4, 4);
   const std::string& made_by = arguments.at(0, Kind::kGlobal).text;
   const std::string& type = arguments.at(1, Kind::kGlobal).text;
   const auto function = pickle_function(made_by);
   if (!is_tensor_class(type)) return unread(fmt::format("is a {}", quoted_name(type)));
-  // The inner function must not be this one again: a file could nest it without an end.
+  // The inner function must not be _rebuild_from_type_v2 again, because a file could nest it
+  // without an end.
   if (!function || function == PickleFunction::kDict || function == PickleFunction::kFromType ||
       function == PickleFunction::kFirstArgument) {
     return unread(fmt::format("is made by {}", quoted_name(made_by)));
@@ -151,7 +152,7 @@ RebuiltTensor rebuild_storage(const PickleValue& id) {
   }
   const std::string& type = arguments.at(1, Kind::kGlobal).text;
   const std::string& key = arguments.at(2, Kind::kText).text;
-  // Each tensor keeps a copy of its storage's key.
+  // The size of the key is limited, because each tensor keeps a copy of its storage's key.
   constexpr size_t kMaxKeyBytes = 256;
   if (key.size() > kMaxKeyBytes) throw WrongArguments{"has too long a name"};
   const auto dtype = dtype_of_storage(type);
@@ -160,7 +161,7 @@ RebuiltTensor rebuild_storage(const PickleValue& id) {
       throw WrongArguments{fmt::format("has the unknown type {}", quoted_name(type))};
     return unread(fmt::format("is of a {}", quoted_name(type)));
   }
-  // Storages have types of whole bytes.
+  // The types of storages have whole bytes.
   const auto bytes = checked_product(arguments.integer(4), bits_of(*dtype) / 8);
   if (!bytes || *bytes < 0) throw WrongArguments{"has no size"};
   PickledTensor storage{.dtype = *dtype, .record = key, .record_bytes = *bytes};

@@ -1,4 +1,4 @@
-// Builds tensors from the arguments of the functions with which torch.save writes them.
+// Builds tensors from the arguments of the functions that torch.save writes for them.
 #pragma once
 
 #include <memory>
@@ -9,23 +9,23 @@
 
 namespace fsdp {
 
-// A tensor, or the reason why there is none.
+// A tensor, or the reason why it cannot be read.
 struct RebuiltTensor {
   std::unique_ptr<PickledTensor> tensor;
-  std::string unread;  // the reason: PickleValue::text of a kUnreadTensor
+  std::string unread;  // the reason, for PickleValue::text of a kUnreadTensor
 };
 
-// Thrown for arguments that the function does not have; the parser adds the place.
+// An exception for arguments that the function does not have. The parser adds the position.
 struct WrongArguments {
   std::string why;
   std::string hint{};
 };
 
 // Returns the tensor that `function` would make.
-// Requires: `function` is one that makes tensors; `arguments` is a kSequence.
+// Requires: `function` makes tensors; `arguments` is a kSequence.
 RebuiltTensor rebuild_tensor(PickleFunction function, const PickleValue& arguments);
 
-// Returns the storage that ('storage', torch.FloatStorage, key, device, numel) names.
+// Returns the storage that ('storage', torch.FloatStorage, key, device, numel) describes.
 RebuiltTensor rebuild_storage(const PickleValue& id);
 
 }  // namespace fsdp

@@ -8,7 +8,8 @@
 
 namespace fsdp {
 
-// On the heap: spans of bytes and pointers to tensors stay valid when the SafetensorsFile moves.
+// The state is on the heap, so that spans of bytes and pointers to tensors stay valid when the
+// SafetensorsFile moves.
 struct SafetensorsFile::State {
   explicit State(std::filesystem::path from)
       : path(std::move(from)), mapping(path), layout(parse_safetensors(mapping.bytes(), path)) {

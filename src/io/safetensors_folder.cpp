@@ -24,7 +24,7 @@ bool is_there(const std::filesystem::path& path) {
                 {.what = std::move(what), .where = path.string(), .hint = std::move(hint)});
 }
 
-// Returns the device and inode of the file that has this name now.
+// Returns the device and inode of the file that has this name at the time of the call.
 std::optional<std::pair<dev_t, ino_t>> identity_of(const std::filesystem::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return std::nullopt;
@@ -40,7 +40,7 @@ SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::
     cannot_read("the model must be a folder", path_,
                 "name the folder that holds config.json and model.safetensors");
   }
-  // The single file has precedence, on which SafetensorsFolderWriter relies.
+  // A single file takes precedence. SafetensorsFolderWriter relies on this.
   if (is_there(path_ / kWeightsFile)) {
     if (is_there(path_ / kWeightsIndex)) {
       notes_.push_back(
@@ -57,7 +57,8 @@ SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::
                     : "check the path");
   }
   for (const SafetensorsFile& file : files_) {
-    // Only now: `files_` no longer grows, so pointers to its elements stay valid.
+    // This loop is separate, because `files_` must no longer grow: pointers to its elements must
+    // stay valid.
     for (const StoredTensor& tensor : file.tensors()) tensors_.push_back({&file, &tensor});
   }
 }
@@ -66,7 +67,7 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
   const auto identity = identity_of(index_path);
   const MappedFile mapping(index_path);  // keeps the file's inode number from being reused
   const SafetensorsIndex index = parse_safetensors_index(mapping.text(), index_path.string());
-  // A set: several tensors name the same shard.
+  // A set is used, because several tensors name the same shard.
   std::set<std::string> names;
   for (const auto& [tensor, file] : index.file_of_tensor) names.insert(file);
   if (names.empty()) {
@@ -75,8 +76,8 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
                                            .hint = "fetch the model again"});
   }
   for (const std::string& name : names) files_.emplace_back(path_ / name);
-  // A writer removes the index before it replaces a shard (SafetensorsFolderWriter). So if the
-  // index is still the same file, the shards belong to it.
+  // A writer removes the index before it replaces a shard (SafetensorsFolderWriter). So if the name
+  // still refers to the same file, the shards belong to the index.
   if (identity_of(index_path) != identity) {
     cannot_read("the model's files were replaced while they were opened", path_,
                 "try again when its writer is done");
@@ -93,7 +94,7 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
     shards.push_back(std::move(shard));
   }
   check_shards(index, index_path, shards);
-  // A wrong total does no harm, as each tensor is checked: it is a note.
+  // A wrong total does no harm, because each tensor is checked. So it is reported as a note.
   if (index.total_bytes && *index.total_bytes != total_bytes) {
     notes_.push_back(fmt::format("{} says {} bytes in all; the shards hold {}", kWeightsIndex,
                                  *index.total_bytes, total_bytes));

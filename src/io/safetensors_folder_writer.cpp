@@ -29,8 +29,8 @@ bool is_shard_name(std::string_view name) {
   });
 }
 
-// Fills files in order, each up to the limit. A shape without a size counts as 0 here, and the
-// file's writer refuses it.
+// Distributes tensors to files in order; each file is filled up to the limit. A shape whose size
+// overflows counts as 0 here, and the file's writer refuses it later.
 std::vector<std::vector<TensorSpec>> cut(std::vector<TensorSpec> tensors, int64_t max_bytes) {
   std::vector<std::vector<TensorSpec>> files(1);
   int64_t bytes = 0;
@@ -42,7 +42,7 @@ std::vector<std::vector<TensorSpec>> cut(std::vector<TensorSpec> tensors, int64_
       bytes = 0;
     }
     files.back().push_back(std::move(tensor));
-    // Limited to max_bytes, as a sum of claimed sizes could overflow.
+    // The sum is limited to max_bytes, because a sum of claimed sizes could overflow.
     bytes = std::min(max_bytes, bytes + std::min(more, max_bytes));
   }
   return files;
@@ -73,8 +73,8 @@ struct SafetensorsFolderWriter::State {
   std::filesystem::path folder;
   std::vector<SafetensorsWriter> files;
   std::map<std::string, size_t, std::less<>> file_of_tensor;
-  std::set<std::string> names;  // of files
-  SafetensorsIndex index;       // empty for one file
+  std::set<std::string> names;  // names of files
+  SafetensorsIndex index;       // empty if there is one file
 };
 
 SafetensorsFolderWriter::State::State(std::filesystem::path path, std::vector<TensorSpec> tensors,
@@ -93,8 +93,8 @@ SafetensorsFolderWriter::State::State(std::filesystem::path path, std::vector<Te
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string name = parts.size() == 1 ? kWeightsFile : shard_name(i + 1, parts.size());
     for (const TensorSpec& tensor : parts[i]) {
-      // Each file's writer sees only its own tensors: names given twice across files show only
-      // here.
+      // Each file's writer sees only its own tensors. So names that occur twice across files are
+      // detected here.
       if (!file_of_tensor.emplace(tensor.name, i).second) {
         refuse_shards(folder, fmt::format("tensor {} is given twice", quoted_name(tensor.name)));
       }
@@ -104,19 +104,20 @@ SafetensorsFolderWriter::State::State(std::filesystem::path path, std::vector<Te
         refuse_shards(folder, "the tensors' sizes overflow");
       }
     }
-    // All temporary files exist from here on: tensors may be appended in any order.
+    // All temporary files are created now, because tensors may be appended in any order.
     files.emplace_back(folder / name, std::move(parts[i]), options.metadata);
     names.insert(name);
   }
   index.total_bytes = total_bytes;
 }
 
-// Removes the rest of an earlier set; first the file that readers prefer to the new set.
+// Removes the remaining files of an earlier set. The first one is the file that readers would
+// prefer to the new set.
 void SafetensorsFolderWriter::State::remove_earlier() {
   const bool one = files.size() == 1;
   remove_file(folder / (one ? kWeightsIndex : kWeightsFile));
   for (const std::string& name : weights_in(folder)) {
-    // Shards of the new set may have the earlier set's names.
+    // Shards of the new set may have the same names as shards of the earlier set.
     if (is_shard_name(name) && !names.contains(name)) remove_file(folder / name);
   }
 }
@@ -134,18 +135,19 @@ int SafetensorsFolderWriter::file_count() const { return static_cast<int>(state_
 
 void SafetensorsFolderWriter::append(std::string_view name, std::span<const std::byte> bytes) {
   const auto at = state_->file_of_tensor.find(name);
-  // Any of the files refuses an unknown name.
+  // If the name is unknown, any of the files refuses it.
   state_->files[at == state_->file_of_tensor.end() ? 0 : at->second].append(name, bytes);
 }
 
-// Renames in an order that keeps readers from mixing sets. They prefer model.safetensors to
-// everything else; otherwise they read the index and the files that it names. So a set of one file
-// appears, and a set of several disappears, by one rename. If new shards have names of an earlier
-// set's, that set's index is removed first: a reader in between finds no set at all.
+// Renames in an order that keeps readers from mixing sets. Readers prefer model.safetensors.
+// Without that file they read the index and the files that it names. So a set of one file appears
+// by one rename, and a set of several files disappears by one rename. If new shards have names of
+// an earlier set's shards, the earlier index is removed first. A reader in between then finds no
+// set at all.
 void SafetensorsFolderWriter::commit() {
   State& state = *state_;
-  // All content is on disk before a name changes, so that a full disk leaves the earlier set
-  // intact.
+  // All content is written to disk before a name changes, so that a full disk leaves the earlier
+  // set intact.
   for (SafetensorsWriter& file : state.files) file.finish();
   std::optional<AtomicFile> index;
   if (state.files.size() > 1) {
@@ -159,7 +161,7 @@ void SafetensorsFolderWriter::commit() {
     });
     if (meets_earlier) remove_file(state.folder / kWeightsIndex);
   }
-  // Shards before the index that names them.
+  // The shards are renamed before the index that names them.
   for (SafetensorsWriter& file : state.files) file.commit();
   if (index) index->commit();
   state.remove_earlier();

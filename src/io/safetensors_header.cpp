@@ -18,7 +18,7 @@ namespace {
 
 constexpr JsonLimits kHeaderLimits{.depth = 8, .string_bytes = 2 << 20};
 
-// A tensor whose entry is being read.
+// The entry of a tensor while it is parsed.
 struct Entry {
   StoredTensor
       tensor;  // offset_bytes counts from the end of the header until the layout is checked
@@ -28,8 +28,8 @@ struct Entry {
   bool has_offsets = false;
 };
 
-// A handler for {"__metadata__": {…}, NAME: {"dtype": …, "shape": […], "data_offsets": [begin,
-// end]}, …}.
+// A handler for the text {"__metadata__": {…}, NAME: {"dtype": …, "shape": […], "data_offsets":
+// [begin, end]}, …}.
 class HeaderEvents final : public JsonEvents {
  public:
   explicit HeaderEvents(SafetensorsLayout& layout) : layout_(layout) {}
@@ -47,7 +47,7 @@ class HeaderEvents final : public JsonEvents {
       refuse(fmt::format("the {} {} is too large", noun(), value));
     }
     std::vector<int64_t>& list = place_ == Place::kShape ? entry_.tensor.shape : entry_.offsets;
-    // Checked while reading: a hostile shape must not grow first.
+    // The limit is checked while the list is read, so that a hostile shape cannot grow.
     if (place_ == Place::kShape && std::ssize(list) == kMaxDimensions) {
       refuse(fmt::format("more than {} dimensions", kMaxDimensions));
     }
@@ -68,7 +68,7 @@ class HeaderEvents final : public JsonEvents {
   }
 
   void on_key(std::string& key) override {
-    // Counts tensors and metadata together; a tensor's own keys are three.
+    // Tensors and metadata count together. The three keys within a tensor's entry do not count.
     if (place_ != Place::kTensor && ++entries_ > kMaxEntries) {
       fail(fmt::format("the header has more than {} tensors and metadata entries", kMaxEntries),
            "split the file into shards");
@@ -143,7 +143,7 @@ class HeaderEvents final : public JsonEvents {
     }
   }
 
-  // Keys may be in any order, so a tensor is checked at its end.
+  // Keys may be in any order, so a tensor is checked when its entry ends.
   void finish_tensor() {
     if (!entry_.dtype) refuse("dtype is missing");
     if (!entry_.has_shape) refuse("shape is missing");
@@ -181,8 +181,7 @@ class HeaderEvents final : public JsonEvents {
                                          .hint = std::move(hint)});
 }
 
-// Returns the header's text. Reads at most kKindBytes bytes, and trusts no size before it is
-// checked.
+// Returns the text of the header. Reads at most kKindBytes bytes before the size is checked.
 std::string_view header_of(std::span<const std::byte> bytes, const std::string& file) {
   const std::string_view whole(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const FileKind kind = file_kind(whole);
@@ -192,7 +191,8 @@ std::string_view header_of(std::span<const std::byte> bytes, const std::string& 
     corrupt(file, file_bytes,
             fmt::format("a file of {} bytes cannot be a safetensors file", file_bytes));
   }
-  // Little-endian, by bytes: the prefix may be at any address.
+  // The number is read byte by byte in little-endian order, because the prefix may be at any
+  // address.
   uint64_t claimed = 0;
   for (int i = 7; i >= 0; --i) claimed = claimed << 8 | static_cast<uint64_t>(bytes[i]);
   if (claimed > static_cast<uint64_t>(kMaxHeaderBytes)) {
@@ -216,7 +216,7 @@ std::string_view header_of(std::span<const std::byte> bytes, const std::string& 
   return text;
 }
 
-// Cuts the padding off: JSON would allow line ends and tabs in it.
+// Removes the padding, which must be spaces. JSON would also allow line ends and tabs there.
 std::string_view without_padding(std::string_view text, const std::string& file) {
   const size_t last = text.find_last_not_of(' ');
   if (text[last] != '}') {
@@ -226,11 +226,12 @@ std::string_view without_padding(std::string_view text, const std::string& file)
   return text.substr(0, last + 1);
 }
 
-// Checks that byte ranges follow each other from the header's end to the file's, without hole or
-// overlap, and makes offsets count from the start of the file.
+// Checks that the byte ranges follow each other from the end of the header to the end of the file,
+// without gap or overlap. Changes the offsets so that they count from the start of the file.
 void bind_tensors(SafetensorsLayout& layout, int64_t data_begin, int64_t file_bytes,
                   const std::string& file) {
-  // By size, too: an empty tensor precedes the one that begins at the same offset.
+  // The size is a second sort key, so that an empty tensor precedes a tensor that begins at the
+  // same offset.
   std::ranges::stable_sort(layout.tensors, {}, [](const StoredTensor& tensor) {
     return std::pair(tensor.offset_bytes, tensor.nbytes);
   });
@@ -260,8 +261,8 @@ void bind_tensors(SafetensorsLayout& layout, int64_t data_begin, int64_t file_by
 }  // namespace
 
 std::optional<ElementCount> count_elements(StoredDType dtype, std::span<const int64_t> shape) {
-  // The product is checked dimension by dimension: [2^62, 2^62, 0] is refused although it has no
-  // element, as other readers refuse it.
+  // The product is checked after each dimension. So [2^62, 2^62, 0] is refused although it has no
+  // element. Other readers also refuse it.
   std::optional<int64_t> numel = 1;
   for (const int64_t size : shape) {
     numel = checked_product(*numel, size);

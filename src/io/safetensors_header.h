@@ -1,5 +1,5 @@
-// The layout of a safetensors file: 8 bytes of little-endian header size N, N bytes of JSON,
-// tensors.
+// Reads the layout of a safetensors file: 8 bytes with the little-endian header size N, then N
+// bytes of JSON, then the tensors.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -17,8 +17,8 @@ namespace fsdp {
 inline constexpr int64_t kSafetensorsPrefixBytes = 8;
 inline constexpr int64_t kMaxHeaderBytes = 100'000'000;
 inline constexpr int64_t kMaxDimensions = 64;
-// The most tensors and metadata entries in a file. Larger sets are sharded in practice; a hostile
-// header of 100 MB could claim two million.
+// The limit for tensors and metadata entries in a file. Larger sets are sharded in practice. A
+// hostile header of 100 MB could claim two million entries.
 inline constexpr int64_t kMaxEntries = 1 << 16;
 inline constexpr std::string_view kMetadataKey = "__metadata__";
 
@@ -31,15 +31,15 @@ struct ElementCount {
   int64_t numel;
   int64_t nbytes;
 };
-// Returns the numbers of elements and bytes. Empty if the product overflows, a dimension is
-// negative, or the last byte would not be full.
+// Returns the numbers of elements and bytes. Returns nothing if the product overflows, if a
+// dimension is negative, or if the elements do not fill whole bytes.
 std::optional<ElementCount> count_elements(StoredDType dtype, std::span<const int64_t> shape);
 
-// Reads the layout of a whole file in memory and checks all that can be checked without its values.
-// `file` is used for messages only.
-// Effects: reads only the header's bytes; allocates nothing until the file is known to hold them,
-//   and then at most their size and 16 MiB.
-// Errors: IoError kCorruptData with the tensor and the byte.
+// Reads the layout of a file that is in memory and checks everything except the tensors' values.
+// `file` is used only for messages.
+// Effects: reads only the bytes of the header. Allocates only after it has checked that the file
+//   holds these bytes. Allocates at most their size plus 16 MiB.
+// Errors: IoError kCorruptData, which names the tensor and the byte.
 SafetensorsLayout parse_safetensors(std::span<const std::byte> bytes, const std::string& file);
 
 // Returns "[2, 384]".

@@ -17,18 +17,18 @@ namespace {
 
 constexpr size_t kMaxTensors = 1 << 16;
 
-// Returns true for a name that cannot lead out of the folder, on any system.
+// Returns true for a file name that cannot lead out of the folder, on any system.
 bool is_plain_name(std::string_view name) {
   const auto allowed = [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '-';
   };
-  // 255 bytes is the file systems' limit of a name.
+  // File systems limit a name to 255 bytes.
   return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
          std::ranges::all_of(name, allowed);
 }
 
-// A handler that reads weight_map and metadata.total_size, and skips other keys with their values.
+// A handler that reads weight_map and metadata.total_size. It skips other keys with their values.
 class IndexEvents final : public JsonEvents {
  public:
   explicit IndexEvents(SafetensorsIndex& index) : index_(index) {}
@@ -75,7 +75,7 @@ class IndexEvents final : public JsonEvents {
   void end_array() override { --depth_; }
 
  private:
-  // Refuses a value in the place of an object or a file name.
+  // Throws if a scalar value is found where an object or a file name is expected.
   void scalar(std::string_view found) const {
     if (depth_ == 0) fail(fmt::format("the index is {} instead of an object", found));
     if (section_ != "weight_map") return;
@@ -85,7 +85,7 @@ class IndexEvents final : public JsonEvents {
 
   SafetensorsIndex& index_;
   int depth_ = 0;
-  std::string section_;  // the key at the top
+  std::string section_;  // current key at the top level
   std::string key_;
   bool has_map_ = false;
 };
@@ -110,7 +110,7 @@ void check_shards(const SafetensorsIndex& index, const std::filesystem::path& in
   std::set<std::string_view> found;
   for (const ShardNames& shard : shards) {
     for (const std::string_view tensor : shard.tensors) {
-      // A tensor must be in the file that the index names, and in no second one.
+      // Each tensor must be in the file that the index names, and in no other file.
       const auto entry = index.file_of_tensor.find(std::string(tensor));
       if (entry == index.file_of_tensor.end() || entry->second != shard.file ||
           !found.insert(tensor).second) {

@@ -1,5 +1,5 @@
-// Reads and writes model.safetensors.index.json, and reads pytorch_model.bin.index.json: the shard
-// file of each tensor.
+// Reads and writes model.safetensors.index.json and reads pytorch_model.bin.index.json. An index
+// gives the shard file of each tensor.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,21 @@ struct SafetensorsIndex {
   std::optional<int64_t> total_bytes;  // metadata.total_size, if present
 };
 
-// Parses an index. Errors: IoError kCorruptData with the line and the byte, also for a file name
-// that is not plain (a path could lead out of the folder).
+// Parses an index.
+// Errors: IoError kCorruptData, which names the line and the byte. Also for a file name that
+//   contains a path, because a path could lead out of the folder.
 SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& file);
 // The names of the tensors in a shard.
 struct ShardNames {
-  std::string file;  // its plain name
+  std::string file;  // file name without a path
   std::vector<std::string_view> tensors;
 };
-// Compares the index with its shards, which are the files that it names. Errors: IoError
-// kCorruptData with a tensor that they do not have in the same file.
+// Compares the index with its shards, which are the files that the index names.
+// Errors: IoError kCorruptData, which names a tensor that is not in the shard of the index.
 void check_shards(const SafetensorsIndex& index, const std::filesystem::path& index_path,
                   std::span<const ShardNames> shards);
 
-// Returns the text that transformers writes. Requires: names are UTF-8.
+// Returns the index as transformers would write it. Requires: names are UTF-8.
 std::string format_safetensors_index(const SafetensorsIndex& index);
 
 }  // namespace fsdp

@@ -23,8 +23,8 @@ struct Target {
   throw InvalidArgument({.what = std::move(what), .where = path.string()});
 }
 
-// Lays tensors out in the format's own order: largest element types first, then by name. Every
-// tensor is then aligned to its element, and equal tensors give equal files from any program.
+// Orders tensors as the format prescribes: largest element types first, then by name. So every
+// tensor is aligned to its element size, and all programs write the same file for the same tensors.
 std::map<std::string, Target, std::less<>> lay_out(std::vector<TensorSpec> specs,
                                                    const std::filesystem::path& path,
                                                    std::vector<std::string>& order) {
@@ -80,7 +80,7 @@ std::string with_size_and_padding(std::string header, const std::filesystem::pat
 
 }  // namespace
 
-// The file is created after all checks: a refused argument leaves nothing on disk.
+// The file is created after all checks, so that a wrong argument leaves nothing on disk.
 struct SafetensorsWriter::State {
   State(std::filesystem::path path, std::vector<TensorSpec> specs,
         const std::map<std::string, std::string>& metadata) {
@@ -94,7 +94,8 @@ struct SafetensorsWriter::State {
     if (!metadata.empty()) add(std::string(kMetadataKey), metadata);
     for (const std::string& name : order) add(name, entry_of(targets.find(name)->second.tensor));
     header = with_size_and_padding(header + "}", path);
-    // Offsets count from the end of the header in its text, and from the start of the file here.
+    // In the header's text, offsets count from the end of the header. Here they count from the
+    // start of the file.
     for (auto& [name, target] : targets) target.tensor.offset_bytes += std::ssize(header);
     file.emplace(std::move(path));
     file->write_at(0, std::as_bytes(std::span(header)));
@@ -120,7 +121,7 @@ void SafetensorsWriter::append(std::string_view name, std::span<const std::byte>
   }
   auto& [tensor, written] = at->second;
   const int64_t size = std::ssize(bytes);
-  // Compare with the rest: `written + size` could overflow.
+  // The size is compared with the remaining bytes, because `written + size` could overflow.
   if (size > tensor.nbytes - written) {
     refuse(path,
            fmt::format("tensor {} has {} bytes; {} are written already, cannot append {} more",
@@ -132,7 +133,7 @@ void SafetensorsWriter::append(std::string_view name, std::span<const std::byte>
 
 void SafetensorsWriter::finish() {
   constexpr int64_t kMaxNamed = 5;
-  // Bytes that were never written would read as zeros, which no reader could detect.
+  // Bytes that were not written would read as zeros, and no reader could detect that.
   std::string missing;
   int64_t count = 0;
   for (const auto& [name, target] : state_->targets) {

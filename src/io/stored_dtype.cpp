@@ -9,7 +9,7 @@
 namespace fsdp {
 namespace {
 
-// The facts of a type. `engine`: the same type of the engine, if it has one.
+// The facts about a type. `engine` is the engine's equivalent type, if there is one.
 struct Row {
   StoredDType dtype;
   std::string_view name;
@@ -41,7 +41,7 @@ constexpr std::array kRows{
     Row{StoredDType::kU64, "U64", 64, {}},
 };
 
-// Checks the order of the table, which row_of() indexes by the enum.
+// Checks that the table has the order of the enum, which row_of() uses as its index.
 constexpr bool rows_follow_the_enum() {
   for (size_t i = 0; i < kRows.size(); ++i) {
     if (static_cast<size_t>(kRows[i].dtype) != i) return false;

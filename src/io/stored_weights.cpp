@@ -14,7 +14,7 @@
 namespace fsdp {
 namespace {
 
-// Names that transformers used before safetensors.
+// The names that transformers used before safetensors.
 constexpr const char* kPickledWeights = "pytorch_model.bin";
 constexpr const char* kPickledIndex = "pytorch_model.bin.index.json";
 
@@ -25,7 +25,8 @@ bool holds(const std::filesystem::path& path) {
 
 }  // namespace
 
-// The files of a path. Neither copied nor moved: `views` and `files` point into other members.
+// The files of a path. It is neither copied nor moved, because `views` and `files` point to other
+// members.
 struct StoredWeights::Files {
   explicit Files(const std::filesystem::path& its_path);
   void open_archive(const std::filesystem::path& archive_path);
@@ -35,7 +36,7 @@ struct StoredWeights::Files {
   const std::filesystem::path path;
   std::optional<SafetensorsFolder> folder;
   std::optional<SafetensorsFile> file;
-  std::deque<SafetensorsWeights> views;  // of `folder` and `file`
+  std::deque<SafetensorsWeights> views;  // views of `folder` and `file`
   std::deque<TorchArchive> archives;
   std::vector<const WeightsFile*> files;
   std::vector<std::string> notes;
@@ -52,7 +53,8 @@ StoredWeights::Files::Files(const std::filesystem::path& its_path) : path(its_pa
     }
     return;
   }
-  // A folder with both: safetensors are read. One with neither: SafetensorsFolder reports it.
+  // If a folder has both formats, safetensors are read. If it has neither, SafetensorsFolder
+  // reports that.
   const bool has_safetensors = holds(path / kWeightsFile) || holds(path / kWeightsIndex);
   if (!has_safetensors && holds(path / kPickledWeights)) {
     open_archive(path / kPickledWeights);
@@ -73,7 +75,7 @@ void StoredWeights::Files::open_archive(const std::filesystem::path& archive_pat
 
 void StoredWeights::Files::open_archives(const std::filesystem::path& index_path) {
   const SafetensorsIndex index =
-      // The index owns its strings, so the mapping may end here.
+      // The index owns its strings, so the mapping may be destroyed here.
       parse_safetensors_index(MappedFile(index_path).text(), index_path.string());
   std::set<std::string> names;
   for (const auto& [tensor, file] : index.file_of_tensor) names.insert(file);

@@ -1,4 +1,4 @@
-// Access to the files of StoredWeights, for code that reads their bytes.
+// Gives access to the files of StoredWeights, for code that reads their bytes.
 #pragma once
 
 #include <fsdp/stored_weights.h>
@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-// Returns the files, which live as long as `weights`.
+// Returns the files. They are valid as long as `weights` exists.
 const std::vector<const WeightsFile*>& files_of(const StoredWeights& weights);
 
 }  // namespace fsdp

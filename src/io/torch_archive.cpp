@@ -22,7 +22,7 @@ using Kind = PickleValue::Kind;
 
 constexpr int64_t kMaxPickleBytes = 16 << 20;
 
-// The archive's file, for errors.
+// The file of the archive, for error messages.
 struct Place {
   const std::string& where;
   [[noreturn]] void refuse(std::string what, std::string hint) const {
@@ -31,7 +31,7 @@ struct Place {
   }
 };
 
-// The records of an archive of torch.save, read by name.
+// The records of a torch.save archive, read by name.
 class Records {
  public:
   Records(const ZipDirectory& directory, bool has_check_sums, const Place& place)
@@ -46,7 +46,8 @@ class Records {
     require_readable(*record, name, place_.where);
     return *record;
   }
-  // Returns a small record, whose check sum was compared; empty if it does not exist.
+  // Returns a small record after it has compared its check sum. Returns nothing if there is no such
+  // record.
   std::optional<std::string_view> text(const std::string& name) const {
     const ZipRecord* record = directory_.find(name);
     if (record == nullptr) return std::nullopt;
@@ -62,7 +63,7 @@ class Records {
   const Place& place_;
 };
 
-// A reader that compares a pickled tensor with its record and maps it.
+// A reader that maps a pickled tensor after it has compared the tensor with its record.
 class TensorReader {
  public:
   TensorReader(const Records& records, const Place& place) : records_(records), place_(place) {}
@@ -88,9 +89,9 @@ class TensorReader {
         .name = name, .dtype = tensor.dtype, .shape = tensor.shape, .strides = tensor.strides};
     if (count->numel == 0) return mapped;
     const int64_t stored = tensor.record_bytes / item_bytes;
-    int64_t last = tensor.offset;  // index of its last element in the record
-    // A dimension of n elements reaches n - 1 strides further. An overflow counts as beyond the
-    // record.
+    int64_t last = tensor.offset;  // index of the last element in the record
+    // In a dimension of n elements the last index is n - 1 strides further. An overflow counts as
+    // outside the record.
     for (size_t i = 0; i < tensor.shape.size(); ++i) {
       int64_t reach = 0;
       if (tensor.strides[i] < 0 ||
@@ -105,8 +106,8 @@ class TensorReader {
                                 format_shape(tensor.shape), format_shape(tensor.strides),
                                 tensor.offset, stored));
     }
-    // From the first element to the last: strides may leave gaps, so this can exceed numel
-    // elements.
+    // The bytes extend from the first element to the last. Strides may leave gaps, so there can be
+    // more than numel elements.
     mapped.bytes = record.subspan(static_cast<size_t>(tensor.offset * item_bytes),
                                   static_cast<size_t>((last - tensor.offset + 1) * item_bytes));
     return mapped;
@@ -118,8 +119,8 @@ class TensorReader {
 };
 
 void check_version(const Records& records, const Place& place) {
-  constexpr int kOldest = 1, kNewest = 10;  // versions that LibTorch has written, up to 2.15
-  // TorchScript archives have the version in .data/version.
+  constexpr int kOldest = 1, kNewest = 10;  // versions written by LibTorch up to 2.15
+  // TorchScript archives store the version in .data/version.
   const auto text = records.text(records.text(".data/version") ? ".data/version" : "version");
   if (!text) place.refuse("the archive has no record 'version'", kFetchFileAgain);
   int version = 0;
@@ -138,19 +139,19 @@ void check_version(const Records& records, const Place& place) {
 
 Pickle read_pickle(const Records& records, const Place& place) {
   const auto bytes = records.at("data.pkl").bytes;
-  // A state_dict's pickle has names and shapes only, so a larger one is something else.
+  // The pickle of a state_dict holds only names and shapes. So a larger pickle is something else.
   if (std::ssize(bytes) > kMaxPickleBytes) {
     place.refuse(
         fmt::format("the pickle has {} bytes, at most {} are read", bytes.size(), kMaxPickleBytes),
         "save only model.state_dict()");
   }
-  // Compares the check sum before the bytes are trusted.
+  // This call compares the check sum before the bytes are used.
   records.text("data.pkl");
   return parse_pickle(bytes, place.where);
 }
 
-// Returns true if the archive has check sums: torch.serialization.set_crc32_options(False) writes 0
-// for all.
+// Returns true if the archive has check sums. torch.serialization.set_crc32_options(False) writes 0
+// for all of them.
 bool any_check_sum(const ZipDirectory& directory) {
   return std::ranges::any_of(directory.records,
                              [](const auto& item) { return item.second.check_sum != 0; });
@@ -172,7 +173,7 @@ TorchLayout parse_torch_archive(std::span<const std::byte> bytes, const std::str
                  "unpack it, or pass another file: torch.save did not write it");
   }
   check_version(records, place);
-  // The entries point into `pickle`, so it lives until they are read.
+  // The entries point into `pickle`, so `pickle` must exist until the entries are read.
   const Pickle pickle = read_pickle(records, place);
   const TorchEntries entries = find_entries(*pickle.root, file);
   const TensorReader reader(records, place);
@@ -190,7 +191,7 @@ bool TorchArchive::is_one(const std::filesystem::path& path) {
 
 TorchArchive::TorchArchive(std::filesystem::path path) : path_(std::move(path)), mapping_(path_) {
   const std::string file = path_.string();
-  // Reported as the old format, not as a broken archive.
+  // The file is reported as the old format, not as a broken archive.
   if (file_kind(mapping_.text()) == FileKind::kPickle) {
     Place{file}.refuse("the file is a plain pickle, as torch.save wrote before PyTorch 1.6",
                        "read it with torch.load and save it again");
@@ -198,13 +199,13 @@ TorchArchive::TorchArchive(std::filesystem::path path) : path_(std::move(path)),
   layout_ = parse_torch_archive(mapping_.bytes(), file);
 }
 
-// Checks whole records, in the order of their names: a part has the records that begin in its
-// share of all bytes.
+// Checks whole records in the order of their names. The bytes of all records are divided into equal
+// parts, and a record belongs to the part in which it begins.
 void TorchArchive::check_sums(int part, int parts) const {
   if (!layout_.has_check_sums) return;
   uint64_t all = 0, before = 0;
   for (const auto& [name, record] : layout_.records.records) all += record.bytes.size();
-  // Rounded up, so that no record begins beyond the last part.
+  // The size of a part is rounded up, so that every record begins within a part.
   const uint64_t share = all / static_cast<uint64_t>(parts) + 1;
   for (const auto& [name, record] : layout_.records.records) {
     const uint64_t of = before / share;

@@ -41,7 +41,7 @@ std::string described(const PickleValue& value) {
   }
 }
 
-// A list for notes: "'epoch' (a number or None), 'args' (argparse.Namespace) and 3 more".
+// A list of names for notes: "'epoch' (a number or None), 'args' (argparse.Namespace) and 3 more".
 class NamedValues {
  public:
   void add(const std::string& name, const PickleValue& value) {
@@ -73,7 +73,8 @@ bool holds_tensors(const PickleValue& dict) {
   return false;
 }
 
-// Returns the last value of this name, as Python keeps it; null if there is none.
+// Returns the last value of this name, because Python also keeps the last one. Returns null if
+// there is none.
 const PickleValue* find(const PickleValue& dict, std::string_view name) {
   for (size_t i = dict.items.size() / 2; i-- > 0;) {
     const PickleValue& key = *dict.items[2 * i];
@@ -88,8 +89,7 @@ class Walk {
   explicit Walk(const std::string& file) : file_(file) {}
 
   TorchEntries run(const PickleValue& root) {
-    // A TorchScript module is an object with a dict of its attributes; a state_dict is a dict
-    // itself.
+    // A TorchScript module is an object with a dict of attributes. A state_dict is itself a dict.
     const bool is_module = root.kind == Kind::kObject && !root.items.empty();
     const PickleValue* dict = is_module ? root.items[0] : &root;
     if (dict->kind != Kind::kDict) refuse_root(*dict);
@@ -104,7 +104,7 @@ class Walk {
 
  private:
   static constexpr int kMaxDepth = 64;
-  static constexpr int64_t kMaxVisits = 1 << 20;  // a file may refer to one module many times
+  static constexpr int64_t kMaxVisits = 1 << 20;  // a file may refer to a module many times
 
   [[noreturn]] void refuse(std::string what, std::string hint = kSaveStateDict) const {
     throw IoError(ExitCode::kCorruptData,
@@ -118,7 +118,8 @@ class Walk {
     refuse("the file holds neither a state_dict nor a module");
   }
 
-  // Returns `dict`, or its entry with the weights if a training script wrote it beside others.
+  // Returns `dict`. If a training script stored the weights as one entry among others, returns that
+  // entry.
   const PickleValue& weights_of(const PickleValue& dict) {
     for (const std::string_view key : kNested) {
       const PickleValue* value = find(dict, key);
@@ -126,7 +127,8 @@ class Walk {
       NamedValues beside;
       for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
         const PickleValue& other = *dict.items[i + 1];
-        // Numbers and dicts beside the weights are usual; only what may be missed is named.
+        // Other numbers and dicts beside the weights are usual. Only entries that the user may miss
+        // are named.
         const bool is_said = is_tensor(other) || other.kind == Kind::kUnread;
         if (is_said) beside.add(dict.items[i]->text, other);
       }
@@ -152,13 +154,14 @@ class Walk {
                     dicts.empty() ? "" : "; it has ", dicts.text()));
   }
 
-  // Visits a dict's entries. `nested`: also those of entries that are modules themselves.
+  // Visits the entries of a dict. If `nested` is true, visits the entries of modules in it, too.
   void walk(const PickleValue& dict, const std::string& prefix, bool nested, int depth) {
     if (depth > kMaxDepth) refuse("modules are nested too deeply");
     for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
       const PickleValue& key = *dict.items[i];
       const PickleValue& value = *dict.items[i + 1];
-      // Modules may refer to each other: depth and visits are bounded, as a file may hold a cycle.
+      // Modules may refer to each other, and a file may contain a cycle. So the depth and the
+      // number of visits are limited.
       if (++visits_ > kMaxVisits) refuse("modules are nested too deeply");
       if (key.kind != Kind::kText) refuse("a key of the state_dict is not a string");
       const std::string name = prefix + key.text;

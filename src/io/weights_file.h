@@ -1,4 +1,5 @@
-// WeightsFile: a file of tensors in any format, with names, shapes and each tensor's mapped bytes.
+// WeightsFile: a file of tensors in any format. It has names, shapes and the mapped bytes of each
+// tensor.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -18,10 +19,11 @@ struct MappedTensor {
   StoredDType dtype = StoredDType::kF32;
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;      // in elements; not negative
-  std::span<const std::byte> bytes;  // from its first element to its last; at any address
+  std::span<const std::byte> bytes;  // from the first element to the last; not aligned
 };
 
-// A file of tensors. Immutable, so threads may share one. The bytes live as long as this object.
+// A file of tensors. It is immutable, so threads may share it. The bytes are valid as long as the
+// object exists.
 class WeightsFile {
  public:
   WeightsFile() = default;
@@ -31,17 +33,17 @@ class WeightsFile {
 
   virtual const std::filesystem::path& path() const = 0;
   virtual const std::vector<MappedTensor>& tensors() const = 0;
-  // Releases pages of bytes that were read. Requires: `part` is within a tensor's bytes.
+  // Releases the pages of bytes that were read. Requires: `part` is within a tensor's bytes.
   virtual void forget(std::span<const std::byte> part) const = 0;
-  // Reads one of `parts` parts of the file and compares its check sums, if the format has any. All
-  // parts together cover the file.
-  // Errors: IoError kCorruptData with the damaged record.
+  // Reads one of `parts` parts of the file and compares its check sums, if the format has any.
+  // Together the parts cover the file.
+  // Errors: IoError kCorruptData, which names the damaged record.
   virtual void check_sums(int /*part*/, int /*parts*/) const {}
-  // Returns the file's metadata, if its format has any.
+  // Returns the metadata of the file, if its format has any.
   virtual std::map<std::string, std::string> metadata() const { return {}; }
 };
 
-// A safetensors file as a WeightsFile. Requires: `file` lives as long.
+// A safetensors file as a WeightsFile. Requires: `file` outlives this object.
 class SafetensorsWeights final : public WeightsFile {
  public:
   explicit SafetensorsWeights(const SafetensorsFile& file);

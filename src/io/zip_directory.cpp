@@ -18,15 +18,16 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// Signatures, and the sizes of the fixed parts that begin with them.
+// The signatures of the structures, and the sizes of their fixed parts, which begin with the
+// signature.
 constexpr uint32_t kRecord = 0x04034b50, kEntry = 0x02014b50;
 constexpr uint32_t kEnd = 0x06054b50, kEnd64 = 0x06064b50, kEnd64Place = 0x07064b50;
 constexpr size_t kRecordBytes = 30, kEntryBytes = 46;
 constexpr size_t kEndBytes = 22, kEnd64Bytes = 56, kEnd64PlaceBytes = 20;
 
 constexpr uint16_t kIsEncrypted = 1 << 0 | 1 << 6 | 1 << 13;
-// Flags for deflate's settings, sizes behind the data, and UTF-8 names: none changes a record's
-// bytes.
+// The known flags. They concern deflate settings, sizes behind the data, and UTF-8 names. None of
+// them changes the bytes of a record.
 constexpr uint16_t kKnownFlags = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 11;
 constexpr uint16_t kExtra64 = 1;
 constexpr uint32_t kIs64 = std::numeric_limits<uint32_t>::max();
@@ -67,7 +68,7 @@ class ZipParser {
     refuse(fmt::format("record {} {}", quoted_name(entry.name), what), std::move(hint));
   }
 
-  // Reads a little-endian number, as all hosts that this runs on have it.
+  // Reads a little-endian number. All supported hosts are little-endian.
   template <class Number>
   Number number(Bytes from, size_t at) const {
     if (at > from.size() || sizeof(Number) > from.size() - at) broken("it is truncated");
@@ -80,15 +81,15 @@ class ZipParser {
     return from.subspan(static_cast<size_t>(at), static_cast<size_t>(size));
   }
 
-  // Returns the offset of the end record. It is the last signature of its kind, and only its own
-  // comment may follow, so the search begins at the end of the file.
+  // Returns the offset of the end record. Only its own comment may follow it. So the search begins
+  // at the end of the file and takes the last signature of this kind.
   size_t find_end() const {
     constexpr size_t kMaxComment = std::numeric_limits<uint16_t>::max();
     if (bytes_.size() < kEndBytes) broken("it is truncated");
     const size_t last = bytes_.size() - kEndBytes;
     for (size_t back = 0; back <= std::min(last, kMaxComment); ++back) {
       if (number<uint32_t>(bytes_, last - back) != kEnd) continue;
-      // Otherwise the same file could have another end for another reader.
+      // Otherwise another reader could find another end record in the same file.
       if (number<uint16_t>(bytes_, last - back + 20) != back) broken("bytes follow its end");
       return last - back;
     }
@@ -102,7 +103,7 @@ class ZipParser {
     uint64_t offset = number<uint32_t>(bytes_, end + 16);
     bool one_disk = number<uint16_t>(bytes_, end + 4) == number<uint16_t>(bytes_, end + 6);
     uint64_t count_here = number<uint16_t>(bytes_, end + 8);
-    // With a zip64 locator before the end record, the sizes are in a wider record.
+    // If a zip64 locator precedes the end record, the sizes are in a wider record.
     const bool has_64 =
         end >= kEnd64PlaceBytes && number<uint32_t>(bytes_, end - kEnd64PlaceBytes) == kEnd64Place;
     if (has_64) {
@@ -120,12 +121,13 @@ class ZipParser {
       refuse(fmt::format("the archive has {} records, at most {} are read", count, kMaxRecords),
              "save only model.state_dict()");
     }
-    // An entry takes at least its fixed part: this bounds memory by the directory's bytes.
+    // An entry takes at least the size of its fixed part. So memory is limited by the directory's
+    // bytes.
     if (size < count * kEntryBytes) broken("its directory is truncated");
     return part(bytes_, offset, size, "its directory is outside the file");
   }
 
-  // Adds one entry. Returns its size in the directory.
+  // Adds one entry. Returns the size of the entry in the directory.
   size_t read_entry(Bytes from) {
     if (number<uint32_t>(from, 0) != kEntry) broken("its directory has an invalid entry");
     const size_t name = number<uint16_t>(from, 28), extra = number<uint16_t>(from, 30);
@@ -144,7 +146,8 @@ class ZipParser {
     return kEntryBytes + rest.size();
   }
 
-  // Reads the extra field, which has 64 bits for each number that does not fit 32, in this order.
+  // Reads the extra field. For each number that does not fit 32 bits it holds a 64-bit number, in
+  // this order.
   void widen(Entry& entry, Bytes extra) const {
     size_t at = 0;
     while (at < extra.size()) {
@@ -155,7 +158,7 @@ class ZipParser {
       if (id != kExtra64) continue;
       size_t next = 0;
       for (uint64_t* each : {&entry.bytes, &entry.stored_bytes, &entry.offset}) {
-        // All ones mean that the number is in this field.
+        // A number with all bits set is stored in this field.
         if (*each != kIs64) continue;
         *each = number<uint64_t>(field, next);
         next += sizeof(uint64_t);
@@ -164,8 +167,8 @@ class ZipParser {
     }
   }
 
-  // Returns why a record cannot be read; empty if it can. Flags that are not known might change its
-  // bytes.
+  // Returns the reason why a record cannot be read, or an empty text. Unknown flags are a reason,
+  // because they might change the bytes.
   static std::string why_unread(const Entry& entry) {
     if ((entry.flags & kIsEncrypted) != 0) return "is encrypted";
     if (entry.method != 0) return "is compressed";
@@ -177,7 +180,7 @@ class ZipParser {
     ZipRecord record{.check_sum = entry.check_sum, .unread = why_unread(entry)};
     if (entry.method == 0 && entry.stored_bytes != entry.bytes)
       refuse_record(entry, "has two sizes");
-    // torch.save puts all records into one folder, whose name it chooses.
+    // torch.save puts all records into one folder. The name of the folder differs between files.
     if (directory_.folder.empty()) {
       directory_.folder = entry.name.substr(0, entry.name.find('/'));
       if (directory_.folder.size() == entry.name.size()) {
@@ -185,7 +188,8 @@ class ZipParser {
                       "unpack it, or pass another file: torch.save did not write it");
       }
     }
-    // LibTorch compares names without case: two such names could be one record there and two here.
+    // LibTorch ignores case when it compares names. Two names that differ only in case could be one
+    // record there and two records here.
     std::string without_case = entry.name;
     for (char& c : without_case) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
     if (!names_.insert(std::move(without_case)).second) refuse_record(entry, "appears twice");
@@ -194,7 +198,8 @@ class ZipParser {
     directory_.records.emplace(std::move(entry.name), std::move(record));
   }
 
-  // Returns the record's bytes, behind its own header, which must agree with the directory.
+  // Returns the record's bytes. They follow the record's own header, which must agree with the
+  // directory.
   Bytes bytes_of(const Entry& entry) const {
     if (entry.offset > bytes_.size() || kRecordBytes > bytes_.size() - entry.offset) {
       refuse_record(entry, "ends beyond the file");
@@ -207,7 +212,7 @@ class ZipParser {
     }
     const std::string_view said(reinterpret_cast<const char*>(from.data()) + kRecordBytes, name);
     if (number<uint32_t>(from, 0) != kRecord || said != entry.name ||
-        // Readers may use either header, so a difference would give them different bytes.
+        // Readers may use either header. If they differ, two readers could read different bytes.
         number<uint16_t>(from, 6) != entry.flags || number<uint16_t>(from, 8) != entry.method) {
       refuse_record(entry, "differs from its directory entry");
     }

@@ -1,5 +1,6 @@
-// Implements attention on meta tensors. LibTorch composes it of an operator that depends on the
-// device and has none for meta; here it is the CPU's choice.
+// Implements attention on meta tensors. LibTorch composes attention from an operator that depends
+// on the device. It has no such operator for meta tensors. This file uses the operator that the CPU
+// would choose.
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
@@ -21,7 +22,7 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-// Returns true if the CPU would use flash attention. LibTorch itself decides it, from CPU tensors
+// Returns true if the CPU would use flash attention. LibTorch itself decides this, from CPU tensors
 // without memory.
 bool cpu_takes_flash(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const OptionalTensor& mask, double dropout, bool is_causal,
@@ -36,7 +37,7 @@ bool cpu_takes_flash(const at::Tensor& query, const at::Tensor& key, const at::T
   return choice == static_cast<int64_t>(sdp::SDPBackend::flash_attention);
 }
 
-// Converts a boolean mask into one that is added (0 or -inf), as LibTorch's attention does.
+// Converts a boolean mask to an additive mask (0 or -inf), as LibTorch's attention does.
 OptionalTensor added_mask(const OptionalTensor& mask, at::ScalarType type) {
   if (!mask || !mask->defined()) return std::nullopt;
   if (mask->scalar_type() != at::kBool) return mask;
@@ -56,7 +57,7 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
       query, key, value, added, dropout, is_causal, /*dropout_mask=*/std::nullopt, scale, grouped));
 }
 
-// Returns the rows of queries and of keys that one thread of the CPU's kernel processes at once.
+// Returns the numbers of query rows and key rows that a thread of the CPU kernel processes at once.
 std::pair<int64_t, int64_t> block_of(int64_t queries, int64_t keys) {
   const int64_t rows = queries >= 768 ? 256 : queries >= 192 ? 64 : 32;
   return {std::min(rows, queries), std::min<int64_t>(512, keys)};
@@ -64,8 +65,8 @@ std::pair<int64_t, int64_t> block_of(int64_t queries, int64_t keys) {
 
 bool is_narrow(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
 
-// Allocates as the CPU's kernel does: the results, fp32 scratch for each thread, and a narrow copy
-// of the scores for narrow inputs. Scratch is freed on return.
+// Allocates the same memory as the CPU kernel: the results, fp32 scratch for each thread, and, for
+// narrow inputs, a narrow copy of the scores. The scratch is freed on return.
 std::tuple<at::Tensor, at::Tensor> flash(const at::Tensor& query, const at::Tensor& key,
                                          const at::Tensor& value, double /*dropout*/,
                                          bool /*is_causal*/, const OptionalTensor& /*mask*/,
@@ -109,7 +110,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
 void add_attention(MetaKernels& kernels) {
   kernels.add("_scaled_dot_product_flash_attention_for_cpu", flash);
   kernels.add("_scaled_dot_product_flash_attention_for_cpu_backward", flash_backward);
-  // Attention is composed of differentiable operators, so it is registered above autograd, too.
+  // Attention is composed of differentiable operators, so it is also registered above autograd.
   kernels.add_composed("scaled_dot_product_attention", attention);
 }
 

@@ -1,5 +1,5 @@
-// Implements convolutions on meta tensors, by the two operators that LibTorch reserves for
-// back-ends that it does not know.
+// Implements convolutions on meta tensors. It implements the two operators that LibTorch reserves
+// for back-ends outside LibTorch.
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/empty.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using at::native::ConvBackend;
 
-// The arguments of a convolution besides its tensors.
+// The arguments of a convolution without its tensors.
 struct Geometry {
   at::IntArrayRef stride, padding, dilation, output_padding;
   bool transposed = false;
@@ -37,7 +37,7 @@ std::vector<int64_t> output_shape(const at::Tensor& input, const at::Tensor& wei
 
 std::vector<c10::SymInt> symbolic(at::IntArrayRef values) { return {values.begin(), values.end()}; }
 
-// Returns the CPU's choice of implementation.
+// Returns the implementation that the CPU would choose.
 ConvBackend backend_of(const at::Tensor& input, const at::Tensor& weight,
                        const std::optional<at::Tensor>& bias, const Geometry& of) {
   const std::vector<c10::SymInt> bias_sizes =
@@ -53,11 +53,11 @@ bool is_onednn(ConvBackend backend) {
   return backend == ConvBackend::Mkldnn || backend == ConvBackend::MkldnnTranspose;
 }
 
-// [Note: oneDNN's layouts] oneDNN stores channels in blocks of as many numbers as a register holds,
-// and pads the last block. It copies its arguments into such blocks and its results out of them.
-// This was measured for oneDNN in LibTorch 2.15 (tests/meta/meta_kernels_test.cpp repeats it). If
-// there are fewer input channels than a block holds, the input is not copied in forward, and is
-// copied into blocks of eight for the gradient of the weight.
+// [Note: oneDNN's layouts] oneDNN stores channels in blocks and pads the last block. A block holds
+// as many numbers as a register. oneDNN copies its arguments into such blocks and its results
+// out of them. This was measured for oneDNN in LibTorch 2.15 (tests/meta/meta_kernels_test.cpp
+// repeats the measurement). If there are fewer input channels than a block holds, the input is not
+// copied in forward. For the gradient of the weight it is then copied into blocks of eight.
 class Blocks {
  public:
   Blocks(const at::Tensor& input, const at::Tensor& output, const at::Tensor& weight,
@@ -79,7 +79,7 @@ class Blocks {
     return groups_ * up(out_channels(), block) * in * window;
   }
 
-  // Returns the channels of a block.
+  // Returns the number of channels in a block.
   int64_t whole() const { return __builtin_cpu_supports("avx512f") ? 16 : 8; }
   bool few_come_in() const { return in_channels() < whole() && !is_depthwise_; }
 
@@ -99,7 +99,7 @@ class Blocks {
   const bool is_depthwise_;
 };
 
-// An allocator of meta tensors; those that are not kept count as scratch.
+// An allocator of meta tensors. Tensors that are not kept count as scratch.
 class Memory {
  public:
   explicit Memory(const at::TensorOptions& options) : options_(options.device(at::kMeta)) {}
@@ -109,8 +109,8 @@ class Memory {
   const at::TensorOptions options_;
 };
 
-// Returns the elements of the im2col matrix of a convolution that oneDNN does not compute. A 1×1
-// window without stride needs none: the input is the matrix.
+// Returns the number of elements in the im2col matrix of a convolution that oneDNN does not
+// compute. A 1×1 window without stride needs no matrix, because the input has the same layout.
 int64_t columns_of(const at::Tensor& input, const at::Tensor& output, const at::Tensor& weight,
                    const Geometry& of) {
   const int64_t window = weight.numel() / (weight.size(0) * weight.size(1));
@@ -133,8 +133,8 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
   const at::Tensor shaped = meta::uncounted(shape, input.options());
   const Blocks blocks(input, shaped, weight, of);
   const int64_t block = blocks.whole();
-  // The scope ends the lives of the copies of the arguments before the output is allocated, as
-  // oneDNN frees them; the blocked result lives until it is copied out.
+  // The copies of the arguments are freed at the end of this scope, before the output is allocated.
+  // oneDNN does the same. The blocked result exists until it is copied out.
   at::Tensor made;
   {
     const at::Tensor source = memory(blocks.few_come_in() ? 0 : blocks.input(block));
@@ -146,14 +146,14 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
   return output;
 }
 
-// Numbers of scratch for one thread; between 9 and 25 thousand were measured.
+// The elements of scratch for one thread. Between 9 and 25 thousand were measured.
 constexpr int64_t kMatrixScratch = 16 * 1024;
 
 at::Tensor gradient_of_input(const at::Tensor& input, const Blocks& blocks, const Geometry& of) {
   const Memory memory(input.options());
   const int64_t block = blocks.whole();
-  // oneDNN computes this case by matrix products, with little scratch and without blocks of
-  // channels in the activations.
+  // oneDNN computes this case by matrix products. It needs little scratch and no blocks of channels
+  // in the activations.
   const bool by_matrices = of.is_strided() && !of.transposed;
   at::Tensor made;
   {

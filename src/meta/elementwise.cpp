@@ -1,4 +1,4 @@
-// Implements operators on meta tensors whose result has the broadcast shape of their arguments.
+// Implements operators on meta tensors whose result has the broadcast shape of the arguments.
 #include <ATen/TensorIterator.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty.h>
@@ -11,8 +11,8 @@
 namespace fsdp {
 namespace {
 
-// Runs an operator that returns one tensor in the common type of its arguments: a new tensor, the
-// first argument (in place), or the given `out`. The schema decides which of them.
+// Runs an operator that returns one tensor in the common type of its arguments. The result is a new
+// tensor, the first argument (in place), or the given `out`. The schema decides which one.
 void elementwise(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::vector<c10::Argument>& schema = op.schema().arguments();
   const auto arguments = torch::jit::last(*stack, schema.size());
@@ -49,7 +49,8 @@ at::Tensor glu_backward(const at::Tensor& /*gradient*/, const at::Tensor& self, 
   return at::empty(self.sizes(), self.options());
 }
 
-// Returns result and buffer. Only the CPU's kernel has the buffer; it keeps exp(-|x|) for backward.
+// Returns the result and a buffer. Only the CPU kernel has this buffer. It keeps exp(-|x|) for
+// backward.
 std::tuple<at::Tensor, at::Tensor> log_sigmoid_forward(const at::Tensor& self) {
   at::Tensor result = at::empty_like(self);
   return {std::move(result), at::empty_like(self, at::MemoryFormat::Contiguous)};

@@ -21,8 +21,8 @@ bool MetaKernels::lacks(const std::string& name) {
 }
 
 void add_meta_kernels() {
-  // Never freed: a torch::Library unregisters its kernels when it is destroyed, and the order of
-  // static destructors is unknown.
+  // The object is never freed. A torch::Library unregisters its kernels when it is destroyed, and
+  // the order of static destructors is unknown.
   static const auto* const kernels = [] {
     auto* made = new MetaKernels;
     add_attention(*made);

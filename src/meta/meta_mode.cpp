@@ -15,7 +15,8 @@
 namespace fsdp {
 namespace {
 
-// LibTorch does not use this key, nor that of [Note: a default device] in default_device.cpp.
+// LibTorch does not use this key. It also does not use the key of [Note: a default device] in
+// default_device.cpp.
 constexpr c10::DispatchKey kModeKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 // The mode of a thread.
@@ -39,14 +40,15 @@ void for_tensors(const c10::IValue& value, const See& see) {
   }
 }
 
-// Returns true for a host tensor that must become a meta one. LibTorch accepts host tensors of no
-// dimension on every device.
+// Returns true for a host tensor that must be replaced by a meta tensor. A host tensor with no
+// dimensions is not replaced, because LibTorch accepts it on every device.
 bool lies_on_host(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu() && tensor.dim() > 0 && !tensor.requires_grad() &&
          tensor.layout() == at::kStrided;
 }
 
-// Returns a meta tensor like `tensor`, which is not counted: the host tensor's memory already is.
+// Returns a meta tensor with the properties of `tensor`. It is not counted, because the memory of
+// the host tensor already is.
 at::Tensor without_memory(const at::Tensor& tensor) {
   if (!lies_on_host(tensor)) return tensor;
   const torch_memory::MeterScope uncounted(nullptr);
@@ -74,7 +76,7 @@ bool is_write(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-// Changes the arguments of an operator that has a meta tensor among them. An argument that the
+// Changes the arguments of an operator if one of them is a meta tensor. An argument that the
 // operator writes is not replaced, because the caller reads the result from it.
 void meet(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
   const size_t count = schema.arguments().size();
@@ -110,8 +112,8 @@ void guard(const c10::IValue& made) {
                               "tensors that the host reads or writes with torch::kCPU");
 }
 
-// The fallback of the mode's key: adapts arguments, then calls the operator below the key. The key
-// is excluded meanwhile, so that calls inside the operator are left alone.
+// The fallback for the mode's key. It adapts the arguments and then calls the operator below the
+// key. The key is excluded during this call, so that calls inside the operator are not changed.
 void call_planned(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard inside(kModeKey);
@@ -123,7 +125,7 @@ void call_planned(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (is_factory && !stack->empty()) guard(stack->back());
 }
 
-// Registers the fallback once; it is never freed, for the reason in add_meta_kernels().
+// Registers the fallback once. It is never freed, for the reason given in add_meta_kernels().
 void register_mode() {
   static const auto* const library = [] {
     auto* made = new torch::Library(torch::Library::IMPL, "_", kModeKey, __FILE__, __LINE__);

@@ -1,4 +1,4 @@
-// Changes the operators of LibTorch that a thread calls while it plans.
+// Changes how LibTorch's operators behave in a thread that plans.
 #pragma once
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -8,17 +8,18 @@
 
 namespace fsdp {
 
-// A mode of the calling thread, active while the object lives:
+// A mode of the calling thread. It is active while the object exists.
 // - Factories without a device argument make meta tensors.
-// - An operator with meta tensors and host tensors gets the host tensors as meta ones, because in
-//   the planned run all are on one device.
+// - If an operator gets meta tensors and host tensors, the host tensors are replaced by meta
+//   tensors, because in the planned run all of them are on one device.
 // - If `cpu_is_planned`, a move of a meta tensor to the CPU leaves it on meta.
 // - Operators without a meta kernel run on zeros (operator_probe.h).
 class MetaMode {
  public:
   explicit MetaMode(bool cpu_is_planned);
-  // A guard: while it lives, an access to the memory of a tensor that a factory made (data_ptr,
-  // accessor) throws with a remedy, instead of returning an address that ends the process.
+  // A guard for tensors that a factory makes while the guard exists. An access to their memory
+  // (data_ptr, accessor) throws an error with a remedy. Otherwise it would return an address whose
+  // use ends the process.
   class Guard {
    public:
     Guard();

@@ -1,5 +1,5 @@
-// Implements normalisations on meta tensors. Each keeps the mean and the reciprocal deviation of
-// its input for backward.
+// Implements normalisations on meta tensors. Each keeps the mean and the reciprocal standard
+// deviation of its input for backward.
 #include <ATen/Parallel.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/empty.h>
@@ -21,8 +21,8 @@ using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 bool is_reduced(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
 
-// Returns the type of mean and deviation: fp32 for narrow inputs with fp32 parameters, else the
-// input's.
+// Returns the type of the mean and the deviation. It is fp32 if the input is narrow and the
+// parameters are fp32. Otherwise it is the type of the input.
 at::ScalarType type_of_statistics(const at::Tensor& input, const MaybeTensor& one,
                                   const MaybeTensor& other = {}) {
   const auto is_wide = [](const MaybeTensor& parameter) {
@@ -36,7 +36,7 @@ at::Tensor like_contiguous(const at::Tensor& tensor) {
   return at::empty_like(tensor, at::MemoryFormat::Contiguous);
 }
 
-// Returns the number of rows and their length, as the CPU's kernels define them.
+// Returns the number of rows and their length, as the CPU kernels define them.
 std::pair<int64_t, int64_t> rows_of(const at::Tensor& input, at::IntArrayRef normalized_shape) {
   int64_t length = 1;
   for (const int64_t size : normalized_shape) length *= size;
@@ -70,7 +70,7 @@ Three layer_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
   if (wanted[1]) std::get<1>(result) = like_contiguous(*weight);
   if (wanted[2]) std::get<2>(result) = like_contiguous(*bias);
   if (wanted[1] || wanted[2]) {
-    // Each thread sums the gradients of weight and bias over its rows.
+    // The CPU kernel has a sum per thread for the gradients of weight and bias.
     meta::scratch(2 * at::get_num_threads() * length,
                   x.options().dtype(type_of_statistics(input, weight, bias)));
   }
@@ -131,7 +131,7 @@ Three batch_norm_backward(const at::Tensor& /*gradient*/, const at::Tensor& inpu
   return result;
 }
 
-// Returns the shape of a variance, which is that of a sum in the input's type.
+// Returns the shape of a variance. It has the shape of a sum in the input's type.
 at::Tensor variance(const at::Tensor& input, at::OptionalIntArrayRef dims,
                     const std::optional<at::Scalar>& /*correction*/, bool keepdim) {
   return at::sum(input, dims, keepdim, input.scalar_type());

@@ -22,11 +22,11 @@ namespace {
 
 thread_local OperatorProbes* probes_of_thread = nullptr;
 
-// A map between the meta tensors of one call and their copies on the CPU.
+// A map from the meta tensors of one call to their copies on the CPU, and back.
 class HostCopies {
  public:
-  // Returns zeros of the tensor's shape and strides. The same tensor has the same copy, so that
-  // aliases among the arguments stay aliases.
+  // Returns zeros with the tensor's shape and strides. The same tensor always gets the same copy,
+  // so aliases among the arguments stay aliases.
   at::Tensor copy(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.is_meta()) return tensor;
     const auto [entry, is_new] = copies_.try_emplace(tensor.unsafeGetTensorImpl());
@@ -39,8 +39,8 @@ class HostCopies {
     return entry->second.host;
   }
 
-  // Returns the argument whose copy the operator returned (in place, out), else a meta tensor like
-  // the result.
+  // If the operator returned the copy of an argument (in place, out), returns that argument.
+  // Otherwise returns a meta tensor with the properties of the result.
   at::Tensor give_back(const at::Tensor& result) const {
     if (!result.defined()) return result;
     for (const auto& [impl, pair] : copies_) {
@@ -51,8 +51,8 @@ class HostCopies {
         pair.given.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
       return pair.given;
     }
-    // A result may be a view of a larger storage, as a mean in the memory of the losses. The whole
-    // storage counts.
+    // A result may be a view of a larger storage. For example, a mean may be in the memory of the
+    // losses. The whole storage counts.
     const auto numel = static_cast<int64_t>(result.storage().nbytes() / result.itemsize());
     return at::empty({numel}, result.options().device(at::kMeta))
         .as_strided(result.sizes(), result.strides(), result.storage_offset());
@@ -65,7 +65,7 @@ class HostCopies {
   std::unordered_map<const c10::TensorImpl*, Pair> copies_;
 };
 
-// Returns the value with `change` applied to each tensor in it.
+// Returns the value after it has applied `change` to each tensor in it.
 template <class Change>
 c10::IValue with_tensors(const c10::IValue& value, const Change& change) {
   if (value.isTensor()) return change(value.toTensor());
@@ -116,8 +116,8 @@ void run_on_zeros(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       format_bytes(kLargestProbe), ")");
   HostCopies copies;
   torch::jit::Stack results;  // first the arguments; the call replaces them
-  // The meter separates the operator's own memory from its copied arguments, which a real run does
-  // not have.
+  // The meter counts only the operator's own memory, not the copies of its arguments, because a
+  // real run has no copies.
   const auto meter = std::make_shared<MemoryMeter>();
   int64_t given = 0;
   {
@@ -139,8 +139,8 @@ void run_on_zeros(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   OperatorProbes::note(name);
 }
 
-// Returns true for an operator with a CPU kernel and no way to run on meta: neither a kernel nor a
-// composition of other operators.
+// Returns true for an operator that has a CPU kernel but cannot run on meta. It has no meta kernel
+// and is not composed of other operators.
 bool needs_probe(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
          !op.hasKernelForDispatchKey(c10::DispatchKey::Meta) &&
@@ -152,7 +152,7 @@ bool needs_probe(const c10::OperatorHandle& op) {
 }  // namespace
 
 void add_operator_probes() {
-  // A torch::Library registers operators of one namespace ("aten", "torchvision").
+  // There is one torch::Library for each namespace ("aten", "torchvision").
   static auto* const libraries = new std::map<std::string, torch::Library>;
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findSchema(name);

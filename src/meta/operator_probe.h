@@ -1,4 +1,4 @@
-// Runs operators that have a kernel for the CPU and none for meta tensors.
+// Runs operators that have a CPU kernel but no meta kernel.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 namespace fsdp {
 
 // [Note: operators run on zeros] Such an operator runs on the CPU, on zeros of the same shapes, and
-// its results become meta tensors. So their shapes, strides and dtypes are the CPU's, and so is the
-// counted scratch. An operator throws with its name if the shapes of its results depend on values,
-// or if its arguments have more than kLargestProbe bytes.
+// its results are converted to meta tensors. So their shapes, strides and dtypes are those of the
+// CPU, and the CPU's scratch is counted. The call throws an error, which names the operator, if the
+// shapes of the results depend on values, or if the arguments have more than kLargestProbe bytes.
 inline constexpr long long kLargestProbe = 256LL << 20;
 
-// Registers a probe for every operator that is registered by now. Outside of the life of an
-// OperatorProbes these operators throw as before. Call it once in a process.
+// Registers a probe for every operator that is registered at the time of the call. Without an
+// OperatorProbes object these operators still throw. Call it once in a process.
 void add_operator_probes();
 
 // A scope in which the calling thread may run such operators.
@@ -24,9 +24,9 @@ class OperatorProbes {
   OperatorProbes(const OperatorProbes&) = delete;
   OperatorProbes& operator=(const OperatorProbes&) = delete;
 
-  // Records that this thread ran the operator. Requires: an OperatorProbes lives in this thread.
+  // Records that this thread ran the operator. Requires: this thread has an OperatorProbes object.
   static void note(const std::string& name);
-  // Returns the names of the operators that were run, each once.
+  // Returns the names of the operators that ran, without repetitions.
   const std::vector<std::string>& run() const { return run_; }
 
  private:

@@ -14,7 +14,7 @@
 namespace fsdp {
 namespace {
 
-// A stream that does nothing: every recorded event is reached already, so mark() returns null.
+// A stream that does nothing. Every recorded event is already reached, so mark() returns null.
 class MetaStream final : public Stream {
  public:
   MetaStream(const Device& device, bool is_inline) : Stream(device), is_inline_(is_inline) {}
@@ -38,7 +38,7 @@ class MetaStream final : public Stream {
 };
 
 // Returns an address in the upper half of the address space, which belongs to the operating system.
-// An atomic counter makes addresses distinct over all devices of a process.
+// An atomic counter makes addresses distinct across all devices of a process.
 void* address_without_memory(int64_t bytes) {
   static std::atomic<uint64_t> next{uint64_t{1} << 63};
   constexpr uint64_t kAlignment = 4096;
@@ -47,8 +47,8 @@ void* address_without_memory(int64_t bytes) {
   return reinterpret_cast<void*>(next.fetch_add(taken, std::memory_order_relaxed));
 }
 
-// Returns zeros that the host may access. The system allocates a page only when it is written, and
-// MAP_NORESERVE lets a plan exceed this machine's memory.
+// Returns zeroed memory that the host may access. The system allocates a page only when it is
+// written. MAP_NORESERVE allows a plan to exceed this machine's memory.
 Buffer untouched_zeros(int64_t bytes) {
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -63,7 +63,7 @@ Buffer untouched_zeros(int64_t bytes) {
 template <class... Arguments>
 void nothing(Arguments...) {}
 
-// As the CPU's, because its result decides the size of a buffer.
+// Returns the result of the CPU kernel, because it decides the size of a buffer.
 int64_t norm_scratch_bytes(std::span<const kernels::GradSegment> segments) {
   return kernels::cpu_kernels().norm_scratch_bytes(segments);
 }

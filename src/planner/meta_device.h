@@ -5,15 +5,16 @@
 
 namespace fsdp {
 
-// [Note: a device without memory] Device buffers have addresses at which no process can have
-// memory. They are distinct and support pointer arithmetic, and an access to one ends the process.
-// Streams and kernels return at once and do nothing. So the engine makes every decision as on a
-// real device and moves no byte. Buffers that the host may access (kHost, kPinned) have memory:
-// zeros, and the system allocates a page when it is written. LibTorch's name of this device is
-// "meta", the device of its tensors without memory.
+// [Note: a device without memory] The addresses of device buffers are in a range in which no
+// process can have memory. They are distinct and support pointer arithmetic. An access to one of
+// them ends the process. Streams and kernels return at once and do nothing. So the engine makes the
+// same decisions as on a real device and moves no bytes. Buffers that the host may access (kHost,
+// kPinned) do have memory. It is zeroed, and the system allocates a page when it is written.
+// LibTorch calls this device "meta", which is its device for tensors without memory.
 class MetaDevice final : public Device {
  public:
-  // `compute_is_inline`: true for the CPU's compute stream, false for a GPU's.
+  // If `compute_is_inline` is true, the compute stream is inline, as on the CPU. On a GPU it is
+  // not.
   explicit MetaDevice(bool compute_is_inline);
   ~MetaDevice() override;
 

@@ -11,13 +11,13 @@ namespace fsdp {
 
 namespace {
 
-// Removes the memory limit: a plan must report the bytes of a step beyond the limit, too.
+// Removes the memory limit. A plan must report the bytes of a step even if they exceed the limit.
 PlanRequest without_limit(PlanRequest request) {
   request.options.memory_limit = 0;
   return request;
 }
 
-// Runs the step again with the limit, and stores the place where it exceeds the limit.
+// Runs the step again with the limit and stores where the step exceeds it.
 void note_limit(StepPlan& plan, const PlanRequest& request, const PlannedRun::Build& build) {
   const int64_t limit = request.options.memory_limit;
   if (limit > 0 && plan.peak_bytes() > limit) plan.refused_at = place_beyond_limit(request, build);
@@ -33,13 +33,14 @@ struct Planner::State {
 };
 
 StepPlan Planner::State::plan(const PlanRequest& request) {
-  // The engine is always built anew; only the steps with LibTorch are skipped for a known key.
+  // The engine is always built anew. If the key is known, only the steps with LibTorch are skipped.
   PlannedRun run(request, build);
   StepKey key = run.key();
   const auto found = std::ranges::find(seen, key, &std::pair<StepKey, SeenStep>::first);
   if (found != seen.end()) return run.replay(found->second);
   StepPlan plan = run.steady_step();
-  // Bytes learned beyond the record cannot be replayed from it, so such a step is not reused.
+  // If the engine learned bytes beyond the record, they cannot be replayed from it. So such a step
+  // is not reused.
   if (plan.memory.learned_bytes == 0) seen.emplace_back(std::move(key), run.seen(plan));
   return plan;
 }

@@ -35,7 +35,7 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
   const MeshShape shape = shape_of(request.mesh, request.ranks, a_host);
   const bool by_nccl =
       request.mesh.device == DeviceKind::kCuda && request.ranks > 1 && !request.shares_gpu;
-  // A communicator whose collectives only count bytes. Its capabilities are those of the planned
+  // The communicator's collectives only count bytes. It has the capabilities of the planned
   // back-end, because the engine chooses its buffers by them.
   const auto group = [&](int size) {
     return std::make_unique<SimulatedCommunicator>(
@@ -55,7 +55,8 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
       .host = device_.get(),
       .control_plane = std::make_unique<SimulatedControlPlane>(0, request.ranks),
       .topology = {.host = "planned", .local_rank = 0},
-      // This communicator moves real host memory: peers contribute the same values as this rank.
+      // This communicator moves real host memory. Its peers contribute the same values as this
+      // rank.
       .control = std::make_unique<SimulatedCommunicator>(SimulatedGroup{.size = request.ranks}),
       .modules = group(request.ranks),
       .shape = shape,

@@ -1,4 +1,4 @@
-// Builds the mesh of a planned run: rank 0 with simulated peers.
+// Builds the mesh of a planned run. It consists of rank 0 and simulated peers.
 #pragma once
 
 #include <fsdp/plan.h>
@@ -13,14 +13,15 @@ class PlannedMesh {
   // Errors: InvalidArgument (78) if the ranks cannot be arranged as requested.
   explicit PlannedMesh(const PlanRequest& request);
 
-  // Requires: this object outlives copies of the mesh and all memory allocated on its device.
+  // Requires: this object outlives copies of the mesh and all memory that is allocated on its
+  //   device.
   const Mesh& mesh() const { return mesh_; }
 
  private:
   Mesh make(const PlanRequest& request);
 
   std::unique_ptr<const Device> device_;
-  Mesh mesh_;  // last, hence destroyed first
+  Mesh mesh_;  // last member: destroyed first
 };
 
 }  // namespace fsdp

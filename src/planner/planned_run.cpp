@@ -14,8 +14,8 @@ std::string place_name(const PlannedPlace& place) {
   return fmt::format("a plan, after {} of {}", place.event, name_of_unit(place.unit));
 }
 
-// Runs `body`. LibTorch throws NotImplementedError for operators that a plan cannot run; here it
-// becomes an InvalidArgument with operator, place and remedy.
+// Runs `body`. LibTorch throws NotImplementedError if a plan cannot run an operator. The error is
+// converted to an InvalidArgument that names the operator, the place and a remedy.
 template <class Body>
 auto explained(const PlannedPlace& place, const Body& body) {
   try {
@@ -75,8 +75,8 @@ PlannedRun::PlannedRun(const PlanRequest& request, const Build& build)
   });
 }
 
-// While user code runs, an access to a tensor's data throws. Parameters and buffers are then freed
-// from this guard, because the engine manages their storages.
+// While user code runs, an access to the data of a tensor throws. Afterwards parameters and buffers
+// are exempt from this guard, because the engine manages their storages.
 PlannedRun::Model PlannedRun::built(const Build& build) const {
   const MetaMode::Guard guard;
   Model model = explained(place_, build);
@@ -94,7 +94,7 @@ at::Tensor PlannedRun::forward() {
                          .hint = "return the tensor on which backward is called"});
 }
 
-// The peak is reset before forward and before backward, so that each has its own.
+// The peak is reset before forward and before backward, so that each of them has its own peak.
 StepPlan PlannedRun::step() {
   StepPlan plan;
   plan.torch.rest = torch_now();
@@ -106,12 +106,12 @@ StepPlan PlannedRun::step() {
   meter_->reset_peak();
   explained(place_, [&] { loss.backward(); });
   plan.torch.backward_peak = torch_peak();
-  loss = at::Tensor();  // its bytes do not count as those of the optimizer's step
+  loss = at::Tensor();  // its bytes are not part of the optimizer's step
   for (const auto& each : optimizers_) each->clip_grad_norm(1.0);
   plan.traffic = engine_.stats().sent - before;
   // The update itself sends nothing. It is run so that the engine sees a whole step.
   for (const auto& each : optimizers_) each->step();
-  engine_.zero_grad();  // also clears gradients of parameters without an optimizer
+  engine_.zero_grad();  // also clears gradients of parameters that no optimizer has
   describe_engine(plan);
   return plan;
 }
@@ -126,7 +126,7 @@ void PlannedRun::describe_engine(StepPlan& plan) {
   }
 }
 
-// kMostSteps bounds the loop in case the steps never repeat.
+// kMostSteps limits the loop if no two consecutive steps are equal.
 StepPlan PlannedRun::steady_step() {
   StepPlan last = step();
   for (int i = 0; i < kMostSteps; ++i) {
@@ -154,7 +154,7 @@ StepPlan PlannedRun::replay(const SeenStep& seen) {
   const Traffic before = engine_.stats().sent;
   EngineParts& engine = state_of(engine_);
   {
-    // The lock is the one that autograd's hooks hold when they play a real pass.
+    // The hooks of autograd hold the same lock when they play a real pass.
     const std::lock_guard lock(engine.clock->mutex);
     engine.pass.schedule().expect(seen.pass);
     engine.memory.follow(engine.pass.schedule());

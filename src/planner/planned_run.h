@@ -1,4 +1,4 @@
-// Runs one plan: the engine, the optimizer and the user's code for rank 0, on a device without
+// Runs one plan: the engine, the optimizer and the user's code of rank 0, on a device without
 // memory.
 #pragma once
 
@@ -20,40 +20,40 @@
 
 namespace fsdp {
 
-// The engine's last event, for errors.
+// The last event of the engine, for errors.
 struct PlannedPlace {
   std::string event, unit;
 };
 
-// Results of a step that do not depend on the number of ranks.
+// The results of a step that do not depend on the number of ranks.
 struct SeenStep {
   PassRecord pass;
   TorchMemoryPlan torch;
   std::vector<std::string> notes;
 };
 
-// One plan: model, engine and optimizers on the meta device. It is MetaMode while it lives, so
-// LibTorch's factories in its thread make tensors without memory.
+// One plan: the model, the engine and the optimizers on the meta device. A MetaMode is active while
+// the object exists, so LibTorch's factories in this thread make tensors without memory.
 class PlannedRun {
  public:
   using Model = Planner::Model;
   using Build = std::function<Model()>;
 
-  // Errors: as fsdp::plan; with a memory limit, the errors of a run that exceeds it.
+  // Errors: as fsdp::plan; with a memory limit, the errors of a run that exceeds the limit.
   PlannedRun(const PlanRequest& request, const Build& build);
 
-  // Runs steps until two in a row are equal: the first step records the order of units, a further
-  // one the engine's bytes beyond the record.
+  // Runs steps until two consecutive steps are equal. The first step records the order of units. A
+  // later step learns the engine's bytes beyond the record.
   StepPlan steady_step();
-  // Returns the plan of a step that another run has seen, without running LibTorch: the engine
-  // plays the other run's record. Requires: key() equals the other run's.
+  // Returns the plan of a step without running LibTorch. The engine plays the record of another run
+  // that has seen the step. Requires: key() equals the key of the other run.
   StepPlan replay(const SeenStep& seen);
   // Runs one step. Errors: as the constructor.
   StepPlan step();
-  // Returns the results of the last step, whose plan is `plan`.
+  // Returns the results of the last step. `plan` must be the plan of that step.
   SeenStep seen(const StepPlan& plan);
 
-  // Returns a key that is equal for two runs of one model and step if both would see the same.
+  // Returns a key. If two runs have equal keys, they see the same step in LibTorch.
   // Requires: no step has run yet.
   StepKey key();
 
@@ -77,7 +77,7 @@ class PlannedRun {
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
 };
 
-// Returns StepPlan::refused_at of a run whose plan exceeds the request's limit.
+// Returns StepPlan::refused_at for a run whose plan exceeds the limit of the request.
 // Requires: the run was planned without the limit.
 std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& build);
 

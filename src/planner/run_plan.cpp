@@ -18,7 +18,8 @@ namespace {
 
 bool computes_on_host(const Mesh& mesh) { return state_of(mesh).device().name() == "cpu"; }
 
-// Returns the hint: flags that lower the step's memory. `host_is_other`: as in RemedyCase.
+// Returns the hint: flags that lower the memory of the step. `host_is_other` has the meaning that
+// RemedyCase defines.
 std::string ways_out(const Mesh& mesh, const StepPlan& plan, const Options& options,
                      bool host_is_other) {
   const bool gathers = plan.memory.forward_peak[MemoryCategory::kParameterSlots] > 0;
@@ -64,7 +65,8 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
          .cause = parts_of(plan),
          .hint = ways_out(mesh, plan, options, /*host_is_other=*/true)});
   }
-  // On the CPU the device's bytes are the host's, too. All ranks of the mesh share this host.
+  // On the CPU the bytes of the device are also bytes of the host. All ranks of the mesh share this
+  // host.
   const int64_t of_host = plan.memory.host_held_bytes + (computes_on_host(mesh) ? device : 0);
   const std::optional<int64_t> free = free_host_bytes();
   const int ranks = state_of(mesh).parts().topology.local_world_size;
@@ -81,7 +83,7 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
 std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,
                                  const RunPlanOptions& how,
                                  const std::function<StepPlan(const PlanRequest&)>& plan) {
-  // Rank 0 plans for all. If it refuses, the other ranks throw, too, instead of waiting for it.
+  // Rank 0 plans for all ranks. If it refuses, the other ranks also throw and do not wait for it.
   std::optional<StepPlan> planned;
   run_or_throw_on_all_ranks(mesh, "planning the step", [&] {
     if (mesh.rank() != 0) return;

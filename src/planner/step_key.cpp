@@ -3,7 +3,7 @@
 namespace fsdp {
 namespace {
 
-// Resets options that LibTorch does not see: where parameters and main state reside, and when the
+// Resets options that do not affect LibTorch: where parameters and main state reside, and when the
 // engine moves them.
 UnitOptions seen_by_torch(UnitOptions of) {
   const UnitOptions any;
@@ -16,7 +16,7 @@ UnitOptions seen_by_torch(UnitOptions of) {
 
 Options seen_by_torch(Options of) {
   const Options any;
-  // Functions cannot be compared. Their results show in the units.
+  // Functions cannot be compared. Their results are part of the units.
   of.units = any.units;
   of.unit_options = any.unit_options;
   of.ignore = any.ignore;
@@ -46,8 +46,9 @@ UnitKey key_of(const ShardUnit& unit, const UnitOptions& options) {
 
 StepKey::StepKey(const PlanRequest& request, const EngineParts& engine)
     : options(seen_by_torch(request.options)), guess(engine.pass.schedule().hint()) {
-  // The binding names all fields of PlanRequest, so that a new one does not compile until it is
-  // considered here. Fields that are not used below show in the units.
+  // The binding lists all fields of PlanRequest. If a field is added, this does not compile until
+  // the field is considered here. Fields that are not used below affect only the units, which are
+  // part of the key.
   const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, moments, optimizers] =
       request;
   device = mesh.device;

@@ -1,4 +1,4 @@
-// Decides if two planned runs would see the same step.
+// Decides whether two planned runs see the same step.
 #pragma once
 
 #include <fsdp/options.h>
@@ -13,23 +13,24 @@
 
 namespace fsdp {
 
-// The properties of a unit that LibTorch's operators depend on.
+// The properties of a unit on which LibTorch's operators depend.
 struct UnitKey {
   std::string fqn;
   UnitOptions options;
   std::vector<ParameterSpec> parameters;
-  std::vector<bool> lends;  // by parameter: its gradient is reduced zero-copy
+  std::vector<bool> lends;  // for each parameter: true if its gradient is reduced zero-copy
   bool scatters_gradients = false;
   bool captures_in_place = false;
   bool operator==(const UnitKey&) const = default;
 };
 
-// The key of a step: everything that LibTorch's bytes and the order of units may depend on. Whole
-// options are compared, so that a new option counts without a change here. Options that have no
-// effect on a step, or show in the units, have their default value.
+// The key of a step. It holds everything on which LibTorch's bytes and the order of units may
+// depend. Options are compared as a whole, so that a new option is included without a change here.
+// Options that do not affect a step, or that affect it only through the units, are reset to their
+// defaults.
 struct StepKey {
-  // Requires: the engine has run no pass yet, so that its hint is the guess, which shows the units
-  // that are recomputed.
+  // Requires: the engine has run no pass yet. Its hint is then the guess, which also shows which
+  //   units are recomputed.
   StepKey(const PlanRequest& request, const EngineParts& engine);
   bool operator==(const StepKey&) const = default;
 

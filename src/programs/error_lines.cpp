@@ -30,7 +30,7 @@ std::optional<Parts> parts_of(std::string_view line) {
                .text = line.substr(text)};
 }
 
-// Returns true if the line is an error line or can become one with more bytes.
+// Returns true if the line is an error line, or could become one when more bytes arrive.
 bool may_become_error(std::string_view line) {
   return line.starts_with(kBegin) || kBegin.starts_with(line);
 }
@@ -44,8 +44,8 @@ std::string ErrorLines::take(std::string_view bytes) {
     const bool whole = end != std::string_view::npos;
     line_ += bytes.substr(0, whole ? end + 1 : bytes.size());
     bytes.remove_prefix(whole ? end + 1 : bytes.size());
-    // Hold back only the beginning of a possible error line. Other unfinished lines are shown at
-    // once: a rank may draw a status line piece by piece.
+    // Only the beginning of a possible error line is held back. Other unfinished lines are shown at
+    // once, because a rank may draw a status line in pieces.
     if (!whole && !inside_ && may_become_error(line_)) break;
     const bool repeated = !inside_ && is_repeated(line_);
     if (all_ || !repeated) shown += line_;

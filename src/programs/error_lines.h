@@ -8,17 +8,17 @@
 
 namespace fsdp {
 
-// A filter of the ranks' stderr. Of error lines (docs/errors.md) that differ only in rank and step
-// it shows the first and counts the others. It shows all other text when it arrives.
+// A filter for the stderr of ranks. If error lines (docs/errors.md) differ only in rank and step,
+// it shows the first of them and counts the others. It shows all other text when it arrives.
 class ErrorLines {
  public:
-  // `all`: show every line.
+  // If `all` is true, every line is shown.
   explicit ErrorLines(bool all) : all_(all) {}
 
-  // Adds the next bytes, whole lines or pieces of lines. Returns the text to show now.
+  // Adds the next bytes, which may end within a line. Returns the text to show now.
   std::string take(std::string_view bytes);
-  // Returns the text to show at the end: an unfinished line, and for each repeated error a line
-  // such as "fsdp: note: 14 other ranks say the same as rank 3".
+  // Returns the text to show at the end. It contains an unfinished line and, for each repeated
+  // error, a line such as "fsdp: note: 14 other ranks say the same as rank 3".
   std::string rest();
 
   // Returns true if a rank printed an error with this exit code.
@@ -27,15 +27,15 @@ class ErrorLines {
  private:
   struct Said {
     std::string text;  // code and text, without rank and step
-    std::string rank;  // the first to print it
+    std::string rank;  // the first rank that printed it
     int64_t others = 0;
   };
 
   bool is_repeated(std::string_view line);
 
   bool all_;
-  std::string line_;     // beginning of a line, not shown yet
-  bool inside_ = false;  // the beginning of the current line was shown
+  std::string line_;     // beginning of a line that is not shown yet
+  bool inside_ = false;  // true if the beginning of the current line was shown
   std::vector<Said> said_;
 };
 

@@ -1,8 +1,8 @@
-// fsdp-doctor [--device cuda|auto|cpu] checks if runs can compute on this machine and prints a line
-// for each check.
+// fsdp-doctor [--device cuda|auto|cpu] checks whether runs can compute on this machine. It prints a
+// line for each check.
 //
-// Exit codes: 0 ready, 1 a finding makes runs fail, 64 usage, 74 the lines cannot be written, 78 no
-// GPU can be used.
+// Exit codes: 0 ready; 1 a finding makes runs fail; 64 wrong usage; 74 the lines cannot be written;
+// 78 no GPU can be used.
 #include <fmt/format.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
@@ -39,7 +39,7 @@ DeviceKind device_of(const std::string& name) {
   refuse_usage(fmt::format("--device cannot be '{}'", name), "use cuda, auto or cpu");
 }
 
-// Returns the device, or nothing for --help, which it prints.
+// Returns the device. For --help, prints the help and returns nothing.
 std::optional<DeviceKind> parse(int argc, char** argv) {
   CLI::App app(
       "Checks whether runs can compute on this machine: one line for each check, with a remedy\n"
@@ -68,14 +68,14 @@ void print(const std::string& text) {
                                      .cause = std::generic_category().message(errno)});
 }
 
-// Returns the version of the loaded LibTorch, "2.15.0". The stable C ABI has the only function that
+// Returns the version of the loaded LibTorch, "2.15.0". Only the stable C ABI has a function that
 // returns it at run time.
 std::string torch_version() {
-  const uint64_t version = aoti_torch_abi_version();  // one byte for each part, highest first
+  const uint64_t version = aoti_torch_abi_version();  // one byte for each number, highest first
   return fmt::format("{}.{}.{}", version >> 56U, version >> 48U & 0xffU, version >> 40U & 0xffU);
 }
 
-// Prints the findings and sets the exit code. Throws if no GPU can be used but one is required.
+// Prints the findings and sets the exit code. Throws if a GPU is required and none can be used.
 void report(const Facts& facts, DeviceKind device, int& code) {
   const std::vector<Finding> findings = judge(facts, device);
   const Verdict verdict = verdict_of(facts, device, findings);
@@ -96,7 +96,8 @@ int run(int argc, char** argv) {
   const int thrown = run_alone([&] {
     const std::optional<DeviceKind> device = parse(argc, argv);
     if (!device) return;
-    // Memory that processes share counts as files: a limit of file sizes must be a finding.
+    // Memory that processes share counts as files. With SIGXFSZ ignored, a limit on file sizes
+    // becomes a finding.
     std::signal(SIGXFSZ, SIG_IGN);
     facts.versions = {.library = FSDP_VERSION,
                       .torch_built = FSDP_TORCH_VERSION,
@@ -107,7 +108,8 @@ int run(int argc, char** argv) {
     report(facts, *device, code);
   });
   if (thrown != 0) code = thrown;
-  // A return would run destructors and wait for threads that hang. All lines are written.
+  // A return would run destructors, which wait for threads that hang. All lines are already
+  // written.
   if (is_stuck(facts)) std::_Exit(code);
   return code;
 }

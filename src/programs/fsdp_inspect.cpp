@@ -1,8 +1,8 @@
-// fsdp-inspect [--summary] PATH lists the tensors of a file of weights or a model folder and checks
-// that it is sound. For any other file it prints the file's kind.
+// fsdp-inspect [--summary] PATH lists the tensors of a file of weights or of a model folder and
+// checks it for damage. For any other file it prints the kind of the file.
 //
-// Exit codes: 0 sound, 64 usage, 65 malformed (one line on stderr names the tensor and the byte),
-// 74 cannot be read.
+// Exit codes: 0 sound; 64 wrong usage; 65 malformed (one line on stderr names the tensor and the
+// byte); 74 cannot be read.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -43,7 +43,7 @@ void print(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) cannot_write();
 }
 
-// Returns a value of an untrusted file as one printable line.
+// Returns a value from an untrusted file as one printable line.
 std::string shown(const nlohmann::json& value) {
   return printable(value.is_string() ? value.get<std::string>() : value.dump());
 }
@@ -77,8 +77,8 @@ void print_notes(const StoredWeights& weights) {
   }
 }
 
-// Returns the model type and the sizes that Hugging Face's configurations have in common, as far as
-// this one has them.
+// Returns the model type and the usual sizes in a Hugging Face configuration. Sizes that this file
+// does not have are left out.
 std::string describe_config(const std::filesystem::path& path) {
   const MappedFile file(path);
   const auto refuse = [&](std::string what) {
@@ -113,7 +113,7 @@ void list_weights(const StoredWeights& weights) {
   TensorTotals all;
   const bool several = files_of(weights).size() > 1;
   for (const WeightsFile* file : files_of(weights)) {
-    file->check_sums(0, 1);  // the whole file, before its listing
+    file->check_sums(0, 1);  // checks the whole file before it is listed
     print((several ? "\n" : "") + listing_of(*file));
     const TensorTotals totals = totals_of(tensors_of(*file));
     all.tensors += totals.tensors;
@@ -147,7 +147,7 @@ void summarise_weights(const StoredWeights& weights) {
   print(format_totals(totals_of(all)) + "\n" + format_groups(all));
 }
 
-// Describes an index or a configuration by its content, and other JSON as such.
+// Describes JSON by its content: as an index, as a configuration, or as other JSON.
 std::string describe_json(const std::filesystem::path& path) {
   const std::string name = path.filename().string();
   if (name.ends_with(".index.json")) {
@@ -165,8 +165,8 @@ std::string describe_json(const std::filesystem::path& path) {
   return std::string(name_of(FileKind::kJson));
 }
 
-// Describes a file without readable weights. Returns an empty string if `kind` may hold weights:
-// StoredWeights then reads it or throws an error that says more.
+// Describes a file without readable weights. Returns an empty string if `kind` may hold weights.
+// StoredWeights then reads the file or throws a more precise error.
 std::string describe_other(FileKind kind, const std::filesystem::path& path) {
   switch (kind) {
     case FileKind::kUnknown:
@@ -203,12 +203,12 @@ void inspect(const std::filesystem::path& path, bool summary) {
       list_weights(weights);
     }
   }
-  if (std::fflush(stdout) != 0) cannot_write();  // a full disk shows only here
+  if (std::fflush(stdout) != 0) cannot_write();  // a full disk is reported only here
 }
 
-// The command line.
+// The parsed command line.
 struct Asked {
-  std::filesystem::path path;  // empty for --help, which is then printed
+  std::filesystem::path path;  // empty if --help was printed
   bool summary = false;
 };
 

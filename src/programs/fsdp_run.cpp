@@ -58,8 +58,8 @@ bool is_number(const std::string& word) {
   return !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// Refuses unknown flags before the program. CLI11 would take the first one for the program, because
-// its parser stops at a word that it does not know.
+// Refuses unknown flags before the program. CLI11's parser stops at the first word that it does not
+// know, so it would take an unknown flag for the program.
 void check_flags(const std::vector<std::string>& words) {
   const std::vector<std::string> names{"--nproc-per-node", "--log-dir", "--all-errors", "--help"};
   std::vector<std::string> unknown;
@@ -73,7 +73,7 @@ void check_flags(const std::vector<std::string>& words) {
                        name == "-n" || (name.starts_with("-n") && is_number(name.substr(2)));
     if (known) continue;
     unknown.push_back(words[i]);
-    // A number after an unknown flag is its value; another word may be the program.
+    // A number after an unknown flag is the flag's value. Any other word may be the program.
     if (i + 1 < words.size() && is_number(words[i + 1])) ++i;
   }
   if (!unknown.empty()) fsdp::refuse_unknown(unknown, {.names = names, .usage = kUsage});
@@ -91,7 +91,7 @@ std::optional<fsdp::LaunchOptions> parse(int argc, const char* const* argv) {
   app.prefix_command();
   try {
     app.parse(argc, argv);
-    options.command = app.remaining();  // from the program on, its own flags included
+    options.command = app.remaining();  // begins with the program and includes its own flags
     if (!options.command.empty() && options.command.front() == "--") {
       options.command.erase(options.command.begin());
     }
@@ -105,18 +105,19 @@ std::optional<fsdp::LaunchOptions> parse(int argc, const char* const* argv) {
 }
 
 int run(const fsdp::LaunchOptions& options) {
-  // The job's shared memory counts as files: with SIGXFSZ ignored, a limit of file sizes is an
+  // The job's shared memory counts as files. With SIGXFSZ ignored, a limit on file sizes causes an
   // error with a text instead of a signal.
   std::signal(SIGXFSZ, SIG_IGN);
   // Ranks inherit the ignored SIGTTOU through exec. They run in their own process groups, which are
-  // the terminal's background, and `stty tostop` would stop a background process that writes.
+  // background groups of the terminal. With `stty tostop` the terminal would otherwise stop a
+  // background process that writes.
   std::signal(SIGTTOU, SIG_IGN);
-  // RankProcesses receives these by sigtimedwait. They are blocked before the first fork, so none
-  // is lost or ends the launcher; the thread of RankOutput inherits the mask.
+  // RankProcesses receives these signals by sigtimedwait. They are blocked before the first fork,
+  // so that none is lost and none ends the launcher. The thread of RankOutput inherits the mask.
   const sigset_t signals = fsdp::RankProcesses::signals();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   const fsdp::JobEnd end = fsdp::RankProcesses(options).wait();
-  // The rank's own error first, then the launcher's line that explains it.
+  // The error of the rank is printed first, then the launcher's line that explains it.
   say(end.rank_line);
   say(end.line);
   say(end.log_line);

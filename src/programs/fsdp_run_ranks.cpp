@@ -27,7 +27,8 @@ namespace {
 constexpr auto kGrace = std::chrono::seconds(3);  // time for survivors to end by themselves
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
 
-// Returns how many processes the kernel has killed for lack of memory, or 0 if it does not count.
+// Returns the number of processes that the kernel has killed for lack of memory. Returns 0 if the
+// kernel does not count them.
 int64_t oom_kills() {
   std::ifstream file("/proc/vmstat");
   std::string name;
@@ -58,7 +59,8 @@ RankProcesses::RankProcesses(LaunchOptions options)
       output_(options_.log_dir.empty() ? "" : log_path(0, "out"), options_.all_errors),
       ranks_(options_.ranks),
       oom_kills_before_(oom_kills()) {
-  // With a launcher, a rank that sees a dead peer first waits for the report of how it ended.
+  // If there is a launcher, a rank that sees a dead peer first waits until the launcher reports how
+  // the peer ended.
   control_.header().has_launcher.store(1);
   if (!options_.log_dir.empty()) {
     std::error_code error;
@@ -77,16 +79,17 @@ RankProcesses::RankProcesses(LaunchOptions options)
     kill_all();  // the destructor does not run
     throw;
   }
-  // From here on only the ranks hold the heaps, so their memory is freed when they end.
+  // From here on only the ranks hold the heaps. So the memory of the heaps is freed when the ranks
+  // end.
   files_.heaps.clear();
-  output_.start();  // its thread starts after the last fork
+  output_.start();  // after the last fork, because it starts a thread
 }
 
 RankProcesses::~RankProcesses() { kill_all(); }
 
 void RankProcesses::start(int rank) {
-  // The child writes errno into the pipe if exec fails. A successful exec closes it (O_CLOEXEC), so
-  // that the read below returns 0 bytes.
+  // If exec fails, the child writes errno into the pipe. If exec succeeds, it closes the pipe
+  // (O_CLOEXEC), and the read below returns 0 bytes.
   std::array<int, 2> pipe_ends{};
   if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) {
     throw DeviceError({.what = fmt::format("pipe for rank {} failed", rank),
@@ -116,10 +119,11 @@ void RankProcesses::start(int rank) {
 }
 
 void RankProcesses::become_rank(int rank, pid_t launcher, int error_pipe) {
-  setpgid(0, 0);  // so that one kill reaches the rank and its children
+  setpgid(0, 0);  // one kill then reaches the rank and its children
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(127);  // the launcher died before prctl
-  // exec keeps the mask and ignored signals: undo the launcher's, except SIGTTOU (fsdp_run.cpp).
+  // exec keeps the signal mask and ignored signals. So the launcher's settings are undone, except
+  // SIGTTOU (fsdp_run.cpp).
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -142,12 +146,13 @@ void RankProcesses::export_environment(int rank) const {
   set_number("WORLD_SIZE", options_.ranks);
   set_number("LOCAL_RANK", rank);
   set_number("LOCAL_WORLD_SIZE", options_.ranks);
-  // Otherwise each rank would start a thread for every core of the host.
+  // Otherwise each rank would start one thread for every core of the host.
   if (getenv("OMP_NUM_THREADS") == nullptr) {
     set_number("OMP_NUM_THREADS", std::max(1, cores() / options_.ranks));
   }
   if (options_.ranks == 1) return;  // one rank needs no memory of a job
-  // Clear close-on-exec in this child only: the rank maps the job's memory from these descriptors.
+  // Close-on-exec is cleared only in this child. The rank maps the job's memory from these
+  // descriptors.
   std::string descriptors = std::to_string(files_.control.get());
   fcntl(files_.control.get(), F_SETFD, 0);
   for (const Descriptor& heap : files_.heaps) {
@@ -162,7 +167,8 @@ std::string RankProcesses::log_path(int rank, const char* stream) const {
 }
 
 void RankProcesses::redirect_output(int rank) const {
-  // The rank's process group is not the terminal's foreground: reading from it would stop the rank.
+  // The rank's process group is not the terminal's foreground group. Reading from the terminal
+  // would stop the rank.
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(null, STDIN_FILENO);
   output_.become_stderr();
@@ -190,8 +196,8 @@ JobEnd RankProcesses::wait() {
   const timespec look_every{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(kLookEvery).count()};
   reap();
   while (!all_ended()) {
-    // Several SIGCHLD can merge into one and the grace period needs a clock: look at all ranks
-    // after every signal and every 100 ms.
+    // Several SIGCHLD can merge into one signal, and the grace period needs a clock. So all ranks
+    // are checked after every signal and every 100 ms.
     const int signal = sigtimedwait(&signals, nullptr, &look_every);
     if (signal > 0 && signal != SIGCHLD) on_signal(signal);
     reap();
@@ -209,13 +215,13 @@ JobEnd RankProcesses::wait() {
 }
 
 void RankProcesses::on_signal(int signal) {
-  if (signal == SIGTSTP) {  // Ctrl-Z reaches only the foreground group, which is the launcher
+  if (signal == SIGTSTP) {  // Ctrl-Z reaches only the foreground group, the launcher's
     send(SIGSTOP);
     raise(SIGSTOP);
   } else if (signal == SIGCONT) {
     send(SIGCONT);
   } else if (forwarded_signal_ != 0) {
-    kill_all();  // the second request
+    kill_all();  // this is the second request
   } else {
     forwarded_signal_ = signal;
     send(signal);
@@ -238,7 +244,7 @@ void RankProcesses::reap() {
   for (int rank = 0; rank < options_.ranks; ++rank) {
     if (ranks_[rank].ended) continue;
     siginfo_t info{};
-    // WNOWAIT: the rank stays a zombie, so that its process group's number is not reused.
+    // With WNOWAIT the rank stays a zombie, so the number of its process group is not reused.
     const int looked = waitid(P_PID, ranks_[rank].pid, &info, WEXITED | WNOHANG | WNOWAIT);
     if (looked == 0 && info.si_pid == ranks_[rank].pid) note_end(rank);
   }
@@ -246,22 +252,23 @@ void RankProcesses::reap() {
 
 void RankProcesses::note_end(int rank) {
   Rank& ended = ranks_[rank];
-  // Kill the rank's children before it is reaped, while the group's number is still its own.
+  // The rank's children are killed before the rank is reaped, because until then the group number
+  // is not reused.
   kill(-ended.pid, SIGKILL);
   waitpid(ended.pid, &ended.wait_status, 0);
   ended.ended = true;
-  // The state is stored last: a peer that reads kEnded also reads the status and its reason.
+  // The state is stored last. So a peer that reads kEnded also reads the status and its reason.
   RankStatus& status = control_.status(rank);
   status.wait_status.store(ended.wait_status);
   const bool killed = WIFSIGNALED(ended.wait_status) && WTERMSIG(ended.wait_status) == SIGKILL;
   // The kernel counts its kills of the whole machine, so this is a strong hint and no proof.
   status.out_of_memory.store(killed && oom_kills() > oom_kills_before_ ? 1 : 0);
-  // A rank that finished its mesh in order needs no report here: a peer that still needs it reads
-  // kFinished.
+  // If a rank finished its mesh in order, no report is needed here. A peer that still needs the
+  // rank reads kFinished.
   const bool finished = status.state.load() == RankState::kFinished;
   if (!finished) status.state.store(RankState::kEnded, std::memory_order_seq_cst);
   if (ended_well(ended.wait_status)) {
-    control_.wake_all();  // a rank can leave early with code 0: peers that wait for it must look
+    control_.wake_all();  // a rank can end early with code 0, so its peers must check
     return;
   }
   report_failure(
@@ -270,7 +277,7 @@ void RankProcesses::note_end(int rank) {
        .code = ExitCode::kPeerFailed,
        .text = {.what = describe_end(rank, ended.wait_status),
                 .hint = hint_for_end(rank, ended.wait_status, status.out_of_memory.load() != 0)}});
-  if (first_bad_ >= 0) return;  // the grace period starts once
+  if (first_bad_ >= 0) return;  // the grace period starts only once
   first_bad_ = rank;
   kill_at_ = Clock::now() + kGrace;
 }
@@ -286,8 +293,8 @@ void RankProcesses::kill_all() {
   }
 }
 
-// Returns the rank of the job's first failure. It need not be the first rank that ended: a survivor
-// may end earlier than the rank that it reports.
+// Returns the rank that failed first. It is not always the rank that ended first, because a
+// survivor may end earlier than the rank that it reports.
 int RankProcesses::first_to_fail() const {
   const std::optional<Failure> failure = first_failure(control_.failure());
   return failure && failure->rank >= 0 ? failure->rank : first_bad_;
@@ -317,14 +324,14 @@ JobEnd RankProcesses::judge() const {
   const int code =
       own_code ? WEXITSTATUS(guilty.wait_status) : static_cast<int>(ExitCode::kPeerFailed);
   const std::string rank_line = logged_error(root, code);
-  // kPeerFailed is the code of survivors and says nothing about the cause.
+  // kPeerFailed is the exit code of survivors. It says nothing about the cause.
   const bool is_shown = own_code && code != static_cast<int>(ExitCode::kPeerFailed) &&
                         (output_.has_said(code) || !rank_line.empty());
   const std::string hint = hint_for_end(root, guilty.wait_status,
                                         control_.status(root).out_of_memory.load() != 0, is_shown);
   ErrorText text{.what = describe_end(root, guilty.wait_status), .hint = hint};
-  // If no rank printed the cause, use the text of the first failure. A rank that was only late has
-  // ended by now: its end replaces the guess at why it was late.
+  // If no rank printed the cause, the text of the first failure is used. A rank that was only late
+  // has ended by now, so its actual end replaces the guess why it was late.
   if (failure && !is_shown) {
     text = failure->text;
     const bool how_is_known = names_one && !guilty.killed_here;
@@ -364,7 +371,8 @@ void RankProcesses::log_ends() const {
 }
 
 // Returns the last error line in the log of rank `root`. If several ranks refuse together, the line
-// may be in another rank's log: then returns one with the same code, except 75 of survivors.
+// may be in another rank's log. In that case returns an error line with the same code from another
+// log, except for code 75 of survivors.
 std::string RankProcesses::logged_error(int root, int code) const {
   if (options_.log_dir.empty()) return {};
   std::string found;

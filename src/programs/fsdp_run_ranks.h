@@ -1,4 +1,4 @@
-// Starts the processes of fsdp-run's ranks, forwards signals to them, watches them and names the
+// Starts and watches the processes of fsdp-run's ranks, forwards signals to them, and names the
 // root cause of a failure.
 #pragma once
 
@@ -20,18 +20,18 @@ namespace fsdp {
 // The command line of fsdp-run.
 struct LaunchOptions {
   int ranks = 1;
-  std::string log_dir;      // empty: output passes through
-  bool all_errors = false;  // show repeated errors, too
+  std::string log_dir;      // empty: the output of ranks is passed on
+  bool all_errors = false;  // also show repeated errors
   std::vector<std::string> command;
 };
 
-// The end of a job: the launcher's exit code and, if it is not 0, lines for stderr.
+// The end of a job: the launcher's exit code and, if the code is not 0, lines for stderr.
 struct JobEnd {
   int code = 0;
-  std::string rank_line;  // the error of the root rank, if only a log file has it
+  std::string rank_line;  // error of the root rank, if only a log file has it
   std::string line;       // how the first rank to fail ended, as error_line writes it; with the
                           // cause if no rank printed it
-  std::string log_line;   // a warning if the log folder could not be written
+  std::string log_line;   // warning if the log folder could not be written
 };
 
 // The processes of all ranks of a job.
@@ -41,15 +41,16 @@ class RankProcesses {
   static sigset_t signals();
 
   // Starts all ranks. Requires: the caller has blocked signals().
-  // Errors: InvalidArgument (64) if the program cannot be started; IoError (73) for the log folder.
+  // Errors: InvalidArgument (64) if the program cannot be started; IoError (73) if the log folder
+  //   cannot be written.
   explicit RankProcesses(LaunchOptions options);
-  // Kills all ranks that still run, with their children.
+  // Kills all ranks that still run, and their children.
   ~RankProcesses();
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   // Waits until all ranks have ended. Forwards SIGINT, SIGTERM and SIGHUP, also to stopped ranks.
-  // SIGTSTP stops all ranks and the launcher, SIGCONT resumes them. After the first failure the
+  // SIGTSTP stops all ranks and the launcher. SIGCONT resumes them. After the first failure the
   // other ranks have three seconds to end by themselves.
   JobEnd wait();
 
@@ -58,7 +59,7 @@ class RankProcesses {
   struct Rank {
     pid_t pid = 0;
     bool ended = false;
-    bool killed_here = false;  // the launcher killed it after the grace period
+    bool killed_here = false;  // true if the launcher killed it after the grace period
     int wait_status = 0;
   };
 

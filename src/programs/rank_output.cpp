@@ -23,7 +23,7 @@ void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EAGAIN) {  // another process that shares it set O_NONBLOCK
+    if (written < 0 && errno == EAGAIN) {  // another process that shares the file set O_NONBLOCK
       pollfd writable{.fd = fd, .events = POLLOUT, .revents = 0};
       poll(&writable, 1, /*timeout=*/-1);
       continue;
@@ -33,14 +33,14 @@ void write_all(int fd, std::string_view text) {
   }
 }
 
-// Writes `text` to stderr, an fsdp line in a row of its own. Other text is written unchanged,
-// because a rank may draw a line piece by piece.
+// Writes `text` to stderr. A line of fsdp gets its own row. Other text is written unchanged,
+// because a rank may draw a line in pieces.
 void show_on_stderr(const std::string& text) {
   const bool begins_ours = text.starts_with("fsdp: ");
   write_all(STDERR_FILENO, begins_ours ? fresh_row(STDERR_FILENO) + text : text);
 }
 
-// Reads the next bytes; returns an empty string if there are none now.
+// Reads the available bytes. Returns an empty string if there are none.
 std::string read_some(int fd) {
   std::array<char, 65536> block;
   const ssize_t got = read(fd, block.data(), block.size());
@@ -60,7 +60,7 @@ RankOutput::RankOutput(std::string followed, bool all_errors)
   }
   read_end_ = Descriptor(ends[0]);
   write_end_ = Descriptor(ends[1]);
-  fcntl(read_end_.get(), F_SETFL, O_NONBLOCK);  // show() must not block in read
+  fcntl(read_end_.get(), F_SETFL, O_NONBLOCK);  // so that the read in show() does not block
 }
 
 RankOutput::~RankOutput() { finish(); }
@@ -76,8 +76,8 @@ void RankOutput::start() {
 void RankOutput::finish() {
   if (!thread_.joinable()) return;
   ended_ = true;
-  // Closing the last write end wakes the thread. A process that a rank left behind may still hold
-  // one, so the thread also looks at ended_ every 100 ms.
+  // Closing the last write end wakes the thread. A process that a rank started may still hold a
+  // write end. So the thread also checks ended_ every 100 ms.
   write_end_ = Descriptor();
   thread_.join();
   show_on_stderr(errors_.rest());
@@ -85,7 +85,7 @@ void RankOutput::finish() {
 
 void RankOutput::show() {
   while (true) {
-    const bool last = ended_;  // read before the output, so that nothing is missed
+    const bool last = ended_;  // read before the output, so that no output is missed
     pollfd readable{.fd = read_end_.get(), .events = POLLIN, .revents = 0};
     poll(&readable, 1, last ? 0 : kLookEveryMs);
     bool more = show_errors();
@@ -103,7 +103,7 @@ bool RankOutput::show_errors() {
 
 bool RankOutput::show_followed() {
   if (followed_.empty()) return false;
-  // Rank 0 creates the file in its own process, possibly later than now.
+  // Rank 0 creates the file in its own process, which may happen later.
   if (!followed_file_) followed_file_ = Descriptor(open(followed_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!followed_file_) return false;
   // At the file's end read returns 0 bytes; later calls return what rank 0 has added.

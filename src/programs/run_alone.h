@@ -1,4 +1,4 @@
-// Implements main() of a program that is one process and has no mesh.
+// Implements main() of a program that runs as one process without a mesh.
 #pragma once
 
 #include <unistd.h>
@@ -10,7 +10,8 @@
 
 namespace fsdp {
 
-// Runs `body` and returns the exit code: 0, or that of an exception, whose error line it prints.
+// Runs `body` and returns the exit code. If `body` throws, prints the error line and returns the
+// exit code of the exception. Otherwise returns 0.
 template <class Body>
 int run_alone(const Body& body) {
   open_standard_streams();

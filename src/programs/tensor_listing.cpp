@@ -15,11 +15,12 @@
 namespace fsdp {
 namespace {
 
-// Limits of the columns' widths: a longer name widens only its own line, not the whole table.
+// The limits of the column widths. A longer name widens only its own line and not the whole table.
 constexpr int64_t kMaxNameColumns = 80;
 constexpr int64_t kMaxShapeColumns = 40;
 
-// Counts characters (bytes that are not UTF-8 continuation bytes), a good estimate of columns.
+// Counts characters: all bytes except UTF-8 continuation bytes. This is a good estimate of the
+// columns.
 int64_t columns_of(std::string_view text) {
   return std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
@@ -86,7 +87,8 @@ namespace {
 
 constexpr size_t kMaxGroups = 16;
 
-// Returns the whole name parts that all names share: "module.", "bert.encoder.".
+// Returns the leading parts, up to a dot, that all names have in common: "module.",
+// "bert.encoder.".
 std::string shared_beginning(std::span<const StoredTensor> tensors) {
   std::string shared = tensors.size() > 1 ? tensors[0].name : "";
   for (const StoredTensor& tensor : tensors) {

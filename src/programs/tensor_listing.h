@@ -9,11 +9,11 @@
 
 namespace fsdp {
 
-// Returns one line for each tensor with aligned columns: name, dtype, shape, bytes. Names are made
-// printable.
+// Returns one line for each tensor, with aligned columns for name, dtype, shape and bytes. Control
+// characters in names are escaped.
 std::string format_tensors(std::span<const StoredTensor> tensors);
 
-// Sums over tensors.
+// The sums over a list of tensors.
 struct TensorTotals {
   int64_t tensors = 0;
   int64_t numel = 0;
@@ -27,9 +27,9 @@ std::string format_totals(const TensorTotals& totals);
 // Returns "F32 2, I64 1".
 std::string format_dtype_counts(std::span<const StoredTensor> tensors);
 
-// Returns a line for each type, "by type    F32  2 tensors, 8 elements, 32 bytes", and one for each
-// prefix of names up to the first dot after the part that all share. The shared part, if there is
-// one, has its own line.
+// Returns a line for each type, "by type F32 2 tensors, 8 elements, 32 bytes", and a line for each
+// prefix of names. A prefix ends at the first dot after the part that all names have in common. If
+// there is such a part, it has its own line.
 std::string format_groups(std::span<const StoredTensor> tensors);
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// Buffer: a block of memory that releases itself.
+// Buffer: a block of memory that is released by its destructor.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace fsdp {
 
-// A block of `bytes` bytes at `data`, owned. Move-only; `release` runs once, in the destructor. An
+// An owned block of `bytes` bytes at `data`. Move-only. The destructor calls `release` once. An
 // empty buffer (null, 0 bytes) is legal everywhere.
 class Buffer {
  public:
@@ -44,9 +44,9 @@ class Buffer {
 };
 
 // Allocates zeroed host memory, aligned to 128 bytes (two cache lines, which cores fetch as a
-// pair). A block of 256 KiB or more is a mapping of its own, which returns to the system when it is
+// pair). A block of 256 KiB or more is a separate mapping. It returns to the system when it is
 // released, whatever malloc's settings are.
-// Errors: DeviceError with the size if the system is out of memory.
+// Errors: DeviceError, which names the size, if the system is out of memory.
 Buffer allocate_host(int64_t bytes);
 
 }  // namespace fsdp

@@ -1,6 +1,6 @@
-// Device: creates streams and events and allocates memory. Features of one kind of device are
-// members of its class alone; docs/add-a-device.md lists the code above this layer that names a
-// kind.
+// Device: creates streams and events and allocates memory. Features of only one kind of device are
+// members of that device's class. docs/add-a-device.md lists the code in higher layers that names a
+// kind of device.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,25 @@ struct KernelTable;
 }
 
 enum class MemoryKind : uint8_t {
-  kHost,    // any thread of the host reads and writes it
-  kPinned,  // the host's, and copied to and from the device beside other work
-  kDevice,  // only work of the device's streams may touch it
+  kHost,    // any host thread can read and write it
+  kPinned,  // host memory; copies to and from the device run beside other work
+  kDevice,  // only work on the device's streams may access it
 };
 std::string_view name_of(MemoryKind kind);
 
 enum class StreamPriority : uint8_t { kNormal, kHigh };
 
 struct StreamOptions {
-  std::string name;  // shown by debuggers and traces
-  // Its work precedes other work if work of several streams could start. Devices without priorities
-  // ignore it.
+  std::string name;  // shown in debuggers and traces
+  // If work of several streams could start, work with a higher priority starts first. Devices
+  // without priorities ignore this option.
   StreamPriority priority = StreamPriority::kNormal;
-  // true: work runs beside the thread that issues it. false: at once in that thread, if the device
-  // can (see Stream::is_inline).
+  // true: the work runs beside the thread that issues it. false: the work runs at once in that
+  // thread, if the device supports it (see Stream::is_inline).
   bool runs_beside = true;
 };
 
-// A device. It outlives its streams, events and buffers. Thread-safe.
+// A device. It must outlive its streams, events and buffers. Thread-safe.
 class Device {
  public:
   virtual ~Device() = default;
@@ -46,32 +46,34 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   virtual std::string_view name() const = 0;  // "cpu", "cuda:0"
-  // Makes it current for the device's other libraries (CUDA, LibTorch) in the calling thread.
+  // Makes this device current in the calling thread for other libraries (CUDA, LibTorch).
   virtual void make_current() const {}
   virtual std::unique_ptr<Stream> make_stream(const StreamOptions& options) const = 0;
   // Returns the stream on which LibTorch's operators of the calling thread run. `native` is
-  // LibTorch's handle of it, if there is one (null: the device's default stream). The host's is
-  // always the thread itself.
+  // LibTorch's handle of that stream; null means the device's default stream. On the host the
+  // stream is always inline.
   virtual Stream& compute_stream(void* native = nullptr) const = 0;
   Event make_event() const { return Event(*this); }
-  // Blocks until all streams of the device have done what was issued to them, other engines'
-  // streams too. For error paths, before memory is freed that a stream may still use. Does nothing
-  // on a device whose streams are done by then.
+  // Blocks until all streams of the device have done their issued work, including streams of other
+  // engines. For error paths, before memory is freed that a stream may still use. Does nothing on a
+  // device whose streams have no pending work at that time.
   virtual void drain() const noexcept {}
-  // Makes host waits on this device (Stream::synchronize and read, an event's synchronize) throw
-  // `why`, pending ones too, once the wait is over: a peer died, so results that depend on its data
-  // are worthless. The first call counts. Thread-safe.
-  // Does nothing on a device whose failures occur in its streams: their waits throw anyway.
+  // Makes host waits on this device throw `why`: Stream::synchronize, Stream::read and an event's
+  // synchronize. Pending waits throw it when they end. Call it when a peer has died, because
+  // results that depend on its data are worthless. Only the first call has an effect. Thread-safe.
+  // Does nothing on a device whose failures occur in its streams, because waits on those streams
+  // throw anyway.
   virtual void fail_waits(const std::exception_ptr& why) const noexcept { static_cast<void>(why); }
-  // Allocates zeroed memory, aligned to 64 bytes. 0 bytes: an empty buffer.
-  // Errors: DeviceError with the size if no memory is left.
+  // Allocates zeroed memory, aligned to 64 bytes. Returns an empty buffer for 0 bytes.
+  // Errors: DeviceError, which names the size, if no memory is left.
   virtual Buffer allocate(int64_t bytes, MemoryKind kind) const = 0;
-  // Returns the device's own kernels; null: the host's, which are part of the library.
+  // Returns the device's own kernels. Null: the device uses the CPU kernels, which are part of the
+  // library.
   virtual const kernels::KernelTable* kernels() const = 0;
 };
 
-// Returns the host as a device. It has no state, and all its memory is of kind kHost, whatever kind
-// is requested.
+// Returns the host as a device. It has no state. All its memory is of kind kHost, even if another
+// kind is requested.
 const Device& cpu_device();
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// with_place: adds the place of a failure, in the user's terms, to a DeviceError.
+// with_place: adds the place of a failure to a DeviceError, in terms that the user knows.
 #pragma once
 
 #include <utility>
@@ -7,9 +7,9 @@
 
 namespace fsdp {
 
-// Runs `body`. A DeviceError that leaves it without a place gets `where()` ("reduce of unit
-// 'layers.0'"): in nested calls the innermost place counts. It costs nothing unless an error is
-// thrown.
+// Runs `body`. If it throws a DeviceError without a place, adds `where()` ("reduce of unit
+// 'layers.0'"). So in nested calls the innermost place is reported. There is no cost unless an
+// error is thrown.
 template <class Where, class Body>
 decltype(auto) with_place(const Where& where, const Body& body) {
   try {

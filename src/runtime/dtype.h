@@ -1,5 +1,4 @@
-// DType: the element types that the engine moves, enough for parameters, gradients, norms and
-// flags.
+// DType: the element types that the engine supports, for parameters, gradients, norms and flags.
 #pragma once
 
 #include <fsdp/scalar_type.h>
@@ -33,7 +32,7 @@ constexpr int64_t size_of(DType dtype) {
 
 constexpr bool is_floating(DType dtype) { return dtype <= DType::kFloat64; }
 
-// LibTorch's numbers of these types, in DType's order; torch_compat.cpp compares them with
+// LibTorch's numbers of these types, in the order of DType. torch_compat.cpp checks them against
 // LibTorch's headers.
 inline constexpr std::array kScalarTypes{std::pair(DType::kFloat32, c10::ScalarType{6}),
                                          std::pair(DType::kBFloat16, c10::ScalarType{15}),
@@ -43,7 +42,7 @@ inline constexpr std::array kScalarTypes{std::pair(DType::kFloat32, c10::ScalarT
                                          std::pair(DType::kInt32, c10::ScalarType{3}),
                                          std::pair(DType::kUInt8, c10::ScalarType{0})};
 
-// Returns the type; empty if the engine does not move it (complex, quantised, bool, …).
+// Returns the type, or nothing if the engine does not support it (complex, quantised, bool, …).
 constexpr std::optional<DType> dtype_of(c10::ScalarType type) {
   for (const auto& [dtype, scalar_type] : kScalarTypes) {
     if (scalar_type == type) return dtype;
@@ -54,7 +53,7 @@ constexpr c10::ScalarType scalar_type_of(DType dtype) {
   return kScalarTypes[static_cast<size_t>(dtype)].second;
 }
 
-// Returns "float32", "bfloat16", …: the spelling of torch and of command lines.
+// Returns "float32", "bfloat16", …, as torch and command lines spell them.
 std::string_view name_of(DType dtype);
 
 }  // namespace fsdp

@@ -23,15 +23,15 @@ namespace fs = std::filesystem;
 
 constexpr char kName[] = "libfsdp_cuda.so";
 
-// The result of the search. The library is never closed: devices, and LibTorch's CUDA, last as long
-// as the process.
+// The result of the search. The library is never closed, because devices and LibTorch's CUDA exist
+// until the process ends.
 struct OpenCuda {
   const CudaLibrary* library = nullptr;
   CudaDevices devices;
 };
 
-// The reason why there is no GPU. Only this file throws and catches it: a missing GPU is no error
-// until the program asks for one.
+// The reason why there is no GPU. Only this file throws and catches it, because a missing GPU is no
+// error until the program requires one.
 struct NoGpu {
   std::string why;
   std::string hint;
@@ -42,11 +42,13 @@ std::string loader_says() {
   return text == nullptr ? "the loader does not say why" : text;
 }
 
-// Throws NoGpu if the driver's library cannot be loaded. It stays loaded, as CUDA needs it next.
+// Throws NoGpu if the driver's library cannot be loaded. The library stays loaded, because CUDA
+// uses it next.
 void require_driver() {
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver != nullptr) return;
-  // The loader's text distinguishes a missing file from one that it found and could not load.
+  // The loader's text distinguishes a missing file from a file that was found but could not be
+  // loaded.
   const std::string says = loader_says();
   if (says.starts_with("libcuda.so.1: cannot open shared object file")) {
     throw NoGpu{"no NVIDIA driver (libcuda.so.1 was not found)",
@@ -55,7 +57,7 @@ void require_driver() {
   throw NoGpu{fmt::format("the NVIDIA driver's library cannot be loaded: {}", says), {}};
 }
 
-// Returns the file of a library that this process has loaded; empty if it has not.
+// Returns the path of a library that this process has loaded, or an empty path.
 fs::path file_of_loaded(std::string_view name) {
   struct Search {
     std::string_view name;
@@ -73,8 +75,8 @@ fs::path file_of_loaded(std::string_view name) {
   return search.found;
 }
 
-// Loads the CUDA library of the LibTorch that this process uses. LibTorch checks once whether it
-// has CUDA. A program without LibTorch needs none of it.
+// Loads the CUDA library of the LibTorch that this process uses. It must be loaded early, because
+// LibTorch checks only once whether it has CUDA. A program without LibTorch does not need it.
 void load_torch_cuda() {
   fs::path beside = file_of_loaded("libtorch_cpu.so");
   if (beside.empty()) beside = file_of_loaded("libc10.so");
@@ -92,8 +94,8 @@ void load_torch_cuda() {
   }
 }
 
-// Opens libfsdp_cuda.so: in the library folder beside the program's folder, else by the loader's
-// own search. A file that exists in the folder is not replaced by one found elsewhere.
+// Opens libfsdp_cuda.so. It is searched in the library folder beside the program's folder, then by
+// the loader. If the file in that folder cannot be opened, no file from elsewhere replaces it.
 void* open_library() {
   std::error_code failed;
   const fs::path program = fs::read_symlink("/proc/self/exe", failed);
@@ -114,13 +116,13 @@ void* open_library() {
   throw NoGpu{fmt::format("{} cannot be loaded: {}", kName, says), {}};
 }
 
-// Returns the library's table if library and program are of one build.
+// Returns the library's table if the library and the program are from the same build.
 const CudaLibrary* checked(void* library) {
   auto* const get =
       reinterpret_cast<decltype(&fsdp_cuda_library)>(dlsym(library, "fsdp_cuda_library"));
   if (get == nullptr) throw NoGpu{fmt::format("{} is not fsdp's: {}", kName, loader_says()), {}};
   const CudaLibrary* found = get();
-  // Read before any other member: another build may have laid out the rest differently.
+  // The build is read before any other member, because another build may have another layout.
   if (std::string_view(found->build) != kFsdpCudaBuild) {
     throw NoGpu{fmt::format("{} is of another build: expected \"{}\", got \"{}\"", kName,
                             kFsdpCudaBuild, found->build),
@@ -132,8 +134,8 @@ const CudaLibrary* checked(void* library) {
 OpenCuda open() {
   OpenCuda opened;
   try {
-    // The order matters. Without a driver nothing else is loaded, and LibTorch's CUDA library comes
-    // before any question to LibTorch, which keeps its first answer.
+    // The order matters. Without a driver no other library is loaded. LibTorch's CUDA library is
+    // loaded before LibTorch is asked for CUDA, because LibTorch keeps its first answer.
     require_driver();
     load_torch_cuda();
     const CudaLibrary* library = checked(open_library());
@@ -146,7 +148,7 @@ OpenCuda open() {
 }
 
 const OpenCuda& opened() {
-  static const OpenCuda& once = *new OpenCuda(open());  // never destroyed, as Devices below
+  static const OpenCuda& once = *new OpenCuda(open());  // never destroyed, like Devices below
   return once;
 }
 
@@ -166,9 +168,11 @@ const Device& cuda_device(int ordinal) {
                        .cause = cuda.devices.why_none,
                        .hint = cuda.devices.hint});
   }
-  // Never destroyed: CUDA may have shut down before a destructor of ours would run.
+  // The devices are never destroyed, because CUDA may have shut down before their destructors would
+  // run.
   static Devices& devices = *new Devices;
-  // The lock is held while a device is opened: it is opened once, and its kernels are loaded once.
+  // The lock is held while a device is opened, so that it is opened only once and its kernels are
+  // loaded only once.
   const std::lock_guard lock(devices.mutex);
   std::unique_ptr<Device>& device = devices.of_ordinal[ordinal];
   if (!device) device = cuda.library->open_device(ordinal);

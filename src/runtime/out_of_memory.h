@@ -1,12 +1,12 @@
-// OutOfMemory: thrown by a device without free memory and by a meter at its limit, for callers that
-// can free some and try again.
+// OutOfMemory: the error of a device without free memory, or of a memory meter at its limit.
+// Callers can free memory and try again.
 #pragma once
 
 #include "fsdp/error.h"
 
 namespace fsdp {
 
-// A DeviceError, as which it passes callers that do not catch it.
+// A DeviceError, so callers without a handler for OutOfMemory treat it as one.
 class OutOfMemory : public DeviceError {
  public:
   using DeviceError::DeviceError;

@@ -30,7 +30,7 @@ std::string_view name_of(SpanLane lane) {
 }
 
 namespace {
-// Room for some ten steps of a large model; a longer trace allocates seldom.
+// Reserves enough for about ten steps of a large model. A longer trace allocates seldom.
 constexpr size_t kSpansAhead = 1 << 16;
 constexpr size_t kBytesAhead = 1 << 14;
 }  // namespace
@@ -41,7 +41,7 @@ int64_t span_clock_ns() {
 
 void SpanLog::start() {
   const std::lock_guard lock(mutex_);
-  // Nested starts keep the records of the outermost one.
+  // A nested start keeps the records of the outermost one.
   if (starts_++ > 0) return;
   spans_.clear();
   bytes_.clear();
@@ -73,7 +73,7 @@ std::vector<BytesAt> SpanLog::bytes() const {
 StreamSpan::StreamSpan(SpanLog& log, Stream& stream, const Span& span)
     : log_(log), stream_(stream) {
   if (!log.is_on()) return;
-  // The stream's work writes the times, maybe after this object is destroyed, hence shared.
+  // The span is shared with the stream's work, which writes the times and may outlive this object.
   span_ = std::make_shared<Span>(span);
   stream_.tell_time([begun = span_](int64_t ns) { begun->begin_ns = ns; });
 }
@@ -82,10 +82,10 @@ StreamSpan::~StreamSpan() {
   if (!span_) return;
   try {
     stream_.tell_time([span = span_, &log = log_](int64_t ns) {
-      span->end_ns = std::max(ns, span->begin_ns);  // a device's clock may be replaced in between
+      span->end_ns = std::max(ns, span->begin_ns);  // the device's clock may be replaced in between
       log.add(*span);
     });
-  } catch (const DeviceError&) {  // must not leave a destructor: the span is lost
+  } catch (const DeviceError&) {  // a destructor must not throw, so the span is lost
   }
 }
 

@@ -1,5 +1,6 @@
-// A log of one rank's work over time, for traces that people read: spans on lanes, and the bytes in
-// use. It is off, and then almost free, until a trace starts it.
+// A log of one rank's work over time, for traces that people read. It holds spans, which are
+// grouped in lanes, and the bytes in use. Until a trace starts it, the log is off and costs almost
+// nothing.
 #pragma once
 
 #include <array>
@@ -13,7 +14,8 @@
 
 namespace fsdp {
 
-// A row of the trace. Spans of kBackward may overlap: a unit closes after the next has opened.
+// A row of the trace. Spans in kBackward may overlap, because a unit closes after the next unit has
+// opened.
 enum class SpanLane : uint8_t {
   kStep,
   kInput,
@@ -31,29 +33,30 @@ int64_t span_clock_ns();
 
 struct Span {
   SpanLane lane;
-  std::string_view what;     // "gather", "forward", …: of static lifetime
-  std::string_view subject;  // the unit's or parameter's FQN: lives until the log is read
+  std::string_view what;     // "gather", "forward", …; of static lifetime
+  std::string_view subject;  // FQN of the unit or parameter; must exist until the log is read
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
-  int64_t number = 0;  // of a step, from 1
+  int64_t number = 0;  // number of a step, from 1
 };
 
 inline constexpr int kByteCounts = 6;
 
 struct BytesAt {
   int64_t at_ns = 0;
-  std::array<int64_t, kByteCounts> bytes{};  // one a category, in the caller's order
+  std::array<int64_t, kByteCounts> bytes{};  // one per category, in the caller's order
 };
 
 // [Note: a log that leaves the heap alone]
-// While steps are recorded, nothing that stays is allocated until the log outgrows the memory that
-// start() reserved. Otherwise a small block occupies the hole that an activation left, and the next
-// step's activation needs fresh pages of the system: steps of one rank took 1.9 times as long.
+// While steps are recorded, the log makes no lasting allocation until it outgrows the memory that
+// start() reserved. Otherwise a small block could occupy the hole that a freed activation left. The
+// activation of the next step would then need fresh pages. Steps of one rank took 1.9 times as
+// long.
 //
-// Thread-safe: streams with worker threads write here, too.
+// Thread-safe, because worker threads of streams also write to the log.
 class SpanLog {
  public:
-  // Records from here on; the first start discards earlier records. Starts nest.
+  // Starts recording. The first start discards earlier records. Starts can be nested.
   void start();
   void stop();
   bool is_on() const { return starts_ > 0; }
@@ -69,13 +72,13 @@ class SpanLog {
   std::vector<BytesAt> bytes_;
 };
 
-// A scope: logs the work issued on `stream` between construction and destruction as one span.
+// A scope that logs one span: the work issued on `stream` between construction and destruction.
 class StreamSpan {
  public:
   StreamSpan(SpanLog& log, Stream& stream, SpanLane lane, std::string_view what,
              std::string_view subject)
       : StreamSpan(log, stream, {.lane = lane, .what = what, .subject = subject}) {}
-  // Takes `span` without its times.
+  // Uses `span` except for its times, which the stream sets.
   StreamSpan(SpanLog& log, Stream& stream, const Span& span);
   ~StreamSpan();
   StreamSpan(const StreamSpan&) = delete;

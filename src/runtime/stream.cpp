@@ -17,13 +17,15 @@ void Stream::require_own(const Event& event) const {
 
 void Stream::record(Event& event, CodePlace place) {
   require_own(event);
-  // A new mark: streams that wait already hold the former one, so an event may be recorded again.
+  // A new mark is created. Streams that already wait hold the former mark, so an event may be
+  // recorded again.
   event.mark_ = mark(place);
 }
 
 void Stream::wait(const Event& event, CodePlace place) {
   require_own(event);
-  // Null: never recorded, or recorded on a stream whose work was done at once.
+  // The mark is null if the event was never recorded, or if the recording stream did its work at
+  // once.
   if (event.mark_) wait_for(event.mark_, place);
 }
 

@@ -1,8 +1,8 @@
 // Streams and events: the order in which work is done on a device.
 //
 // A stream runs its work in the order of issue. Two streams are ordered only by an event: one
-// records it, the other waits for it. The engine's list of waits (docs/streams.md) is written
-// against these two classes and nothing else; a device adds an implementation, not a rule.
+// stream records it and the other waits for it. The engine's list of waits (docs/streams.md) refers
+// only to these two classes. A new device implements them and adds no rules.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,27 @@ namespace fsdp {
 
 class Device;
 
-// A point in a stream's work, as a device represents it.
+// A point in a stream's work, in the device's own representation.
 class EventMark {
  public:
   virtual ~EventMark() = default;
-  // Blocks the caller until the point is reached. Errors: rethrows an exception of the recording
-  // stream's earlier work.
+  // Blocks the caller until the point is reached.
+  // Errors: rethrows an exception of earlier work on the recording stream.
   virtual void wait() = 0;
   virtual bool reached() = 0;
 };
 
-// A handle for a point in a stream's work, created by Device::make_event for the streams of that
-// device. Cheap to keep and to record again; only streams record it and wait for it.
+// A handle for a point in a stream's work. Device::make_event creates it for the streams of that
+// device. An event is cheap to keep and to record again. Only streams record it and wait for it.
 class Event {
  public:
   explicit Event(const Device& device) : device_(&device) {}
 
-  // Blocks the caller until the last recorded point is reached. Errors: as Stream::wait.
+  // Blocks the caller until the last recorded point is reached. Errors: as EventMark::wait.
   void synchronize() const {
     if (mark_) mark_->wait();
   }
-  // Returns true if the last recorded point is reached, or if there is none.
+  // Returns true if the last recorded point is reached, or if no point was recorded.
   bool reached() const { return !mark_ || mark_->reached(); }
 
  private:
@@ -45,10 +45,10 @@ class Event {
   std::shared_ptr<EventMark> mark_;  // shared with the streams that record and wait; null: reached
 };
 
-// An ordered queue of a device's work.
+// An ordered queue of work on a device.
 class Stream {
  public:
-  // Requires: `device` lives as long as the stream.
+  // Requires: `device` outlives the stream.
   explicit Stream(const Device& device) : device_(device) {}
   virtual ~Stream() = default;
   Stream(const Stream&) = delete;
@@ -56,36 +56,40 @@ class Stream {
 
   const Device& device() const { return device_; }
 
-  // Records the point that the work issued so far ends at; a second call moves the event there.
-  // `place` is the caller, as in wait.
-  // Errors: StateError if the event is another device's.
+  // Records the end of the work issued so far in the event. A second call replaces the recorded
+  // point. `place` is the caller's position in the source, as for wait.
+  // Errors: StateError if the event belongs to another device.
   void record(Event& event, CodePlace place = CodePlace::current());
   // Makes work issued after this call wait for the event's last recorded point. An event that was
-  // never recorded counts as reached. On an inline stream the caller's thread blocks. `place` is
-  // the caller, for a stream that checks the order of work: leave it out.
-  // Errors: StateError if the event is another device's; rethrows an exception of the recording
-  //   stream's work before that point.
+  // never recorded counts as reached. On an inline stream this call blocks the caller's thread.
+  // `place` is the caller's position in the source, for a stream that checks the order of work.
+  // Callers leave it out.
+  // Errors: StateError if the event belongs to another device; rethrows an exception of the
+  //   recording stream's work before that point.
   void wait(const Event& event, CodePlace place = CodePlace::current());
-  // Blocks the caller until all issued work is done. Errors: rethrows an exception of that work; a
-  // stream whose work threw does nothing more and throws at every wait.
+  // Blocks the caller until all issued work is done.
+  // Errors: rethrows an exception of that work. After its work has thrown, a stream does no more
+  //   work, and every wait on it throws.
   virtual void synchronize() = 0;
-  // Copies `bytes` bytes of device memory to the host, behind the work issued so far, and blocks
-  // until the copy is done. Errors: as synchronize.
+  // Copies `bytes` bytes of device memory to the host, after the work issued so far. Blocks until
+  // the copy is done.
+  // Errors: as synchronize.
   virtual void read(void* to, const void* from, int64_t bytes) = 0;
-  // Copies `bytes` bytes in stream order, within the device's memory or between it and the host's
-  // pinned memory.
+  // Copies `bytes` bytes in stream order, within device memory or between device memory and pinned
+  // host memory.
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
-  // Returns the handle that other libraries of the device use (a cudaStream_t); null if there is
-  // none.
+  // Returns the stream's handle for other libraries of the device (a cudaStream_t), or null if
+  // there is no handle.
   virtual void* native() const { return nullptr; }
-  // Returns true if work is done when the issuing call returns.
+  // Returns true if work is done before the issuing call returns.
   virtual bool is_inline() const = 0;
 
-  // Calls `on_host` on some thread of the host, in stream order; at once if the stream is inline.
-  // It must not use the device.
+  // Calls `on_host` on some host thread, in stream order. If the stream is inline, calls it at
+  // once. `on_host` must not use the device.
   virtual void call(std::function<void()> on_host) = 0;
-  // Calls `tell` with the time (span_clock_ns of runtime/span_log.h) at which the stream reaches
-  // this point; then or later, as `call`. For traces: it is not free.
+  // Calls `tell` with the time at which the stream reaches this point (span_clock_ns of
+  // runtime/span_log.h). The call happens at that time or later, in the same way as for `call`. It
+  // has a cost, so it is only for traces.
   virtual void tell_time(std::function<void(int64_t ns)> tell) = 0;
   // Keeps `memory` alive until the work issued so far is done.
   void hold(std::shared_ptr<const void> memory) {
@@ -93,7 +97,7 @@ class Stream {
   }
 
  protected:
-  // Returns the new mark; null if it is reached already.
+  // Returns a new mark, or null if the point is already reached.
   virtual std::shared_ptr<EventMark> mark(CodePlace place) = 0;
   virtual void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) = 0;
 

@@ -20,17 +20,18 @@
 
 namespace fsdp {
 
-// The pages that a view maps: the file's, read-only; a private copy that is being made; that copy.
+// The pages that a view shows: the read-only pages of the file, a private copy that is being made,
+// or the finished private copy.
 enum class Shown : uint32_t { kShared, kChanging, kPrivate };
 
-// One view. The handler may read it at any moment, so it is never freed; the other members are
-// valid while `begin` is set.
+// The entry of one view. The signal handler may read it at any time, so it is never freed. The
+// other members are valid while `begin` is set.
 struct GuardEntry {
   std::atomic<std::byte*> begin;  // null: the entry maps nothing
   FilePages pages;
   std::atomic<Shown> shown;
   std::atomic<std::byte*> first_write;
-  bool taken = false;  // guarded by the table's mutex
+  bool taken = false;  // guarded by table_mutex
 };
 
 namespace {
@@ -40,14 +41,14 @@ static_assert(std::atomic<Shown>::is_always_lock_free);
 
 constexpr size_t kEntries = 16'384;
 
-// One table a process, since a process has one action for SIGSEGV.
+// There is one table per process, because a process has one action for SIGSEGV.
 std::array<GuardEntry, kEntries> table;
-std::atomic<size_t> used_entries{0};  // entries from here on were never used
+std::atomic<size_t> used_entries{0};  // entries at this index and above were never used
 std::mutex table_mutex;
 bool installed = false;
 struct sigaction previous;
 
-// Maps the entry's pages over the mapping at `at`, without a moment at which nothing is mapped.
+// Maps the entry's pages over the mapping at `at`. The addresses are mapped at every moment.
 bool show(const GuardEntry& entry, std::byte* at, int protection, int sharing) {
   const FilePages& pages = entry.pages;
   return mmap(at, pages.bytes, protection, sharing | MAP_FIXED | MAP_NORESERVE, pages.file,
@@ -56,15 +57,15 @@ bool show(const GuardEntry& entry, std::byte* at, int protection, int sharing) {
 
 bool is_write([[maybe_unused]] void* context) {
 #if defined(__x86_64__)
-  constexpr greg_t kWriteBit = 2;  // of a page fault's error code
+  constexpr greg_t kWriteBit = 2;  // write bit of a page fault's error code
   return (static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWriteBit) != 0;
 #else
-  return true;  // the pages are readable, so this was a write
+  return true;  // the pages are readable, so the access was a write
 #endif
 }
 
-// Runs in the signal handler: takes no lock, and reads only atomics and members that `begin` makes
-// valid.
+// Runs in the signal handler. It takes no lock. It reads only atomics, and members that are valid
+// while `begin` is set.
 GuardEntry* find_entry(const std::byte* address) {
   const size_t used = used_entries.load(std::memory_order_acquire);
   for (size_t i = 0; i < used; ++i) {
@@ -77,13 +78,13 @@ GuardEntry* find_entry(const std::byte* address) {
 }
 
 // Replaces the view by a private, writable copy of its pages. Returns false if the system refuses.
-// One mmap replaces all pages, so threads that read them see no gap.
+// One mmap call replaces all pages, so other threads can read them at every moment.
 bool make_writable(GuardEntry& entry, std::byte* address) {
   Shown expected = Shown::kShared;
   if (entry.shown.compare_exchange_strong(expected, Shown::kChanging)) {
     entry.first_write.store(address);
-    // The system call and not mmap(), which the thread sanitizer takes for a write to all pages:
-    // other threads read them.
+    // The code uses the system call instead of mmap(). The thread sanitizer takes mmap() for a
+    // write to all pages, which other threads read.
     const FilePages& pages = entry.pages;
     const bool done =
         syscall(SYS_mmap, entry.begin.load(), pages.bytes, PROT_READ | PROT_WRITE,
@@ -91,21 +92,22 @@ bool make_writable(GuardEntry& entry, std::byte* address) {
     entry.shown.store(done ? Shown::kPrivate : Shown::kShared);
     return done;
   }
-  // Another thread was first: wait until its copy is mapped. The instruction then runs again; if
+  // Another thread was first, so wait until its copy is mapped. The instruction then runs again. If
   // that mmap failed, it faults again.
   while (entry.shown.load() == Shown::kChanging) sched_yield();
   return true;
 }
 
-// Passes the signal on as if the guard did not exist.
+// Passes the signal to the former handler, or to the system.
 void hand_on(int signal, siginfo_t* info, void* context) {
-  const bool by_instruction = info->si_code > 0;  // repeats on return; others were sent
+  const bool by_instruction = info->si_code > 0;  // a sent signal does not repeat
   if ((previous.sa_flags & SA_SIGINFO) != 0) {
     previous.sa_sigaction(signal, info, context);
   } else if (previous.sa_handler == SIG_IGN && !by_instruction) {
     return;
   } else if (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN) {
-    // The default action ends the process: the instruction faults again, a sent signal is raised.
+    // The default action ends the process. A faulting instruction repeats and faults again. A sent
+    // signal must be raised again.
     struct sigaction fatal {};
     fatal.sa_handler = SIG_DFL;
     sigaction(signal, &fatal, nullptr);
@@ -115,13 +117,13 @@ void hand_on(int signal, siginfo_t* info, void* context) {
   }
 }
 
-// Handles SIGSEGV. Calls only async-signal-safe functions, and leaves errno as the interrupted code
-// had it.
+// Handles SIGSEGV. It calls only async-signal-safe functions and restores errno for the interrupted
+// code.
 void on_fault(int signal, siginfo_t* info, void* context) {
   const int error = errno;
   auto* const address = static_cast<std::byte*>(info->si_addr);
   GuardEntry* entry = nullptr;
-  // Only a write to a page that is mapped read-only (SEGV_ACCERR) can be a guarded one.
+  // Only a write to a page that is mapped read-only (SEGV_ACCERR) can be a guarded write.
   if (info->si_code == SEGV_ACCERR && is_write(context)) entry = find_entry(address);
   if (entry == nullptr || !make_writable(*entry, address)) hand_on(signal, info, context);
   errno = error;
@@ -130,10 +132,12 @@ void on_fault(int signal, siginfo_t* info, void* context) {
 void install() {
   sigaction(SIGSEGV, nullptr, &previous);
   struct sigaction action {};
-  // Keep the former handler's mask and SA_NODEFER: that handler may run inside this one.
+  // The former handler's mask and SA_NODEFER are kept, because that handler may run inside this
+  // one.
   action.sa_sigaction = on_fault;
   action.sa_mask = previous.sa_mask;
-  // Use the alternate stack if there is one: a stack that overflowed has no room for a handler.
+  // The alternate stack is used if there is one, because a stack that overflowed has no room for a
+  // handler.
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | (previous.sa_flags & SA_NODEFER);
   sigaction(SIGSEGV, &action, nullptr);
   installed = true;
@@ -145,7 +149,8 @@ GuardEntry* take_entry() {
   for (size_t i = 0; i < kEntries; ++i) {
     if (table[i].taken) continue;
     table[i].taken = true;
-    // The handler searches entries below this number; the new one has no `begin` yet.
+    // The handler searches entries below this number. The new entry has no `begin` yet, so it is
+    // skipped.
     if (i >= used_entries.load()) used_entries.store(i + 1, std::memory_order_release);
     return &table[i];
   }
@@ -170,7 +175,8 @@ void give_back(GuardEntry& entry) {
 GuardedPages::GuardedPages(FilePages pages, std::byte* at) : entry_(take_entry()) {
   if (entry_ == nullptr) refused(pages, "this process has 16384 already");
   entry_->pages = pages;
-  // Map first and publish `begin` last: from then on the handler reads the other members.
+  // The pages are mapped first and `begin` is published last, because the handler then reads the
+  // other members.
   entry_->shown.store(Shown::kShared);
   if (!show(*entry_, at, PROT_READ, MAP_SHARED)) {
     const int error = errno;
@@ -185,7 +191,7 @@ GuardedPages::GuardedPages(GuardedPages&& other) noexcept
 
 GuardedPages::~GuardedPages() {
   if (entry_ == nullptr) return;
-  // Hide the entry from the handler before another view can reuse it.
+  // The entry is hidden from the handler before another view can reuse it.
   entry_->begin.store(nullptr, std::memory_order_release);
   give_back(*entry_);
 }

@@ -18,7 +18,7 @@ SHOWN = 20   # differences that are printed
 
 
 class BadBits(Exception):
-    """A file or program without bits to compare; the message is the reason."""
+    """The error of a file or program that has no bits to compare. The message is the reason."""
 
 
 def read_bits(path):

@@ -1,4 +1,4 @@
-"""Kills or stops one rank of a training job; the other ranks must end in time and name it."""
+"""Kills or stops one rank of a training job. The other ranks must end in time and name that rank."""
 import dataclasses
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Facts about the GPUs that this process sees, from the program gpu_facts."""
+"""Reads the facts about the GPUs that this process sees from the program gpu_facts."""
 import dataclasses
 import json
 import os
@@ -9,7 +9,7 @@ SHARING_NCCL = (2, 30, 3)  # the first version that allows several ranks on one 
 
 
 class NoFacts(Exception):
-    """The program returned no facts; the message is the reason."""
+    """The error if the program returned no facts. The message is the reason."""
 
 
 @dataclasses.dataclass

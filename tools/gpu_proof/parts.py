@@ -1,4 +1,4 @@
-"""Parts of a proof. Each has a name and a time limit, and runs whether or not the others pass."""
+"""Runs the parts of a proof. Each part has a name and a time limit. It also runs if other parts fail."""
 import dataclasses
 import time
 import typing
@@ -7,11 +7,11 @@ import programs
 
 
 class Skipped(Exception):
-    """A part cannot run on this machine; the message is the reason."""
+    """The error of a part that cannot run on this machine. The message is the reason."""
 
 
 class Failed(Exception):
-    """A part ran and failed; the message is the reason."""
+    """The error of a part that ran and failed. The message is the reason."""
 
 
 @dataclasses.dataclass

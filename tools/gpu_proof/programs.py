@@ -1,4 +1,4 @@
-"""Runs programs to their end or to a deadline, each in its own session, which is killed as a whole."""
+"""Runs programs to their end or to a deadline. Each has its own session, which is killed as a whole."""
 import dataclasses
 import os
 import pathlib
@@ -24,7 +24,7 @@ class Deadline:
 
 @dataclasses.dataclass
 class Ended:
-    """The end of a program: its code, or the signal that killed it; neither if the deadline ended it."""
+    """The end of a program: its exit code, or the signal that killed it. If the deadline ended it, it has neither."""
     code: int | None
     signal: int | None
     timed_out: bool
@@ -45,14 +45,14 @@ class Ended:
 
 
 def telling_line(text):
-    """Returns the first line that reports an error, else the last one that is not empty."""
+    """Returns the first line that reports an error. If there is none, returns the last line that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if re.search(r"error\[\d+\]|ERROR:|Error: ", line)]
     return (named[:1] or lines[-1:] or [""])[0][:400]
 
 
 def reason_of(text):
-    """Returns the telling line without its place, which is this machine, and without its hint."""
+    """Returns the most informative line without its place, which is this machine, and without its hint."""
     line = telling_line(text)
     match = re.search(r"error\[\d+\][^:]*: (.*)", line)
     return (match[1] if match else line).partition("; hint:")[0]

@@ -37,7 +37,8 @@ const json& ConfigReader::required(const char* key) const {
 int64_t ConfigReader::size(const char* key, int64_t min, int64_t max) const {
   const json& value = required(key);
   if (!value.is_number_integer()) refuse(key, value, "an integer");
-  // A value above INT64_MAX would wrap in get<int64_t>, so it is compared as unsigned.
+  // Unsigned values are compared as unsigned, because a value above INT64_MAX would wrap in
+  // get<int64_t>.
   const bool too_large =
       value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(max);
   if (too_large || value.get<int64_t>() < min) {

@@ -10,8 +10,8 @@
 namespace bert_qa {
 namespace {
 
-// Refuses features that the two models lack. If they were ignored, results would be wrong without
-// an error.
+// Refuses features that neither of the two models has. If they were ignored, the results would be
+// wrong without an error.
 void check_supported(const ConfigReader& reader, const bert::Config& config) {
   if (config.model_type != "bert" && config.model_type != "megatron-bert") {
     reader.unsupported("model_type", config.model_type, "use a bert or megatron-bert model");

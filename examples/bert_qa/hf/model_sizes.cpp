@@ -14,8 +14,8 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-// Returns the tensors that show each size of the configuration. The last layer's weight shows the
-// number of layers and the intermediate size.
+// Returns tensors whose shapes depend on the sizes in the configuration. The weight of the last
+// layer depends on the number of layers and on the intermediate size.
 std::map<std::string, Shape> shapes_of(const bert::Config& config) {
   const int64_t hidden = config.hidden_size;
   const std::string embeddings = "bert.embeddings.";

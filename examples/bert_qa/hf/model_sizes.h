@@ -1,4 +1,4 @@
-// Checks that a configuration's sizes are those of the weights in the same folder.
+// Checks that the sizes in a configuration match the weights in the same folder.
 #pragma once
 
 #include <fsdp/stored_weights.h>
@@ -7,10 +7,10 @@
 
 namespace bert_qa {
 
-// Checks the tensors whose shapes show the sizes, and the last layer. Otherwise a configuration
-// with larger sizes would allocate memory before load_weights refuses it. load_weights checks that
-// all tensors exist.
-// Errors: IoError kCorruptData with the tensor and both shapes.
+// Checks the tensors whose shapes depend on the sizes, and the last layer. Otherwise a
+// configuration with larger sizes would allocate memory before load_weights refuses the file.
+// load_weights checks later that all tensors exist.
+// Errors: IoError kCorruptData, which names the tensor and both shapes.
 void check_sizes(const bert::Config& config, const fsdp::StoredWeights& weights);
 
 }  // namespace bert_qa

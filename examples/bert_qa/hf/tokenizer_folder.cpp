@@ -26,14 +26,14 @@ using nlohmann::ordered_json;
 constexpr const char* kConfigName = "tokenizer_config.json";
 constexpr const char* kSpecialName = "special_tokens_map.json";
 constexpr const char* kFileName = "tokenizer.json";
-// Accepts wide integers: if no length is known, transformers writes model_max_length 10^30.
+// Wide integers are accepted: transformers writes 10^30 as model_max_length if no length is known.
 constexpr fsdp::JsonLimits kTokenizerLimits{.string_bytes = fsdp::kDocumentLimits.string_bytes,
                                             .wide_integers = true};
-// Classes of transformers whose behaviour tokenizer.json defines.
+// The classes of transformers that take their whole behaviour from tokenizer.json.
 constexpr std::array<std::string_view, 2> kAnyTokenizer{"PreTrainedTokenizerFast",
                                                         "TokenizersBackend"};
 
-// One of the two JSON files; an empty object if the file is missing.
+// A reader of one of the two JSON files. If the file is missing, the object is empty.
 class TokenizerJson {
  public:
   explicit TokenizerJson(const std::filesystem::path& path) : file_(path.string()) {
@@ -57,7 +57,7 @@ class TokenizerJson {
     if (!value->is_string()) refuse(fmt::format("{} is not a string", key));
     return value->get<std::string>();
   }
-  // Returns a token, stored as a string or as an object with the string as its content.
+  // Returns a token. The file has it as a string, or as an object whose content is the string.
   std::optional<std::string> token(const char* key) const {
     const json* value = find(key);
     if (value == nullptr) return std::nullopt;
@@ -90,8 +90,8 @@ class TokenizerJson {
   bool present_ = false;
 };
 
-// Refuses a tokenizer class that is not BERT's. `of_any`: generic classes to accept, because
-// another file defines the tokenizer.
+// Refuses a tokenizer class that is not BERT's. `of_any` lists generic classes to accept; another
+// file defines the tokenizer of such a class.
 void check_class(const TokenizerJson& config, std::span<const std::string_view> of_any) {
   const auto name = config.text("tokenizer_class");
   const bool fits =
@@ -128,7 +128,8 @@ SpecialTokens read_special_tokens(const TokenizerJson& config, const TokenizerJs
   return tokens;
 }
 
-// Refuses a folder whose two files differ in an option: each program reads only one of them.
+// Refuses a folder whose two files give an option different values, because each program reads only
+// one of the files.
 void require_same(const TokenizerJson& config, const char* key, std::optional<bool> said,
                   const char* name) {
   const std::optional<bool> here = config.flag(key);

@@ -18,13 +18,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kWordCharacters = 100;  // TextScan's limit of a word
-// Values of a vocabulary, and some for the rest of the file.
+constexpr int64_t kWordCharacters = 100;  // longest word of TextScan
+// The limit allows for the values of a vocabulary and for those in the rest of the file.
 constexpr int64_t kMostValues = WordPieceVocab::kMaxTokens + fsdp::kMaxDocumentValues;
 constexpr fsdp::JsonLimits kLimits{
     .string_bytes = 2 << 20, .keys = kMostValues, .values = kMostValues};
 
-// An object of the file, with its name for messages.
+// An object of the file, with the name that messages use.
 class Part {
  public:
   Part(const json& value, std::string name, const std::string& file)
@@ -55,7 +55,7 @@ class Part {
     return at(key).get<std::string>();
   }
 
-  // Throws for a valid value that this tokenizer does not support.
+  // Throws InvalidArgument for a value that is valid but not supported by this tokenizer.
   [[noreturn]] void unsupported(std::string what) const {
     throw fsdp::InvalidArgument(
         {.what = std::move(what), .where = file_, .hint = "use BERT's WordPiece tokenizer"});
@@ -78,7 +78,7 @@ class Part {
     unsupported(fmt::format("{} is {}, not {}", full(key), fsdp::quoted_name(is),
                             fsdp::quoted_name(value)));
   }
-  // Refuses other keys: an unread key could change ids.
+  // Refuses all other keys, because a key that is not read could change ids.
   void require_no_others(std::span<const char* const> keys) const {
     for (const auto& [key, value] : value_.items()) {
       if (std::ranges::find(keys, key, [](const char* each) { return std::string_view(each); }) ==
@@ -107,13 +107,13 @@ TokenizerOptions read_normalizer(const Part& part) {
   return options;
 }
 
-// Returns true if vocab.txt, which has a token on each line, could store the token.
+// Returns true if vocab.txt, which has one token per line, could store the token.
 bool fits_a_line(std::string_view token) {
   return !token.empty() &&
          token.find_first_of(std::string_view("\n\r\0", 3)) == std::string_view::npos;
 }
 
-// Returns the tokens by id. The ids must be 0 to size - 1, each once.
+// Returns the tokens ordered by id. Each id from 0 to size - 1 must occur once.
 std::vector<std::string> read_tokens(const Part& model) {
   const json& vocab = model.at("vocab");
   if (!vocab.is_object()) model.corrupt("model.vocab is not an object");
@@ -135,7 +135,8 @@ std::vector<std::string> read_tokens(const Part& model) {
     }
     place = token;
   }
-  // At the start of a vocab.txt the mark would belong to the file, not to the token.
+  // At the start of a vocab.txt, a reader would take the mark as the file's byte order mark and not
+  // as part of the token.
   if (!tokens.empty() && tokens.front().starts_with("\xef\xbb\xbf")) {
     model.corrupt("the token with id 0 begins with a byte order mark");
   }
@@ -157,8 +158,8 @@ WordPieceVocab read_model(const Part& model, const std::string& file,
   return WordPieceVocab::of_tokens(read_tokens(model), file, special);
 }
 
-// Checks that the added tokens are the special tokens, each once: a tokenizer matches added tokens
-// in the text itself.
+// Checks that the added tokens are the special tokens and that each occurs once. Other added tokens
+// are an error, because a tokenizer would also match them in the text.
 void check_added_tokens(const Part& root, const std::string& file, const WordPieceVocab& vocab) {
   constexpr std::array kKeys{"id",     "content", "single_word", "lstrip",
                              "rstrip", "special", "normalized"};
@@ -186,7 +187,7 @@ void check_added_tokens(const Part& root, const std::string& file, const WordPie
                                fsdp::quoted_name(vocab.token(missing.front()))));
 }
 
-// Checks the layout of question and context, if the file defines one.
+// If the file defines the layout of question and context, checks that layout.
 void check_pairs(const Part& root, const std::string& file, const WordPieceVocab& vocab) {
   if (root.at("post_processor").is_null()) return;
   const Part processor = root.part("post_processor");

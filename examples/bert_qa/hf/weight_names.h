@@ -1,4 +1,4 @@
-// Maps the tensor names of BERT files, current and older ones, to parameter names.
+// Maps tensor names of current and older BERT files to parameter names.
 #pragma once
 
 #include <fsdp/checkpoint.h>
@@ -9,24 +9,25 @@
 
 namespace bert_qa {
 
-// Returns a tensor's name in current models: it adds `bert.` to an encoder's own names, replaces
-// gamma and beta of older files by weight and bias, and removes the prefixes of wrappers
+// Returns the name of a tensor in current models. It adds `bert.` to an encoder's own names,
+// replaces gamma and beta of older files by weight and bias, and removes the prefixes of wrappers
 // (`module.`, `_orig_mod.`, `model.`).
 std::string current_name(std::string_view stored);
 
-// Returns true for a parameter of the question-answering head, which a pretrained encoder lacks.
+// Returns true for a parameter of the question-answering head. A pretrained encoder does not have
+// this head.
 bool is_head(std::string_view fqn);
 
-// Returns options to load a whole model by current names. The file may have tensors that are not
-// used (pooler, pretraining heads, position_ids), and may lack the question-answering head. Tensors
-// of `head` (may be null) have priority.
+// Returns options to load a whole model by current names. The file may have unused tensors (pooler,
+// pretraining heads, position_ids) and may lack the question-answering head. Tensors of `head`,
+// which may be null, have priority.
 fsdp::LoadOptions load_options(const fsdp::SafetensorsFile* head);
 
 // Returns options to load only a head. Other parameters keep their initial values, and other
 // tensors of the file are ignored.
 fsdp::LoadOptions head_options();
 
-// Returns notes for the user on a load with these options.
+// Returns notes for the user about a load with these options.
 std::vector<std::string> notes_of(const fsdp::LoadReport& report);
 
 }  // namespace bert_qa

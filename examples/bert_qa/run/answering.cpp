@@ -19,8 +19,8 @@
 namespace bert_qa {
 namespace {
 
-// A round, in which every rank runs a batch, in file order. Ranks without windows run padding, so
-// that all ranks issue the same collectives.
+// A round, in which every rank runs one batch, in the order of the file. A rank without windows
+// runs padding, so that all ranks issue the same collectives.
 struct Round {
   int64_t begin, count, batch_size;
 
@@ -32,8 +32,8 @@ struct Round {
   }
 };
 
-// Returns the logits of a rank's windows as [batch_size][2][row] floats, padded with zeros: a
-// gather requires equal sizes on all ranks.
+// Returns the logits of a rank's windows as [batch_size][2][row] floats, padded with zeros. The
+// padding gives all ranks the same size, which a gather requires.
 std::vector<float> run_batch(fsdp::Unit<bert::QuestionAnswering>& model, const Batch& batch,
                              size_t windows, int64_t batch_size, int64_t row) {
   const at::Tensor logits_B2S = model(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS)
@@ -50,7 +50,7 @@ std::vector<float> run_batch(fsdp::Unit<bert::QuestionAnswering>& model, const B
   return padded;
 }
 
-// Copies one rank's logits from the layout of run_batch.
+// Copies the logits of one rank from the layout of run_batch.
 void take_logits(const float* padded, const QaFeatures& features, std::span<const int64_t> windows,
                  int64_t row, std::vector<WindowLogits>& logits) {
   for (const int64_t window : windows) {
@@ -107,7 +107,7 @@ Answered answer(fsdp::Unit<bert::QuestionAnswering> model, const fsdp::Engine& e
   const std::vector<WindowLogits> logits =
       run_windows(model, engine, questions.features, settings.eval_batch_size, console);
   Answered answered;
-  // The other ranks wait here while rank 0 decodes: they would time out in a collective.
+  // The other ranks wait here while rank 0 decodes. In a collective their wait would time out.
   fsdp::run_or_throw_on_all_ranks(engine.mesh(), "choosing the answers", [&] {
     if (engine.mesh().rank() != 0) return;
     answered.answers =
@@ -132,7 +132,7 @@ nlohmann::ordered_json score(const Questions& questions, const Answered& answere
   }
   if (settings.version_2) {
     nlohmann::ordered_json metrics = metrics_json(score_v2(questions.dataset, texts, null_scores));
-    metrics["exact_match"] = metrics["exact"];  // its name in v1.1
+    metrics["exact_match"] = metrics["exact"];  // the name in v1.1
     return metrics;
   }
   return metrics_json(score_v1(questions.dataset, texts));

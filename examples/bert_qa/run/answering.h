@@ -1,4 +1,5 @@
-// Answers questions on all ranks: each runs its share of the windows, and rank 0 decodes.
+// Answers questions on all ranks. Each rank runs its share of the windows, and rank 0 decodes the
+// results.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -18,17 +19,18 @@ namespace bert_qa {
 
 // The answers to all questions.
 struct Answered {
-  std::vector<DecodedAnswer> answers;  // rank 0; empty on the others
+  std::vector<DecodedAnswer> answers;  // on rank 0; empty on the others
   double seconds = 0;
 };
 
-// Answers all questions and shows progress on the console. Collective. Leaves the model in
+// Answers all questions and shows progress on the console. Collective. Afterwards the model is in
 // evaluation mode.
 Answered answer(fsdp::Unit<bert::QuestionAnswering> model, const fsdp::Engine& engine,
                 const Questions& questions, const AnswerSettings& settings,
                 terminal::Console& console);
 
-// Returns exact_match, f1 and, for v2, the other metrics of the official script by its names.
+// Returns exact_match and f1. For v2 it also returns the other metrics, with the names of the
+// official script.
 nlohmann::ordered_json score(const Questions& questions, const Answered& answered,
                              const AnswerSettings& settings);
 
@@ -36,7 +38,7 @@ nlohmann::ordered_json score(const Questions& questions, const Answered& answere
 void write_answers(const Answered& answered, const AnswerSettings& settings,
                    const std::filesystem::path& folder);
 
-// Returns a few questions and answers for people. Line breaks in them are escaped.
+// Returns some questions and answers as text for the user. Line breaks in them are escaped.
 std::string some_answers(const Questions& questions, const Answered& answered);
 
 }  // namespace bert_qa

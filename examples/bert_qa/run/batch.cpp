@@ -13,7 +13,7 @@ namespace bert_qa {
 Batch make_tensors(const QaBatch& rows) {
   if (rows.rows == 0) {
     const at::Tensor zeros_BS = at::zeros({1, 1}, at::kLong);
-    // A label equal to the length, which span_loss_sum ignores.
+    // The label equals the length, so span_loss_sum ignores it.
     const at::Tensor length_B = at::full({1}, 1, at::kLong);
     return {.ids_BS = zeros_BS,
             .segments_BS = zeros_BS,

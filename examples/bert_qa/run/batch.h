@@ -1,4 +1,4 @@
-// Converts windows to tensors, padded to the longest of the batch.
+// Converts windows to tensors, which are padded to the longest window of the batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,14 +7,14 @@
 
 namespace bert_qa {
 
-// A batch of windows; all tensors are int64.
+// A batch of windows. All tensors are int64.
 struct Batch {
   at::Tensor ids_BS, segments_BS, attention_mask_BS;
-  at::Tensor first_B, last_B;  // tokens of the answer; 0 if the window does not hold it
+  at::Tensor first_B, last_B;  // answer's tokens; 0 if the window does not hold the answer
 };
 
 // Returns tensors on the CPU. A rank without windows gets one row of padding that the loss ignores,
-// so that it takes part in every collective.
+// so that it can issue every collective.
 Batch make_tensors(const QaBatch& rows);
 
 }  // namespace bert_qa

@@ -12,7 +12,8 @@
 namespace bert_qa {
 namespace {
 
-// Returns "N" for "INT:INT in [8 - 1048576]". The error of a wrong value prints the range.
+// Returns "N" for "INT:INT in [8 - 1048576]". The range is printed only in the error for a wrong
+// value.
 std::string value_name(const CLI::Option& option) {
   const std::map<std::string, std::string> names = {
       {"INT", "N"}, {"UINT", "N"}, {"FLOAT", "X"}, {"TEXT", "NAME"}};
@@ -35,7 +36,8 @@ std::string row_of(const CLI::Option& option) {
 std::string rows_of(const CLI::App& group) {
   std::string rows;
   for (const CLI::Option* option : group.get_options()) {
-    // A group of flags is an app without a name, and has its own --help.
+    // A group of flags is an app without a name, and it has its own --help. That --help is not
+    // listed again.
     const bool again = group.get_name().empty() && option == group.get_help_ptr();
     if (!again) rows += row_of(*option);
   }

@@ -9,7 +9,8 @@ class App;
 
 namespace bert_qa {
 
-// Returns all flags of `app` by group with their defaults, its commands and the exit codes.
+// Returns all flags of `app` by group with their defaults, the commands of `app` and the exit
+// codes.
 std::string help_of(const CLI::App& app);
 
 }  // namespace bert_qa

@@ -26,7 +26,7 @@ const std::map<Command, std::pair<std::string, std::string>> kCommands = {
     {Command::kEvaluate, {"evaluate", "Answers questions and compares with their answers"}},
 };
 
-// Flags of run_qa.py that bert_qa lacks, with hints that go beyond those of any program.
+// Flags of run_qa.py that bert_qa does not have, with hints that are specific to them.
 const std::map<std::string, std::string> kOfTheirScripts = {
     {"--do-train", "use the command bert_qa finetune"},
     {"--do-eval", "use the command bert_qa evaluate, or --validation-file of finetune"},
@@ -72,8 +72,8 @@ void add_choice(CLI::App& app, const std::string& flag, T& value,
       ->default_str(name_of(choices, value));
 }
 
-// Returns a range check that refuses NaN. CLI::Range accepts NaN, because it is neither below nor
-// above any bound.
+// Returns a range check that refuses NaN. CLI::Range accepts NaN, because NaN is neither below nor
+// above a bound.
 CLI::Validator number_in(double least, double most) {
   const std::string range = fmt::format("[{} - {}]", least, most);
   return {[=](std::string& text) -> std::string {
@@ -194,7 +194,7 @@ void add_answer_flags(CLI::App& app, Settings& settings) {
   group->add_option("--max-answer-length", answers.max_answer_length, "tokens")->check(positive);
 }
 
-// Adds flags of the library, which defines their names and checks their values.
+// Adds flags that the library defines. The library also checks their values.
 void add_flags_of(CLI::App& group, std::vector<fsdp::RunFlag> flags) {
   for (fsdp::RunFlag& flag : flags) {
     const auto set = [set = std::move(flag.set), alone = flag.alone](const std::string& value) {
@@ -204,7 +204,7 @@ void add_flags_of(CLI::App& group, std::vector<fsdp::RunFlag> flags) {
                               ->type_name(flag.value_name);
     if (flag.alone.empty()) {
       option->default_str(flag.value);
-    } else {  // with default_str the parser would use the default for a flag without a value
+    } else {  // with default_str the parser would accept a flag without a value
       option->expected(0, 1)->description(flag.meaning + " [" + flag.value + "]");
     }
   }
@@ -242,7 +242,7 @@ void add_diagnostic_flags(CLI::App& app, Settings& settings) {
   add_flags_of(*app.add_option_group("plan"), settings.run.plan_flags());
 }
 
-// Sets the recipe's values, except where the command line has a value.
+// Sets the values of the recipe, except values that the command line sets.
 void apply_google_recipe(const CLI::App& command, TrainSettings& train) {
   train.bias_correction = false;
   if (command.count("--adam-epsilon") == 0) train.adam_epsilon = 1e-6;
@@ -288,7 +288,7 @@ void check(const Settings& settings) {
   }
 }
 
-// Appends the names of a command's flags, in all spellings. Groups are subcommands without a name.
+// Appends the names of a command's flags in all spellings. Groups are subcommands without a name.
 void append_flags(const CLI::App& app, std::vector<std::string>& names) {
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
@@ -338,8 +338,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   std::string recipe = "hf";
   CLI::App app("Fine-tunes BERT for question answering with sharded parameters.", "bert_qa");
   app.require_subcommand(1);
-  // As in run_qa.py, the last value of a flag counts, so that flags after a script's own replace
-  // them.
+  // The last value of a flag counts, as in run_qa.py. So flags that are appended to a script's own
+  // flags replace them.
   app.option_defaults()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->always_capture_default();
@@ -381,7 +381,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     apply_google_recipe(*commands[Command::kFinetune], line.settings.train);
   }
   line.settings.run.engine.seed = line.settings.seed;
-  // `init` runs no step, so the engine must not require memory for gradients and slots.
+  // `init` runs no step, so the engine must not require the memory for gradients and slots.
   if (line.settings.command == Command::kInit) line.settings.run.engine.try_beyond_plan = true;
   check(line.settings);
   return line;

@@ -1,4 +1,4 @@
-// Parses the command line. Flags have the names of Hugging Face's run_qa.py where it has them.
+// Parses the command line. If run_qa.py of Hugging Face has the same flag, bert_qa uses its name.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,11 @@
 
 namespace bert_qa {
 
-// The result of parsing.
+// The parsed command line.
 struct CommandLine {
   Settings settings;
-  std::string help;  // if not empty: print it, do nothing else
-  // A line for each flag with its values, as given; must be equal on all ranks.
+  std::string help;  // if not empty, the program prints it and ends
+  // One line for each flag, with the values that were given. All ranks must have the same lines.
   std::vector<std::string> words;
 };
 

@@ -9,7 +9,8 @@
 namespace bert_qa {
 namespace {
 
-// Refuses empty words. CLI11 would take one for the name of a group of flags and loop forever.
+// Refuses empty words. CLI11 would take an empty word for the name of a group of flags and loop
+// forever.
 void refuse_empty_words(const std::vector<std::string>& arguments) {
   const auto empty = std::ranges::find(arguments, "");
   if (empty == arguments.end()) return;
@@ -23,7 +24,7 @@ void refuse_empty_words(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-// Changes --train_file=a_b to --train-file=a_b; values stay as they are.
+// Changes --train_file=a_b to --train-file=a_b. Values are not changed.
 std::vector<std::string> command_words(int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   for (std::string& argument : arguments) {

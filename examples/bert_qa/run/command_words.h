@@ -14,7 +14,7 @@ namespace bert_qa {
 // Errors: InvalidArgument kUsage if a word is empty.
 std::vector<std::string> command_words(int argc, const char* const* argv);
 
-// Makes the parser refuse a flag in the place of the previous flag's value.
+// Makes the parser refuse a flag where the value of the previous flag is expected.
 void refuse_flags_as_values(CLI::App& app);
 
 }  // namespace bert_qa

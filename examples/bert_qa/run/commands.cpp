@@ -31,10 +31,10 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Step at which memory is measured: the first one after which the engine allocates nothing new.
+// The step at which memory is measured. The engine allocates nothing new after it.
 constexpr int64_t kMeasuredStep = 2;
 
-// Prints a formatted text with control characters escaped: it may contain text of files.
+// Prints a formatted text. Control characters are escaped, because the text may come from files.
 template <class... A>
 void say(terminal::Console& console, fmt::format_string<A...> format, A&&... arguments) {
   console.print(fsdp::printable(fmt::format(format, std::forward<A>(arguments)...), "\n"));
@@ -46,9 +46,9 @@ void set_threads(const Settings& settings, const fsdp::Mesh& mesh) {
   at::set_num_threads(static_cast<int>(settings.num_threads > 0 ? settings.num_threads : share));
 }
 
-// Opened files. The output folder stays locked until the end of the run.
+// The opened files of a run. The output folder stays locked until the run ends.
 struct Opened {
-  std::optional<OutputFolder> output;  // on rank 0, if there is one
+  std::optional<OutputFolder> output;  // on rank 0, if the run has one
   Inputs inputs;
 };
 
@@ -69,7 +69,7 @@ Opened open_files(const Settings& settings, const fsdp::Mesh& mesh, terminal::Co
   return opened;
 }
 
-// Starts to read the questions, while the model is built. With synthetic data it does nothing.
+// Starts to read the questions while the model is built. Does nothing for synthetic data.
 std::future<QuestionSets> start_reading(const Settings& settings, const Inputs& inputs) {
   if (!inputs.tokenizer) return {};
   return read_questions_ahead(settings, *inputs.tokenizer);
@@ -96,8 +96,8 @@ fsdp::Options engine_options(const Settings& settings) {
   return options;
 }
 
-// Plans a step whose windows all have the maximum length. Returns the plan on rank 0, and refuses
-// on all ranks a step that does not fit.
+// Plans a step whose windows all have the maximum length. Returns the plan on rank 0. If the step
+// does not fit, throws on all ranks.
 std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inputs& inputs,
                                             const fsdp::Mesh& mesh, terminal::Console& console) {
   const int64_t windows = settings.train.train_batch_size, length = settings.data.max_seq_length;
@@ -113,8 +113,8 @@ std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inpu
   return plan;
 }
 
-// Builds the model, loads weights and closes their files: pages of a mapped file that were read
-// count as memory of this process.
+// Builds the model, loads the weights and closes their files. The files are closed because pages of
+// a mapped file that were read count as memory of this process.
 ShardedModel build_model(const Settings& settings, Inputs& inputs, const fsdp::Mesh& mesh,
                          terminal::Console& console) {
   fsdp::BuildScope building(mesh, engine_options(settings));
@@ -145,8 +145,9 @@ WindowSource training_source(const Settings& settings, const Inputs& inputs,
                                 int64_t length) { return make_batch(features, windows, length); }};
 }
 
-// Compares the training data of the ranks, which may read different files in spite of equal command
-// lines. Tokens of generated windows are not counted, because there may be too many windows.
+// Compares the training data of the ranks, because ranks with equal command lines may read
+// different files. Tokens of generated windows are not counted, because there may be too many
+// windows.
 void agree_on_data(const fsdp::Mesh& mesh, const WindowSource& source,
                    const TrainingWindows& windows, bool are_read) {
   constexpr int64_t kFirstEpoch = 0;
@@ -158,7 +159,7 @@ void agree_on_data(const fsdp::Mesh& mesh, const WindowSource& source,
                                fmt::format("{} steps", windows.steps_to_run())});
 }
 
-// Throws if all steps were skipped: the model is unchanged, and the run must not write it.
+// Throws if all steps were skipped. The model is then unchanged, and the run must not write it.
 void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
   fsdp::run_or_throw_on_all_ranks(mesh, "counting the steps", [&] {
     if (summary.steps == 0 || summary.skipped_steps < summary.steps) return;
@@ -171,7 +172,8 @@ void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
   });
 }
 
-// Returns a text on rank 0, which has the plan; empty without a memory limit. Collective.
+// Returns a text on rank 0, which has the plan. The text is empty if there is no memory limit.
+// Collective.
 std::string device_use_of(const fsdp::Engine& engine, const std::optional<fsdp::StepPlan>& plan,
                           const TrainSummary& measured) {
   const fsdp::Mesh& mesh = engine.mesh();
@@ -187,7 +189,7 @@ std::string device_use_of(const fsdp::Engine& engine, const std::optional<fsdp::
   return device_use(use);
 }
 
-// The places where a run reports progress: error lines and the console.
+// The outputs for a run's progress: error lines and the console.
 struct Progress {
   fsdp::ErrorPlace& place;
   terminal::Console& console;
@@ -235,7 +237,7 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
   });
 }
 
-// Writes the trace, last of all files: a full or slow disk then costs only the trace.
+// Writes the trace after all other files. So if the disk is full or slow, only the trace is lost.
 void write_trace(const Settings& settings, terminal::Console& console,
                  std::optional<fsdp::Trace>& trace) {
   if (!trace) return;
@@ -280,7 +282,7 @@ ordered_json training_metrics(const TrainSummary& summary, const fsdp::Engine& e
   return metrics;
 }
 
-// Writes metrics.json on rank 0. If it cannot, all ranks throw.
+// Writes metrics.json on rank 0. If that fails, all ranks throw.
 void write_metrics(const fsdp::Mesh& mesh, const ordered_json& metrics,
                    const std::filesystem::path& folder) {
   fsdp::run_or_throw_on_all_ranks(mesh, "writing the metrics", [&] {

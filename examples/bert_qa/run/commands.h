@@ -1,5 +1,6 @@
-// Declares the program's commands. Each runs on every rank. All ranks together refuse wrong input
-// before the first step. Output goes to `console`, which only rank 0 shows.
+// Declares the program's commands. Each command runs on every rank. All ranks refuse wrong input
+// together, before the first step. The output is printed to `console`, which shows it only on rank
+// 0.
 #pragma once
 
 #include <fsdp/error.h>
@@ -12,7 +13,7 @@ namespace bert_qa {
 
 // Runs `init`.
 void initialise(const Settings& settings, const fsdp::Mesh& mesh, terminal::Console& console);
-// Runs `finetune`. Keeps `place.step` up to date for error lines.
+// Runs `finetune`. Updates `place.step`, which error lines show.
 void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place,
               terminal::Console& console);
 // Runs `predict` or `evaluate`.

@@ -22,7 +22,7 @@ constexpr int64_t kHolderBytes = 128;
 
 std::string system_text(int error) { return std::generic_category().message(error); }
 
-// Returns "pid 17 on host h", for the error of a process that finds the folder locked.
+// Returns "pid 17 on host h". A process that finds the folder locked shows this text in its error.
 std::string this_process() {
   std::array<char, 65> host{};
   ::gethostname(host.data(), host.size() - 1);
@@ -38,7 +38,7 @@ std::string holder_of(int fd) {
 }
 
 // Returns true if `path` still names the opened file. A previous holder removes the file when it
-// unlocks, and a lock on a removed file excludes no other process.
+// unlocks. A lock on a removed file would not exclude other processes.
 bool still_named(int fd, const std::filesystem::path& path) {
   struct stat opened {
   }, named{};
@@ -85,7 +85,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& n
     ::close(std::exchange(fd_, -1));
   }
   const std::string holder = this_process() + '\n';
-  // The text is only for people, so errors do not matter.
+  // The text is only for users, so errors do not matter.
   [[maybe_unused]] const int cut = ::ftruncate(fd_, 0);
   [[maybe_unused]] const ssize_t written = ::pwrite(fd_, holder.data(), holder.size(), 0);
 }
@@ -97,7 +97,8 @@ FolderLock::FolderLock(FolderLock&& other) noexcept
 
 FolderLock::~FolderLock() {
   if (fd_ < 0) return;
-  // Removed while it is still locked: otherwise this could remove the next holder's file.
+  // The file is removed while it is still locked. Otherwise this call could remove the file of the
+  // next holder.
   if (still_named(fd_, path_)) ::unlink(path_.c_str());
   ::close(fd_);
 }

@@ -1,4 +1,5 @@
-// Locks a folder for one writer. The system releases the lock when the process ends in any way.
+// Locks a folder for one writer. The system releases the lock when the process ends, even if it is
+// killed.
 #pragma once
 
 #include <filesystem>
@@ -7,18 +8,18 @@
 
 namespace bert_qa {
 
-// A lock on FOLDER/NAME (flock), which removes the file at the end. A killed process leaves the
-// unlocked file, and the next holder locks it. Move-only.
+// A lock on FOLDER/NAME (flock). The destructor removes the file. A killed process leaves the
+// unlocked file, and the next holder locks that file. Move-only.
 class FolderLock {
  public:
-  // Errors: IoError kCannotCreate if the file cannot be created, or if another process holds it,
-  //         with that process.
+  // Errors: IoError kCannotCreate if the file cannot be created, or if another process holds the
+  //   lock. The error then names that process.
   FolderLock(const std::filesystem::path& folder, const std::string& name);
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&&) = delete;
   ~FolderLock();
 
-  // Returns a note for the user if the file system has no locks; no lock is held then.
+  // Returns a note for the user if the file system has no locks. In that case no lock is held.
   const std::optional<std::string>& note() const { return note_; }
 
  private:

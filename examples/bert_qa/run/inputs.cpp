@@ -12,11 +12,11 @@
 namespace bert_qa {
 namespace {
 
-// Embeddings are often padded to a multiple of 8, 64 or 128 rows for each part. A vocabulary that
-// lacks more tokens was cut off or belongs to another model, and would give wrong answers without
-// an error.
+// Embeddings are often padded to a multiple of 8, 64 or 128 rows for each part. If the vocabulary
+// lacks more tokens than this, it was cut off or belongs to another model. It would then give wrong
+// answers without an error.
 constexpr int64_t kMaxUnusedRows = 1024;
-// Segments of a window: the question has 0, the context 1.
+// The number of segments in a window: the question is segment 0, the context is segment 1.
 constexpr int64_t kSegments = 2;
 
 void check_vocabulary(const ModelSource& source, Inputs& inputs) {
@@ -35,7 +35,7 @@ void check_vocabulary(const ModelSource& source, Inputs& inputs) {
   }
 }
 
-// Checks the command line against the model's sizes.
+// Checks that the command line fits the model's sizes.
 void check_fit(const Settings& settings, Inputs& inputs) {
   const int64_t positions = inputs.config.max_position_embeddings;
   if (settings.data.max_seq_length > positions) {
@@ -77,8 +77,9 @@ void read_model(const ModelSource& source, Inputs& inputs) {
   if (!source.qa_head.empty()) inputs.head.emplace(source.qa_head);
 }
 
-// Returns the folder whose tokenizer_config.json applies: the model's, because its weights depend
-// on the case of the text; else the folder of --vocab-file.
+// Returns the folder whose tokenizer_config.json applies. It is the folder of the model, if it has
+// one, because the weights depend on whether text is lower-cased. Otherwise it is the folder of
+// --vocab-file.
 std::filesystem::path tokenizer_folder(const ModelSource& source, std::vector<std::string>& notes) {
   if (source.vocab_file.empty()) return source.folder;
   const std::filesystem::path beside =
@@ -112,7 +113,7 @@ Inputs read_inputs(const Settings& settings) {
   if (settings.data.source == DataSource::kFiles) {
     read_vocabulary(settings.model, inputs);
     check_fit(settings, inputs);
-    // Only check that the files can be opened; they are read while the model is built.
+    // The files are only opened here, as a check. They are read while the model is built.
     for (const auto& file : {settings.data.train_file, settings.data.validation_file}) {
       if (!file.empty()) require_readable(file);
     }

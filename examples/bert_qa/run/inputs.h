@@ -1,4 +1,4 @@
-// Reads the files of a run that all ranks need first; the questions follow (questions.h).
+// Reads the files that all ranks need first. questions.h reads the questions later.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -24,7 +24,8 @@ struct Inputs {
   std::vector<std::string> notes;               // for the user
 };
 
-// Reads the inputs. Errors: IoError and InvalidArgument with the file and its fault.
+// Reads the inputs. Throws IoError or InvalidArgument; the message names the file and what is wrong
+// with it.
 Inputs read_inputs(const Settings& settings);
 
 }  // namespace bert_qa

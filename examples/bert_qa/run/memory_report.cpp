@@ -107,7 +107,7 @@ std::string device_use(const DeviceUse& use) {
 int64_t peak_resident_bytes() {
   rusage usage{};
   if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
-  return int64_t{usage.ru_maxrss} * 1024;  // Linux counts it in KiB
+  return int64_t{usage.ru_maxrss} * 1024;  // Linux reports KiB
 }
 
 }  // namespace bert_qa

@@ -26,8 +26,8 @@ constexpr const char* kLock = ".bert_qa.lock";
 constexpr const char* kLog = "train_log.jsonl";
 constexpr const char* kWritingModel = "writing the model";
 
-// Returns the names of a run's results, which it writes at its end. The log is not one of them: a
-// run that ended early leaves only the log, and can be repeated without --overwrite-output-dir.
+// Returns the names of the files that a run writes at its end. The log is not one of them. A run
+// that ended early leaves only the log, so it can be repeated without --overwrite-output-dir.
 std::vector<std::string> results_of(const Settings& settings) {
   std::vector<std::string> names;
   if (settings.command != Command::kInit) names.emplace_back("metrics.json");
@@ -66,15 +66,15 @@ const fs::path& checked(const Settings& settings) {
   return folder;
 }
 
-// Removes empty folders, innermost first, and stops at one that is not empty.
+// Removes empty folders, innermost first. Stops at the first folder that is not empty.
 void remove_empty(const std::vector<fs::path>& folders) {
   for (const fs::path& folder : folders) {
     if (::rmdir(folder.c_str()) != 0 && errno != ENOENT) return;
   }
 }
 
-// Returns the shards of a model in the folder. Their names contain the number of shards, so they
-// cannot be listed without looking.
+// Returns the shards of a model in the folder. Their names contain the number of shards, so the
+// folder must be searched for them.
 std::vector<std::string> shards_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -111,7 +111,7 @@ void check_results(const Settings& settings, const std::vector<std::string>& nam
 // Creates a new folder beside `folder`.
 fs::path make_sibling(const fs::path& folder) {
   fs::path base = folder.lexically_normal();
-  if (!base.has_filename()) base = base.parent_path();  // "out/"
+  if (!base.has_filename()) base = base.parent_path();  // for "out/"
   if (base == "." || base.filename() == "..") base = fs::absolute(base).lexically_normal();
   if (base.has_parent_path()) fs::create_directories(base.parent_path());
   for (int i = 1;; ++i) {
@@ -142,7 +142,7 @@ fsdp::Outcome try_to_save(fsdp::Engine& engine, const Inputs& inputs, const fs::
   });
 }
 
-// Returns "WHAT (WHERE); CAUSE", without the hint.
+// Returns the error text "WHAT (WHERE); CAUSE" without the hint.
 std::string reason_of(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);
@@ -195,7 +195,7 @@ SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings
   const int64_t max_shard_bytes = settings.max_shard_bytes;
   const fsdp::Outcome first = try_to_save(engine, inputs, folder, max_shard_bytes);
   if (!first.failed()) return {.folder = folder};
-  // Other errors, such as a full disk, would recur in a folder beside it.
+  // Other errors, such as a full disk, would occur again in a folder beside --output-dir.
   if (first.code != fsdp::ExitCode::kCannotCreate) fsdp::throw_on_all_ranks(mesh, first);
   SavedModel saved{.refusal = first};
   const fsdp::Outcome sibling = fsdp::run_on_all_ranks(mesh, kWritingModel, [&] {

@@ -1,4 +1,5 @@
-// Creates the output folder of a run: an ordinary Hugging Face model, and the run's results.
+// Creates the output folder of a run. It becomes an ordinary Hugging Face model folder that also
+// holds the results of the run.
 #pragma once
 
 #include <fsdp/agreement.h>
@@ -16,7 +17,7 @@
 
 namespace bert_qa {
 
-// The folders of a path that did not exist. The constructor creates them; the destructor removes
+// The folders of a path that did not exist. The constructor creates them. The destructor removes
 // those that are empty. Move-only.
 class NewFolders {
  public:
@@ -30,15 +31,16 @@ class NewFolders {
   std::vector<std::filesystem::path> made_;  // innermost first
 };
 
-// --output-dir, locked for this run while the object lives. Only rank 0 has one.
+// The folder --output-dir. It is locked for this run while the object exists. Only rank 0 has one.
 class OutputFolder {
  public:
-  // Creates and locks the folder, removes half-written files of killed runs, and checks that this
-  // run can write its files, long before it writes one. A refused run removes a folder that it
+  // Creates and locks the folder and removes incomplete files of killed runs. Checks that this run
+  // will be able to write its files. If the constructor throws, it removes a folder that it
   // created. Adds notes for the user to `notes`.
-  // Errors: IoError kCannotCreate if the folder cannot be created or written, another run holds it,
-  //   a folder has the name of a result, or results exist without --overwrite-output-dir;
-  //   InvalidArgument kUsage if the model would be written to the folder that it is read from.
+  // Errors: IoError kCannotCreate if the folder cannot be created or written, if another run has
+  //   locked it, if a folder has the name of a result, or if results exist without
+  //   --overwrite-output-dir. InvalidArgument kUsage if the model would be written to the folder
+  //   from which it is read.
   OutputFolder(const Settings& settings, std::vector<std::string>& notes);
 
  private:
@@ -46,21 +48,21 @@ class OutputFolder {
   FolderLock lock_;
 };
 
-// The folder of a written model.
+// The folder to which a model was written.
 struct SavedModel {
   std::filesystem::path folder;
-  fsdp::Outcome refusal;  // why the folder is not --output-dir; not failed if it is
+  fsdp::Outcome refusal;  // reason why the folder is not --output-dir; not failed if it is
 };
 
-// Writes config.json, the weights in files of at most Settings::max_shard_bytes, and the
-// tokenizer's three files. If they can no longer be created in --output-dir, they are written to a
-// new folder beside it, so that a trained model is not lost, and the console prints a note.
-// Collective; rank 0 writes, and the others wait without a time limit.
+// Writes config.json, the weights in files of at most Settings::max_shard_bytes, and the three
+// files of the tokenizer. If the files can no longer be created in --output-dir, writes them to a
+// new folder beside it and prints a note, so that a trained model is not lost. Collective; rank 0
+// writes, and the other ranks wait without a time limit.
 // Errors: IoError on rank 0, RefusedElsewhere on the others.
 SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings& settings,
                       terminal::Console& console);
 
-// Ends the run with code 73 if the model was not written to --output-dir. Collective.
+// Throws on all ranks, with exit code 73, if the model was not written to --output-dir. Collective.
 void end_if_elsewhere(const fsdp::Mesh& mesh, const SavedModel& saved,
                       const std::filesystem::path& asked_for);
 

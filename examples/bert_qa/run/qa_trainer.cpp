@@ -10,7 +10,8 @@
 namespace bert_qa {
 namespace {
 
-// Steps whose rows are prepared ahead: enough to hide batches that are slow to make.
+// The number of steps whose rows are prepared ahead. It is large enough to hide batches that take
+// long to prepare.
 constexpr int64_t kStepsAhead = 4;
 
 fsdp::AdamWOptions adamw_options(const TrainSettings& settings) {
@@ -97,7 +98,7 @@ TrainSummary QaTrainer::train(const OnStep& on_step) {
 StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<StepTensors>& inputs) {
   const auto began = std::chrono::steady_clock::now();
   const fsdp::EngineStats before = engine_.stats();
-  engine_.reset_peak_memory();  // each record has the peak of its own step
+  engine_.reset_peak_memory();  // each record then holds the peak of its own step
 
   const auto [slices, batches] = inputs.next();
   const double input_seconds = seconds_since(began);
@@ -130,8 +131,8 @@ StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<StepTensors>&
       .sent = stats.sent - before.sent};
 }
 
-// Runs forward and backward of a micro-batch and returns its part of the loss. The weight turns the
-// sum over micro-batches and the mean over ranks into the mean over all windows.
+// Runs forward and backward of a micro-batch and returns its part of the loss. The loss is summed
+// over micro-batches and averaged over ranks. `weight` turns this into the mean over all windows.
 double QaTrainer::forward_backward(const Batch& batch, double weight) {
   const at::Tensor logits_BS2 = model_(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS);
   const at::Tensor sum =

@@ -31,25 +31,25 @@ struct TrainSummary {
   double exposed_comm_ms = 0;        // of this rank
   double input_ms = 0;               // of this rank
   int64_t planned_engine_bytes = 0;  // MemoryPlan::peak_bytes with the optimizer's state
-  int64_t peak_engine_bytes = 0;     // of this rank, of all steps, as the next two
+  int64_t peak_engine_bytes = 0;     // of this rank over all steps, like the next two
   int64_t peak_device_bytes = 0;     // StepRecord::device_peak_bytes
   int64_t peak_host_bytes = 0;       // offloaded bytes
   int64_t sent_bytes = 0;            // by this rank in the last step
   void add(const StepRecord& record);
   double samples_per_second() const { return seconds > 0 ? windows / seconds : 0; }
-  // Returns the share of the steps' time that this rank waited for batches.
+  // Returns the fraction of the steps' time in which this rank waited for batches.
   double input_share() const { return seconds > 0 ? input_ms / 1e3 / seconds : 0; }
 };
 
-// A rank's part of a step.
+// The part of a step that one rank computes.
 struct StepTensors {
   fsdp::GlobalBatch slices;
   std::vector<Batch> batches;  // one for each micro-batch
 };
 
-// The training loop. All ranks run the same steps with the same collectives, even ranks without
+// The training loop. All ranks run the same steps with the same collectives, also ranks without
 // windows. Losses and gradients are means over all windows of a step, with equal weights. A thread
-// prepares batches ahead, and they are on a GPU before their step.
+// prepares batches ahead of time. On a GPU, a batch is on the device before its step begins.
 class QaTrainer {
  public:
   using OnStep = std::function<void(const StepRecord&, const TrainSummary& so_far)>;

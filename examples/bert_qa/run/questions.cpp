@@ -20,7 +20,7 @@ Questions read_file(const std::filesystem::path& file, const Settings& settings,
                                         .skip_bad_rows = settings.data.skip_bad_rows});
   const FeatureOptions windows{.max_seq_length = settings.data.max_seq_length,
                                .doc_stride = settings.data.doc_stride};
-  // Bad rows are removed before the limit is applied: the limit counts usable questions.
+  // Bad rows are removed before the limit is applied, because the limit counts usable questions.
   if (settings.data.skip_bad_rows) leave_out_long_questions(dataset, tokenizer, windows);
   for (const BadRow& row : dataset.skipped) {
     notes.push_back(fmt::format("{}: row {} left out: {}", file.string(), row.id, row.reason));

@@ -21,15 +21,16 @@ struct Questions {
 
 // The questions of a run's files.
 struct QuestionSets {
-  std::optional<Questions> train, validation;  // of the files that the settings name
+  std::optional<Questions> train, validation;  // only for files that the settings name
   std::vector<std::string> notes;              // for the user
 };
 
-// Reads the files of the settings. Errors: IoError and InvalidArgument with the file and its fault.
+// Reads the files of the settings. Throws IoError or InvalidArgument; the message names the file
+// and what is wrong with it.
 QuestionSets read_questions(const Settings& settings, const WordPieceTokenizer& tokenizer);
 
-// Starts read_questions on its own thread; get() throws its exception.
-// Requires: both arguments outlive the future, whose destructor waits for the thread.
+// Starts read_questions in a new thread. get() of the future throws its exception.
+// Requires: both arguments outlive the future. The future's destructor waits for the thread.
 std::future<QuestionSets> read_questions_ahead(const Settings& settings,
                                                const WordPieceTokenizer& tokenizer);
 

@@ -16,11 +16,11 @@ enum class DataSource : uint8_t { kFiles, kSynthetic, kLearnable };
 
 // The source of the model.
 struct ModelSource {
-  std::filesystem::path folder;      // a Hugging Face folder, or
-  std::string preset;                // random weights of this size
-  std::filesystem::path vocab_file;  // required with a preset and files; else the folder's
+  std::filesystem::path folder;      // a Hugging Face folder; empty: use the preset
+  std::string preset;                // size of a model with random weights
+  std::filesystem::path vocab_file;  // required for a preset with files; otherwise the folder's
   std::filesystem::path qa_head;     // a safetensors file with qa_outputs.weight and .bias
-  std::optional<double> dropout;     // instead of the configuration's
+  std::optional<double> dropout;     // replaces the value of the configuration
 };
 
 struct DataSettings {
@@ -36,11 +36,11 @@ struct DataSettings {
 };
 
 struct TrainSettings {
-  int64_t train_batch_size = 8;  // windows of a rank and micro-batch
+  int64_t train_batch_size = 8;  // windows of one rank in one micro-batch
   int64_t accumulation_steps = 1;
   double num_epochs = 3.0;
-  int64_t max_steps = -1;        // negative: by epochs
-  int64_t stop_after_step = -1;  // ends early, on the schedule of the whole run; negative: never
+  int64_t max_steps = -1;        // negative: the epochs decide
+  int64_t stop_after_step = -1;  // ends early; schedule of the whole run; negative: never
   double learning_rate = 5e-5;
   double weight_decay = 0.0;
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
@@ -48,7 +48,7 @@ struct TrainSettings {
   double max_grad_norm = 1.0;
   fsdp::LrSchedule::Shape schedule = fsdp::LrSchedule::Shape::kLinear;
   double warmup_ratio = 0.0;
-  int64_t warmup_steps = 0;  // if positive, instead of the ratio
+  int64_t warmup_steps = 0;  // if positive, replaces the ratio
   int64_t logging_steps = 50;
 };
 
@@ -67,14 +67,15 @@ struct Settings {
   TrainSettings train;
   AnswerSettings answers;
   std::filesystem::path output_dir;
-  bool overwrite_output_dir = false;        // an earlier run's results
-  int64_t max_shard_bytes = 5'000'000'000;  // limit of a file of the written model
+  bool overwrite_output_dir = false;        // permits to replace an earlier run's results
+  int64_t max_shard_bytes = 5'000'000'000;  // largest file of the written model
   uint64_t seed = 42;
-  int64_t num_threads = 0;  // of a rank; 0: cores divided by ranks
+  int64_t num_threads = 0;  // threads of one rank; 0: cores divided by ranks
   fsdp::RunOptions run;
 
   bool says_all() const { return run.log_level == fsdp::LogLevel::kDebug; }
-  // Returns true if finetune measures times without communication, and writes no model or answers.
+  // Returns true if finetune only measures times without communication. It then writes no model and
+  // no answers.
   bool ablated() const { return run.ablate_communication; }
   bool writes_model() const {
     return command == Command::kInit || (command == Command::kFinetune && !ablated());

@@ -14,12 +14,12 @@
 namespace bert_qa {
 namespace {
 
-constexpr int64_t kWindows = 1024;  // of an epoch
+constexpr int64_t kWindows = 1024;  // windows per epoch
 constexpr int64_t kScoredWindows = 256;
 constexpr int64_t kShortest = 64;
 
-// Returns the generator's options. The ids of special tokens are BERT's; in a vocabulary that is
-// too small for these, they are the first ids.
+// Returns the options of the generator. The ids of special tokens are BERT's. If the vocabulary is
+// too small for them, the first ids are used.
 SyntheticOptions options_of(const Settings& settings, const bert::Config& config) {
   const bool bert_vocabulary = config.vocab_size >= 2000;
   return {.seed = settings.seed,
@@ -38,7 +38,7 @@ SyntheticOptions options_of(const Settings& settings, const bert::Config& config
 }  // namespace
 
 WindowSource synthetic_source(const Settings& settings, const bert::Config& config) {
-  // Shared by the copies of the two functions.
+  // The generator is shared by all copies of the two functions.
   const auto generator = std::make_shared<SyntheticQa>(options_of(settings, config));
   return {.count = generator->window_count(),
           .length = [generator](int64_t epoch,
@@ -55,7 +55,7 @@ nlohmann::ordered_json score_synthetic(const Settings& settings,
   const at::NoGradGuard no_grad;
   model->eval();
   SyntheticOptions options = options_of(settings, config);
-  options.seed += 1;  // windows that training has not seen
+  options.seed += 1;  // gives windows that were not used in training
   options.window_count = kScoredWindows;
   const SyntheticQa generator(options);
   const fsdp::Mesh& mesh = engine.mesh();

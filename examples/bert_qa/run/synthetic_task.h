@@ -1,4 +1,4 @@
-// Trains without data: makes synthetic windows and scores a model on the learnable ones.
+// Trains without a data set: makes synthetic windows, and scores a model on the learnable windows.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -14,8 +14,8 @@ namespace bert_qa {
 // Returns a source of generated windows. Requires: settings.data.source is not kFiles.
 WindowSource synthetic_source(const Settings& settings, const bert::Config& config);
 
-// Returns exact_match over windows of another seed: the per cent of windows with both ends of the
-// answer right. Collective; the result is equal on every rank.
+// Returns exact_match over windows of another seed: the percentage of windows in which both ends of
+// the answer are right. Collective. The result is equal on every rank.
 nlohmann::ordered_json score_synthetic(const Settings& settings,
                                        fsdp::Unit<bert::QuestionAnswering> model,
                                        const fsdp::Engine& engine, const bert::Config& config);

@@ -16,7 +16,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Returns null for NaN and infinity, which JSON lacks; readers of a curve skip null.
+// Returns null for NaN and infinity, because JSON has no such numbers. Programs that plot a curve
+// skip null.
 ordered_json number(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
 }

@@ -1,4 +1,4 @@
-// Writes train_log.jsonl, a line with a JSON object for each step.
+// Writes train_log.jsonl, which has a JSON object on one line for each step.
 #pragma once
 
 #include <fsdp/memory.h>
@@ -17,16 +17,15 @@ struct StepRecord {
   double grad_norm = 0;  // before clipping
   double lr = 0;
   bool skipped = false;  // a gradient was not finite, so the step changed nothing
-  // "unit 'x', parameter 'x.weight'": the first parameter with a gradient that is not finite on a
-  // rank.
+  // The first parameter with a non-finite gradient on some rank: "unit 'x', parameter 'x.weight'".
   std::string first_nonfinite;
   int64_t windows = 0;  // of all ranks
   double seconds = 0;
   double exposed_comm_ms = 0;  // time that this rank's compute waited for communication
   double input_ms = 0;         // time that this rank waited for its batch
-  fsdp::MemoryBytes peak;      // engine buffers of this rank at the step's highest point
-  // With a memory limit, else 0: all bytes that this rank held of its device then, LibTorch's
-  // tensors included.
+  fsdp::MemoryBytes peak;      // engine buffers of this rank at the peak of the step
+  // All bytes that this rank used on its device at the peak, LibTorch's tensors included. 0 without
+  // a memory limit.
   int64_t device_peak_bytes = 0;
   fsdp::MemoryBytes host_peak;  // offloaded bytes
   fsdp::Traffic sent;           // by this rank
@@ -40,14 +39,14 @@ class TrainLog {
   explicit TrainLog(std::filesystem::path file);
   TrainLog(TrainLog&& other) = delete;
   ~TrainLog();
-  // Writes a line, without a buffer of the process. Errors: IoError kIoError; the file then ends
-  // with the last complete line.
+  // Writes a line without buffering it in the process.
+  // Errors: IoError kIoError; the file then ends with the last complete line.
   void append(const StepRecord& record);
 
  private:
   std::filesystem::path path_;
   int file_;
-  int64_t bytes_ = 0;  // of whole lines
+  int64_t bytes_ = 0;  // bytes of complete lines
 };
 
 }  // namespace bert_qa

@@ -25,7 +25,7 @@ fsdp::SamplerOptions of_rank(fsdp::SamplerOptions options, int rank, int world_s
   return options;
 }
 
-// Makes a sampler. An error's hint names flags of the command line.
+// Makes a sampler. If it throws, the hint names flags of the command line.
 fsdp::BatchSampler sampler_of(const fsdp::SamplerOptions& options) {
   try {
     return fsdp::BatchSampler(options);
@@ -38,7 +38,7 @@ fsdp::BatchSampler sampler_of(const fsdp::SamplerOptions& options) {
   }
 }
 
-// Returns the options of a sampler whose one rank has the batches of all ranks.
+// Returns the options of a sampler with a single rank, which gets the batches of all ranks.
 fsdp::SamplerOptions of_all_ranks(fsdp::SamplerOptions options, int world_size) {
   options.batch_size_per_rank *= world_size;
   return options;

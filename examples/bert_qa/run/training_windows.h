@@ -13,7 +13,7 @@
 
 namespace bert_qa {
 
-// The windows of an epoch by number, from files or from a generator.
+// A source of the windows of an epoch, by number. The windows are from files or from a generator.
 struct WindowSource {
   int64_t count = 0;
   std::function<int64_t(int64_t epoch, int64_t window)> length;
@@ -22,26 +22,27 @@ struct WindowSource {
       make_batch;
 };
 
-// A rank's part of a step.
+// The part of a step that one rank computes.
 struct StepInput {
   fsdp::GlobalBatch slices;
   std::vector<QaBatch> rows;  // one for each micro-batch
 };
 
-// The windows of a run. Immutable after construction, so any thread may call it.
+// The windows of a run. The object is immutable, so any thread may call it.
 class TrainingWindows {
  public:
-  // Errors: InvalidArgument if there is no complete batch.
+  // Errors: InvalidArgument if the windows do not fill one batch.
   TrainingWindows(WindowSource source, const Settings& settings, int rank, int world_size);
 
-  int64_t window_count() const { return source_.count; }  // of an epoch
-  int64_t total_steps() const { return total_steps_; }    // of the schedule
+  int64_t window_count() const { return source_.count; }  // windows per epoch
+  int64_t total_steps() const { return total_steps_; }    // steps of the schedule
   int64_t steps_to_run() const { return steps_to_run_; }
   int64_t steps_per_epoch() const { return sampler_.batches_per_epoch(); }
-  // Returns this rank's slices of a step, in all micro-batches. Requires 0 <= step < total_steps().
+  // Returns this rank's slices of a step, in all micro-batches. Requires: 0 <= step <
+  // total_steps().
   fsdp::GlobalBatch step(int64_t step) const;
-  // Returns the rows of the slices, padded to the longest window of any rank in the micro-batch.
-  // Padding takes part in the softmax of the loss, so its width must not depend on the number of
+  // Returns the rows of the slices, padded to the longest window of all ranks in the micro-batch.
+  // Padding contributes to the softmax of the loss, so its width must not depend on the number of
   // ranks.
   std::vector<QaBatch> rows(int64_t step, const fsdp::GlobalBatch& slices) const;
   StepInput input(int64_t step) const;
@@ -49,7 +50,7 @@ class TrainingWindows {
  private:
   WindowSource source_;
   fsdp::BatchSampler sampler_;
-  fsdp::BatchSampler all_ranks_;  // the same micro-batches, whole
+  fsdp::BatchSampler all_ranks_;  // samples the same micro-batches as a whole
   int64_t total_steps_, steps_to_run_;
 };
 

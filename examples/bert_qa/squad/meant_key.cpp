@@ -8,7 +8,7 @@
 namespace bert_qa {
 namespace {
 
-// A word that data sets use, and SQuAD's key for it.
+// A word that some data sets use for a key of SQuAD.
 struct OtherWord {
   std::string_view word, meant;
 };
@@ -43,8 +43,8 @@ std::string plain(std::string_view key) {
   return letters;
 }
 
-// Returns true for similar keys. Short keys allow fewer differences, because they are near to many
-// words.
+// Returns true if the keys are similar. Short keys may differ less, because they are similar to
+// many words.
 bool is_like(std::string_view key, std::string_view meant) {
   const std::string is = plain(key), should = plain(meant);
   if (is == should) return true;
@@ -55,7 +55,7 @@ bool is_like(std::string_view key, std::string_view meant) {
 }  // namespace
 
 void UnknownKeys::add(std::string_view key) {
-  constexpr size_t kMaxKeyBytes = 64;  // a longer key is similar to none of the schema
+  constexpr size_t kMaxKeyBytes = 64;  // a longer key is not similar to any key
   if (++count_ <= kMaxKept && key.size() <= kMaxKeyBytes) keys_.emplace_back(key);
 }
 

@@ -1,4 +1,4 @@
-// Finds the schema's key that the writer of a question file may have meant by an unknown one.
+// Finds the key of the schema that an unknown key in a question file may stand for.
 #pragma once
 
 #include <string>
@@ -7,14 +7,15 @@
 
 namespace bert_qa {
 
-// Keys of one object that the schema lacks.
+// The keys of one object that are not in the schema.
 class UnknownKeys {
  public:
   void add(std::string_view key);
-  // Returns the key that is similar to `meant` (another case or separator, one or two letters, a
-  // plural), or another common word for it ("rows" for "data"); empty if there is none.
+  // Returns the unknown key that is similar to `meant` or that is a common word for it ("rows" for
+  // "data"). Similar means another case or separator, one or two other letters, or a plural.
+  // Returns an empty text if there is none.
   std::string_view like(std::string_view meant) const;
-  // Returns " 'answer' 'title' and 3 more"; empty if there are no keys.
+  // Returns " 'answer' 'title' and 3 more", or an empty text if there are no keys.
   std::string list() const;
 
  private:

@@ -9,8 +9,8 @@
 
 namespace bert_qa {
 
-// A batch. input_ids, token_type_ids and attention_mask are [rows, length], row by row; positions
-// are [rows].
+// A batch. input_ids, token_type_ids and attention_mask have the shape [rows, length], row by row.
+// Positions have the shape [rows].
 struct QaBatch {
   int64_t rows = 0;
   int64_t length = 0;
@@ -20,15 +20,15 @@ struct QaBatch {
   std::vector<int64_t> start_positions;
   std::vector<int64_t> end_positions;
 
-  // Sets all fields to zeros of the given shape.
+  // Sets the shape and fills all fields with zeros.
   void resize(int64_t new_rows, int64_t new_length);
   std::span<int64_t> row(std::vector<int64_t>& field, int64_t index) const {
     return std::span(field).subspan(index * length, length);
   }
 };
 
-// Returns the windows in the given order, padded to the longest of them, or to `length` if that is
-// not 0. Without windows, returns no rows, of length 0 or `length`.
+// Returns the windows in the given order. If `length` is not 0, they are padded to `length`,
+// otherwise to the longest of them. If there are no windows, the batch has no rows.
 // Errors: InvalidArgument if a window is longer than `length`.
 QaBatch make_batch(const QaFeatures& features, std::span<const int64_t> windows,
                    int64_t length = 0);

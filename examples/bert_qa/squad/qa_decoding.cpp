@@ -18,7 +18,7 @@ using nlohmann::ordered_json;
 
 // A possible answer: a span of tokens within one window.
 struct Candidate {
-  TokenSpan span;  // code points of the context; (0, 0) is the empty answer
+  TokenSpan span;  // code points of the context; (0, 0) for the empty answer
   float score = 0.0F;
   float start_logit = 0.0F;
   float end_logit = 0.0F;
@@ -65,15 +65,16 @@ void set_probabilities(const std::vector<float>& scores, std::vector<AnswerCandi
   for (AnswerCandidate& candidate : n_best) candidate.probability /= sum;
 }
 
-// A decoder of one question: collects the candidates of all its windows, then chooses.
+// A decoder for one question. It collects the candidates of all windows of the question and then
+// chooses one.
 class QuestionDecoder {
  public:
   QuestionDecoder(const std::string& context, const DecodingOptions& options)
       : context_(context), options_(options) {}
 
   void add(const QaFeatures& features, int64_t window, const WindowLogits& logits) {
-    // [CLS] at position 0 stands for the empty answer. Its score is the lowest over the windows:
-    // one window that shows an answer is enough to have one.
+    // [CLS] at position 0 stands for the empty answer. Its score is the lowest score over the
+    // windows, because an answer in one window is enough.
     const float score = logits.start[0] + logits.end[0];
     if (!null_ || null_->score > score) {
       null_ = Candidate{{0, 0}, score, logits.start[0], logits.end[0]};
@@ -93,7 +94,7 @@ class QuestionDecoder {
       scores.push_back(candidate.score);
     }
     if (answer.n_best.empty() || (answer.n_best.size() == 1 && answer.n_best[0].text.empty())) {
-      // As in the original, so that softmax and n_best are never empty.
+      // The original also adds this entry, so that softmax and n_best are never empty.
       answer.n_best.insert(answer.n_best.begin(), {.text = "empty"});
       scores.insert(scores.begin(), 0.0F);
     }
@@ -103,8 +104,8 @@ class QuestionDecoder {
   }
 
  private:
-  // Keeps the n best candidates, and always the empty answer with version_2_with_negative: its
-  // score decides in choose().
+  // Keeps the n best candidates. With version_2_with_negative it always keeps the empty answer,
+  // because choose() needs its score.
   void keep_best() {
     if (options_.version_2_with_negative) candidates_.push_back(*null_);
     std::stable_sort(candidates_.begin(), candidates_.end(),
@@ -131,7 +132,7 @@ class QuestionDecoder {
 
   const std::string& context_;
   const DecodingOptions& options_;
-  std::optional<Candidate> null_;  // the empty answer with the lowest score of all windows
+  std::optional<Candidate> null_;  // empty answer with the lowest score over all windows
   std::vector<Candidate> candidates_;
 };
 
@@ -161,8 +162,8 @@ void check_logits(const QaDataset& dataset, const QaFeatures& features,
   }
 }
 
-// Returns an object with a member for each answer. Members are appended, because operator[]
-// searches an ordered object linearly.
+// Returns an object with one member for each answer. Members are appended, because operator[] of an
+// ordered object searches linearly.
 template <typename Value>
 ordered_json object_of(std::span<const DecodedAnswer> answers, Value value_of) {
   ordered_json object = ordered_json::object();

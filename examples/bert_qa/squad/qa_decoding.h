@@ -1,4 +1,5 @@
-// Converts start and end logits to answer texts, as Hugging Face's postprocess_qa_predictions.
+// Converts start and end logits to answer texts. The results equal those of Hugging Face's
+// postprocess_qa_predictions.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,15 @@ namespace bert_qa {
 // Options of decode_answers.
 struct DecodingOptions {
   int64_t n_best_size = 20;
-  int64_t max_answer_length = 30;  // tokens
-  // Allows an empty answer, which is chosen if its score exceeds the best other score by more than
-  // null_score_diff_threshold.
+  int64_t max_answer_length = 30;  // in tokens
+  // Allows an empty answer. It is chosen if its score exceeds the best score of all other answers
+  // by more than null_score_diff_threshold.
   bool version_2_with_negative = false;
   double null_score_diff_threshold = 0.0;
 };
 
-// The logits of a window, one for each token. Further logits belong to padding: they are never part
-// of an answer, but take part in the choice of the n best positions.
+// The logits of a window, one for each token. Further logits belong to padding. They are never
+// part of an answer, but they compete for the n best positions.
 struct WindowLogits {
   std::vector<float> start;
   std::vector<float> end;
@@ -40,16 +41,18 @@ struct AnswerCandidate {
 // The answer of a question.
 struct DecodedAnswer {
   std::string id;
-  std::string text;                     // "" only with version_2_with_negative
-  std::vector<AnswerCandidate> n_best;  // by falling score
-  // With version_2_with_negative: the empty answer's score minus that of the best other answer.
+  std::string text;                     // empty only with version_2_with_negative
+  std::vector<AnswerCandidate> n_best;  // in the order of falling scores
+  // The score of the empty answer minus the score of the best other answer. Only with
+  // version_2_with_negative.
   float null_score_diff = 0.0F;
 };
 
-// Returns one answer for each question, in the data set's order. For equal logits the later
-// position has priority.
+// Returns one answer for each question, in the order of the data set. If logits are equal, the
+// later position has priority.
 // Requires: `features` was made from `dataset`; `logits` has an entry for each of its windows.
-// Errors: InvalidArgument if the counts differ, or a window has fewer logits than tokens or a NaN.
+// Errors: InvalidArgument if the numbers of entries differ, if a window has fewer logits than
+//   tokens, or if a logit is NaN.
 std::vector<DecodedAnswer> decode_answers(const QaDataset& dataset, const QaFeatures& features,
                                           std::span<const WindowLogits> logits,
                                           const DecodingOptions& options = {});

@@ -13,12 +13,13 @@ namespace {
 
 constexpr int64_t kSpecialCount = 3;  // [CLS], [SEP], [SEP]
 
-// Returns the context tokens that a window has room for beside a question.
+// Returns the number of context tokens that fit into a window beside the question.
 int64_t room_beside(int64_t question_tokens, const FeatureOptions& options) {
   return options.max_seq_length - kSpecialCount - question_tokens;
 }
 
-// Returns why a context cannot be cut into windows, or nothing if it can or fits into one.
+// Returns the reason why a context cannot be cut into windows. Returns nothing if it can be cut or
+// need not be.
 std::optional<std::string> no_room(int64_t question_tokens, int64_t context_tokens,
                                    const FeatureOptions& options) {
   const int64_t room = room_beside(question_tokens, options);
@@ -37,7 +38,7 @@ void leave_out_long_questions(QaDataset& dataset, const WordPieceTokenizer& toke
   const auto has_no_room = [&](const QaQuestion& question) {
     tokenizer.tokenize(strip_left(question.question), tokens);
     const int64_t question_tokens = tokens.size();
-    // The usual case; the context need not be tokenized.
+    // This is the usual case. The context need not be tokenized for it.
     if (room_beside(question_tokens, options) > options.doc_stride) return false;
     tokenizer.tokenize(dataset.context_of(question), tokens);
     const std::optional<std::string> reason = no_room(question_tokens, tokens.size(), options);
@@ -89,7 +90,7 @@ void QaFeatures::add_windows(const QaQuestion& question, int32_t index,
          .hint = "raise --max-seq-length or lower --doc-stride, or leave such questions out with "
                  "--skip-bad-rows"});
   }
-  // An empty context has one window, too, so that each question has an answer.
+  // An empty context also gets one window, so that each question has an answer.
   for (int64_t begin = 0;; begin += step) {
     const int64_t count = std::min(room, total - begin);
     QaWindow window{.question = index,
@@ -101,8 +102,8 @@ void QaFeatures::add_windows(const QaQuestion& question, int32_t index,
   }
 }
 
-// Labels a window with the first answer, as run_qa.py does for training. Spans ascend, so its loops
-// become two searches.
+// Labels a window with the first answer, like run_qa.py in training. Spans are in ascending order,
+// so two searches replace its loops.
 void QaFeatures::label(const QaAnswer& answer, QaWindow& window) const {
   const std::span<const TokenSpan> spans = context_spans(window);
   const int64_t begin = answer.start;

@@ -1,11 +1,11 @@
-// Converts questions and contexts to the token windows that a BERT reads:
-// [CLS] question [SEP] context [SEP].
+// Converts questions and contexts to the token windows that a BERT reads: [CLS] question [SEP]
+// context [SEP].
 //
-// As in Hugging Face's run_qa.py, the question loses its leading white space and is never cut. A
-// context that does not fit is cut into windows that overlap by doc_stride tokens. An answer that a
-// window does not hold completely is labelled (0, 0). There is one difference: an answer that
-// begins in the last context token of a window is labelled with that token (run_qa.py continues to
-// the end of the row, because special tokens have offset 0).
+// As in Hugging Face's run_qa.py, leading white space of a question is removed and a question is
+// never cut. A context that does not fit is cut into windows that overlap by doc_stride tokens. If
+// a window does not hold the whole answer, its label is (0, 0). There is one difference. If an
+// answer begins in the last context token of a window, the label is that token. run_qa.py continues
+// to the end of the row, because special tokens have offset 0.
 #pragma once
 
 #include <cstdint>
@@ -18,59 +18,60 @@
 
 namespace bert_qa {
 
-// Options of the windows, in tokens.
+// The options for the windows, in tokens.
 struct FeatureOptions {
   int64_t max_seq_length = 384;
   int64_t doc_stride = 128;
 };
 
-// A window: a question and a range of its context's tokens.
+// A window: a question and a range of tokens of its context.
 struct QaWindow {
   int32_t question = 0;       // index into the data set's questions
-  int32_t context_begin = 0;  // index of its first token in the whole context
+  int32_t context_begin = 0;  // index of its first context token in the whole context
   int32_t context_count = 0;
-  int32_t start_position = 0;  // tokens of the window, [CLS] is 0
-  int32_t end_position = 0;    // included
+  int32_t start_position = 0;  // index in the window; [CLS] is 0
+  int32_t end_position = 0;    // last token of the answer
 };
 
-// Removes questions that leave no room for their context, which QaFeatures would refuse, and adds
-// them to the skipped rows.
+// Removes questions that leave no space for their context, because QaFeatures would refuse them.
+// Adds them to the skipped rows.
 void leave_out_long_questions(QaDataset& dataset, const WordPieceTokenizer& tokenizer,
                               const FeatureOptions& options = {});
 
-// The windows of a data set. It stores token ids once for each text, not for each window. After
-// construction it is immutable and does not refer to the data set or the tokenizer.
+// The windows of a data set. Token ids are stored once for each text, not for each window. The
+// object is immutable and does not refer to the data set or the tokenizer.
 class QaFeatures {
  public:
-  // Errors: InvalidArgument if a context must be cut and its question leaves no more room than
-  //   doc_stride.
+  // Errors: InvalidArgument if a context must be cut and its question leaves space for doc_stride
+  //   or fewer tokens.
   QaFeatures(const QaDataset& dataset, const WordPieceTokenizer& tokenizer,
              const FeatureOptions& options = {});
 
   int64_t window_count() const { return static_cast<int64_t>(windows_.size()); }
   int64_t question_count() const { return static_cast<int64_t>(context_of_.size()); }
   const QaWindow& window(int64_t index) const { return windows_[index]; }
-  // Returns the tokens of a window, the special ones included.
+  // Returns the number of tokens in a window, including special tokens.
   int64_t window_length(int64_t index) const;
   // Returns the position of a window's first context token: 2 + tokens of the question.
   int64_t context_position(int64_t index) const;
-  // Returns the first window of a question; its windows are [first_window(q), first_window(q + 1)).
+  // Returns the first window of a question. The windows of question q are [first_window(q),
+  // first_window(q + 1)).
   int64_t first_window(int64_t question) const { return first_window_[question]; }
 
-  // Fills rows of at least window_length() elements; the rest is padding.
+  // Fills rows of at least window_length() elements. The remaining elements are padding.
   void write(int64_t index, std::span<int64_t> input_ids, std::span<int64_t> token_type_ids,
              std::span<int64_t> attention_mask) const;
 
-  // Returns the code points of the context that a token of a window covers, or nothing for tokens
-  // outside the context.
+  // Returns the code points of the context that a token of a window covers, or nothing if the token
+  // is outside the context.
   std::optional<TokenSpan> context_span(int64_t index, int64_t token) const;
 
  private:
-  // The tokens of all texts of a kind, one after the other.
+  // The tokens of all texts of one kind in one array.
   struct Texts {
     std::vector<int32_t> ids;
     std::vector<TokenSpan> spans;
-    std::vector<int64_t> begin = {0};  // begin of each text, and end of the last
+    std::vector<int64_t> begin = {0};  // begin of each text, then the end of the last text
 
     void add(const TokenList& tokens, bool with_spans);
     int64_t count(int64_t text) const { return begin[text + 1] - begin[text]; }
@@ -82,7 +83,7 @@ class QaFeatures {
 
   Texts questions_;
   Texts contexts_;
-  std::vector<int32_t> context_of_;  // by question
+  std::vector<int32_t> context_of_;  // context of each question
   std::vector<QaWindow> windows_;
   std::vector<int64_t> first_window_;
   int32_t cls_id_, sep_id_, pad_id_;

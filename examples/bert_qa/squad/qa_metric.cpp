@@ -20,8 +20,8 @@ bool is_ascii_punctuation(char c) {
          (c >= 123 && c <= 126);
 }
 
-// Replaces the regular expression \b(a|an|the)\b by a space, in lower-case text: a run of word
-// characters is an article or stays.
+// Replaces the regular expression \b(a|an|the)\b by a space, in lower-case text. A sequence of word
+// characters is removed if it is an article; otherwise it is kept.
 std::string without_articles(std::string_view text) {
   std::string result;
   for (size_t at = 0; at < text.size();) {
@@ -47,7 +47,7 @@ std::string without_articles(std::string_view text) {
   return result;
 }
 
-// Splits as Python's str.split().
+// Splits a text like Python's str.split().
 std::vector<std::string_view> split_words(std::string_view text) {
   std::vector<std::string_view> words;
   size_t begin = 0;
@@ -80,8 +80,8 @@ double f1_of_words(const std::vector<std::string_view>& prediction,
   return 2.0 * precision * recall / (precision + recall);
 }
 
-// Returns F1 as defined in v2.0: two texts without words agree, and a text with words and one
-// without do not.
+// Returns F1 as v2.0 defines it. Two texts without words agree. A text with words and a text
+// without words do not agree.
 double f1_score_v2(std::string_view prediction, std::string_view gold) {
   const std::string ours = normalize_answer(prediction);
   const std::string theirs = normalize_answer(gold);
@@ -114,8 +114,8 @@ void check_count(const QaDataset& dataset, size_t count, const char* what) {
       {.what = fmt::format("got {} {} for {} questions", count, what, dataset.questions.size())});
 }
 
-// Returns the gold answers that the v2.0 script compares with: those with words, or "" if there are
-// none.
+// Returns the gold answers with which the v2.0 script compares: those that have words, or "" if
+// there are none.
 std::vector<std::string> gold_answers_v2(const QaQuestion& question) {
   std::vector<std::string> gold;
   for (const QaAnswer& answer : question.answers) {
@@ -130,8 +130,9 @@ struct Best {
   double threshold = 0.0;
 };
 
-// Implements the official find_best_thresh. In the order of rising null scores, each answered
-// question adds its score, and subtracts one if it has no answer.
+// Implements the official find_best_thresh. It visits the questions in the order of rising null
+// scores. A question with an answer adds its score. A question without an answer subtracts one if
+// its prediction is not empty.
 Best best_threshold(const QaDataset& dataset, std::span<const std::string> predictions,
                     std::span<const float> null_scores, const std::vector<double>& scores) {
   std::vector<size_t> order(scores.size());

@@ -23,8 +23,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-// Returns true if the text has one object on each line: the first line begins and ends as an
-// object, and another object follows it.
+// Returns true if the text has one object on each line. The first line must begin and end like an
+// object, and another object must follow it.
 bool has_one_object_a_line(std::string_view text) {
   const std::string_view all = trimmed(text);
   const size_t end = all.find('\n');
@@ -51,7 +51,7 @@ void read_lines(std::string_view text, const std::string& name, SquadEvents& eve
   }
 }
 
-// Returns why an answer is not at its offset, or nothing if it is.
+// Returns the reason why an answer is not at its offset, or nothing if it is there.
 std::optional<std::string> misplaced(const QaAnswer& answer, const std::string& context) {
   if (answer.start < 0) {
     return fmt::format("answer_start is {}, expected a count of code points from 0", answer.start);

@@ -12,7 +12,8 @@ constexpr int64_t kNoContext = -1;
 
 }  // namespace
 
-// Returns the key of a value at this place: the object's last key, or that of the array's elements.
+// Returns the key of a value at this position: the last key of the object, or the key of the
+// elements of the array.
 SquadEvents::Key SquadEvents::expected() const {
   if (scopes_.empty()) return Key::kRecords;
   switch (scopes_.back()) {
@@ -101,8 +102,8 @@ void SquadEvents::on_unsigned(uint64_t value) {
   put_start(static_cast<int64_t>(value));
 }
 
-// Accepts negative starts: some data sets write -1 for an answer that is not in the context. Then
-// the row is bad, not the file.
+// Accepts negative starts. Some data sets write -1 for an answer that is not in the context. In
+// that case the row is bad, but the file is not.
 void SquadEvents::on_negative(int64_t value) {
   if (expected() != Key::kStart) return scalar("a negative number");
   if (value < std::numeric_limits<int32_t>::min()) refuse("a number below -2^31");
@@ -220,8 +221,8 @@ void SquadEvents::end_array() {
   keys_.pop_back();
 }
 
-// Returns ": the key 'start' is not known, 'answer_start' is meant" for the first missing key that
-// has a similar unknown one.
+// Returns ": the key 'start' is not known, 'answer_start' is meant" for the first missing key for
+// which a similar unknown key exists.
 std::string SquadEvents::meant_in_answer(std::initializer_list<std::string_view> missing) const {
   for (const std::string_view meant : missing) {
     const std::string_view key = unknown_in_answer_.like(meant);
@@ -262,8 +263,8 @@ void SquadEvents::close_answer_table() {
   starts_.clear();
 }
 
-// Refuses a record that lacks a key of the schema and has a similar one, whose value would be
-// ignored otherwise.
+// Refuses a record in which a key of the schema is missing and a similar key exists. Otherwise the
+// value of the similar key would be ignored.
 void SquadEvents::check_keys(const Record& record) const {
   const auto check = [&](const UnknownKeys& keys, std::string_view meant) {
     const std::string_view key = keys.like(meant);
@@ -316,7 +317,8 @@ void SquadEvents::close_record() {
   } else if (context_key_.empty()) {
     context_key_ = record.unknown.like("context");
   }
-  // Only the outermost record must give each question a context: keys may be in any order.
+  // Keys may be in any order. So only at the end of the outermost record must each question have a
+  // context.
   if (!records_.empty()) return;
   for (size_t i = record.first_row; i < rows.size(); ++i) {
     if (rows[i].question.context != kNoContext) continue;

@@ -1,4 +1,4 @@
-// Converts JSON events to questions: the part of the SQuAD reader that follows the file's nesting.
+// Converts JSON events to questions. This part of the SQuAD reader follows the nesting of the file.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@
 
 namespace bert_qa {
 
-// A receiver of JSON events. A record is any object of data[], paragraphs[], qas[], or of a line. A
+// A receiver of JSON events. A record is an object of data[], paragraphs[], qas[] or of a line. A
 // record with a question is a question. A context belongs to all questions inside its record that
-// have none yet. This covers the nested schema and the flat one, with keys in any order.
+// have no context yet. These rules cover both schemas, with keys in any order.
 class SquadEvents final : public fsdp::JsonEvents {
  public:
   struct Row {
     QaQuestion question;
     bool impossible = false;
-    // Why it has no answers, if it does not state that there are none.
+    // The reason why the question has no answers, if it does not state that it has none.
     std::string without_answers{};
   };
 
-  // Results of one or several documents (one for each line). Equal contexts in a row are stored
-  // once.
+  // The results of one document, or of several documents (one for each line). If consecutive
+  // contexts are equal, they are stored once.
   std::vector<std::string> contexts;
   std::vector<Row> rows;
 
@@ -71,10 +71,10 @@ class SquadEvents final : public fsdp::JsonEvents {
     std::optional<bool> impossible;
     std::vector<QaAnswer> answers;
     bool has_answers = false, has_records = false;
-    size_t first_row = 0;  // number of rows when it began
+    size_t first_row = 0;  // number of rows when the record began
     UnknownKeys unknown, unknown_arrays;
 
-    std::string name() const;  // "question '17'", as far as it is known
+    std::string name() const;  // "question '17'", or less if the id is not known yet
   };
 
   void open(bool object);
@@ -101,10 +101,10 @@ class SquadEvents final : public fsdp::JsonEvents {
   std::optional<int64_t> start_;
   std::vector<std::string> texts_;
   std::vector<int64_t> starts_;
-  bool has_texts_ = false, has_starts_ = false;  // of the open table
+  bool has_texts_ = false, has_starts_ = false;  // in the open table
   std::string key_;                              // the last unknown key
   UnknownKeys unknown_in_answer_;
-  std::string context_key_;  // an unknown key that may have been meant for a context
+  std::string context_key_;  // an unknown key that may stand for a context
 };
 
 }  // namespace bert_qa

@@ -15,11 +15,12 @@ constexpr int64_t kMinWords = 16;
 constexpr int64_t kMaxQuestion = 20;
 constexpr int64_t kMinAnswer = 2;
 constexpr int64_t kMaxAnswer = 5;
-// Number of words that mark the answer's ends in the learnable variant; other words follow them.
+// The number of words that mark the ends of an answer in the learnable variant. The other words
+// have higher ids.
 constexpr int64_t kTriggers = 2;
 
-// Counters of a window's random stream. Each draw has its own, so that the order of draws does not
-// matter; those from kFirstToken on are the tokens'.
+// The counters of a window's random numbers. Each draw has its own counter, so the order of draws
+// does not matter. Counters from kFirstToken on belong to tokens.
 enum Draw : uint64_t { kLength, kQuestion, kAnswerLength, kAnswerStart, kFirstToken };
 
 fsdp::CounterStream stream_of(const SyntheticOptions& options, int64_t epoch, int64_t index) {

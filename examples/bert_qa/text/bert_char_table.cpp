@@ -11,7 +11,7 @@
 namespace bert_qa {
 namespace {
 
-constexpr int kMaxDecomposition = 32;  // the longest canonical one has 4
+constexpr int kMaxDecomposition = 32;  // the longest canonical decomposition has 4
 
 template <size_t N>
 bool is_in(const bert_unicode::Range (&ranges)[N], char32_t c) {
@@ -42,7 +42,7 @@ bool is_nonspacing_mark(char32_t c) {
   return is_in(bert_unicode::kStillMark, c);
 }
 
-// Returns true in the norm's blocks. Its extension E begins later than in Google's code.
+// Returns true for the blocks of the norm. Its extension E begins later than in Google's code.
 bool is_chinese(char32_t c) {
   constexpr bert_unicode::Range kBlocks[] = {
       {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
@@ -50,9 +50,9 @@ bool is_chinese(char32_t c) {
   return is_in(kBlocks, c);
 }
 
-// Returns true if a page equals the one before it, to save time. Planes 4 to 13 are not assigned,
-// and 15 and 16 are for private use except their last two characters. So within each of these
-// planes all pages except the last are equal.
+// Returns true if a page equals the preceding page, so that it need not be computed. Planes 4 to 13
+// are not assigned. Planes 15 and 16 are for private use, except their last two characters. So in
+// each of these planes all pages except the last are equal.
 bool is_as_before(char32_t page) {
   const char32_t plane = page >> 8, in_plane = page & 0xFF;
   return plane >= 4 && plane != 14 && in_plane != 0 && in_plane != 0xFF;
@@ -95,7 +95,8 @@ BertCharTable::BertCharTable(const NormalizationOptions& options) : options_(opt
     }
     Page page;
     for (char32_t low = 0; low < page.size(); ++low) page[low] = make_entry(high << 8 | low);
-    // Equal pages are neighbours: blocks of ideographs, private use, unassigned planes.
+    // Equal pages are neighbours (ideographs, private use, unassigned planes), so only the last
+    // page is compared.
     if (pages_.empty() || !same(pages_.back(), page)) pages_.push_back(page);
     page_of_[high] = static_cast<uint16_t>(pages_.size() - 1);
   }
@@ -123,7 +124,7 @@ bool BertCharTable::is_stripped(char32_t c) const {
 
 std::u32string BertCharTable::to_lower(char32_t c) const {
   if (!options_.lower_case) return std::u32string(1, c);
-  if (c == 0x130) return U"i\u0307";  // the only capital with two characters in lower case
+  if (c == 0x130) return U"i\u0307";  // the only capital that becomes two characters
   return std::u32string(1, lower_of(c));
 }
 
@@ -142,7 +143,7 @@ BertCharTable::Entry BertCharTable::make_entry(char32_t c) {
   }
   if (replaced.empty()) return {CharKind::kDropped, true, 0, 0};
   if (kind == CharKind::kOrdered) return {kind, true, 0, 0};
-  // No character decomposes into punctuation and something else that stays.
+  // No character decomposes into punctuation plus another character that is kept.
   if (replaced.size() == 1 && is_bert_punctuation(replaced[0])) kind = CharKind::kSingle;
   if (replaced == std::u32string(1, c)) return {kind, true, 0, 0};
   Entry entry{kind, false, 0, static_cast<uint32_t>(pool_.size())};

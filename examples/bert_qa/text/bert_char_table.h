@@ -1,8 +1,9 @@
 // Tabulates the result of BERT's text normalisation and word splitting for each code point.
 //
-// The steps are those of the norm (see bert_unicode_ranges.h): clean, space out Chinese characters,
-// canonical decomposition and accent stripping, lower case, split on white space and punctuation.
-// Each step depends on one character, except the canonical ordering of combining marks.
+// The steps are those of the norm (see bert_unicode_ranges.h): clean; put spaces around Chinese
+// characters; decompose canonically and strip accents; lower-case; split on white space and
+// punctuation. Each step depends on a single character, except the canonical ordering of combining
+// marks.
 #pragma once
 
 #include <array>
@@ -15,9 +16,9 @@ namespace bert_qa {
 
 // The steps to apply.
 struct NormalizationOptions {
-  bool clean_text = true;  // drop control characters, white space becomes a space
+  bool clean_text = true;  // removes control characters; white space becomes a space
   bool space_chinese_characters = true;
-  bool strip_accents = true;  // decompose, drop non-spacing marks
+  bool strip_accents = true;  // decomposes and removes non-spacing marks
   bool lower_case = true;
 };
 
@@ -26,7 +27,7 @@ enum class CharKind : uint8_t {
   kSpace,    // ends a word
   kSingle,   // a word of its own (punctuation, a Chinese character), replaced by text()
   kDropped,  // removed
-  kOrdered,  // has a combining mark that stays: the order of marks around it matters
+  kOrdered,  // has a combining mark that is kept: the order of marks matters
 };
 
 // The table, in pages of 256 code points; equal pages are shared.
@@ -38,16 +39,16 @@ class BertCharTable {
     CharKind kind;
     bool verbatim;    // the replacement is the character itself
     uint8_t size;     // bytes of the replacement
-    uint32_t offset;  // where it begins in the pool
+    uint32_t offset;  // offset in the pool
   };
   const Entry& entry(char32_t c) const { return pages_[page_of_[c >> 8]][c & 0xFF]; }
-  // Returns the replacement. Requires: an entry of this table that is not verbatim.
+  // Returns the replacement. Requires: `entry` is from this table and is not verbatim.
   std::string_view text(const Entry& entry) const { return {&pool_[entry.offset], entry.size}; }
 
   const NormalizationOptions& options() const { return options_; }
-  // The steps one by one, for the characters of kind kOrdered.
+  // The single steps, for the characters of kind kOrdered.
   bool is_cleaned_away(char32_t c) const;
-  // Returns the canonical decomposition, or c alone without strip_accents.
+  // Returns the canonical decomposition. Without strip_accents, returns only c.
   std::u32string decompose(char32_t c) const;
   bool is_stripped(char32_t c) const;
   std::u32string to_lower(char32_t c) const;
@@ -63,7 +64,8 @@ class BertCharTable {
   std::string pool_;
 };
 
-// Returns true for U+0021..U+007E without letters and digits, and for the norm's categories P*.
+// Returns true for U+0021..U+007E except letters and digits, and for characters that have a
+// category P* in the norm.
 bool is_bert_punctuation(char32_t c);
 // Returns the canonical combining class of the norm.
 int canonical_combining_class(char32_t c);

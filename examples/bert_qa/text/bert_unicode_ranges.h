@@ -1,9 +1,10 @@
-// Lists the code points at which the norm's Unicode tables differ from Unicode 15 (utf8proc 2.8).
+// Lists the code points at which the Unicode tables of the norm differ from Unicode 15 (utf8proc
+// 2.8).
 //
-// The norm of this tokenizer is Hugging Face's `tokenizers` (BertNormalizer, BertPreTokenizer).
-// Vocabularies and checkpoints are made with it, so ids and offsets must be equal. Its general
-// categories are those of Unicode 8.0, its decompositions those of Unicode 9.0, its lower case that
-// of Unicode 17. It drops Cc, Cf and Co and keeps unassigned code points.
+// The norm of this tokenizer is Hugging Face's tokenizers library (BertNormalizer,
+// BertPreTokenizer). Vocabularies and checkpoints are made with it, so ids and offsets must be
+// equal. Its general categories are those of Unicode 8.0, its decompositions those of Unicode 9.0,
+// and its lower case that of Unicode 17. It removes Cc, Cf and Co and keeps unassigned code points.
 // wordpiece_tokenizer_test.cpp compares every Unicode scalar value.
 #pragma once
 
@@ -12,18 +13,18 @@
 namespace bert_qa::bert_unicode {
 
 struct Range {
-  char32_t first, last;  // both included
+  char32_t first, last;  // `last` is included
 };
 struct LowerRange {
   char32_t first, last;
   int32_t distance;  // lower = upper + distance
 };
 
-// Format characters (Cf) since Unicode 9: kept.
+// Format characters (Cf) since Unicode 9. The norm keeps them.
 inline constexpr Range kNotControl[] = {
     {0x890, 0x891}, {0x8E2, 0x8E2}, {0x110CD, 0x110CD}, {0x13430, 0x1343F}};
 
-// Non-spacing marks (Mn) since Unicode 9: not stripped.
+// Non-spacing marks (Mn) since Unicode 9. The norm does not strip them.
 inline constexpr Range kNotMark[] = {
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8E1},     {0x9FE, 0x9FE},
     {0xAFA, 0xAFF},     {0xB55, 0xB55},     {0xC04, 0xC04},     {0xC3C, 0xC3C},
@@ -49,10 +50,10 @@ inline constexpr Range kNotMark[] = {
     {0x1E026, 0x1E02A}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE},
     {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1E944, 0x1E94A}};
 
-// Non-spacing marks in Unicode 8 and no more in Unicode 15: stripped.
+// Non-spacing marks in Unicode 8 but not in Unicode 15. The norm strips them.
 inline constexpr Range kStillMark[] = {{0x1734, 0x1734}};
 
-// Punctuation (P*) since Unicode 9: splits no word.
+// Punctuation (P*) since Unicode 9. The norm does not split words at it.
 inline constexpr Range kNotPunctuation[] = {
     {0x61D, 0x61D},     {0x9FD, 0x9FD},     {0xA76, 0xA76},     {0xC77, 0xC77},
     {0xC84, 0xC84},     {0x1B7D, 0x1B7E},   {0x2E43, 0x2E4F},   {0x2E52, 0x2E5D},
@@ -63,13 +64,14 @@ inline constexpr Range kNotPunctuation[] = {
     {0x11C70, 0x11C71}, {0x11EF7, 0x11EF8}, {0x11F43, 0x11F4F}, {0x11FFF, 0x11FFF},
     {0x12FF1, 0x12FF2}, {0x16E97, 0x16E9A}, {0x16FE2, 0x16FE2}, {0x1E95E, 0x1E95F}};
 
-// Punctuation in Unicode 8 and no more in Unicode 15: splits words.
+// Punctuation in Unicode 8 but not in Unicode 15. The norm splits words at it.
 inline constexpr Range kStillPunctuation[] = {{0x166D, 0x166D}, {0x111C9, 0x111C9}};
 
-// Decomposed since Unicode 13: not decomposed.
+// Characters that can be decomposed since Unicode 13. The norm does not decompose them.
 inline constexpr Range kNotDecomposed[] = {{0x11938, 0x11938}};
 
-// Combining classes other than 0 since Unicode 10: class 0, they do not move.
+// Characters with a combining class other than 0 since Unicode 10. In the norm they have class 0,
+// so they do not move.
 inline constexpr Range kNotCombining[] = {
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},
@@ -81,7 +83,7 @@ inline constexpr Range kNotCombining[] = {
     {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F},
     {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}};
 
-// Capitals since Unicode 16 and 17.
+// Capitals since Unicode 16 and 17. The norm lower-cases them.
 inline constexpr LowerRange kNewCapitals[] = {
     {0x1C89, 0x1C89, 1},      {0xA7CB, 0xA7CB, 0x264 - 0xA7CB},
     {0xA7CC, 0xA7CC, 1},      {0xA7CE, 0xA7CE, 1},

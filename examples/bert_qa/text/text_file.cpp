@@ -15,7 +15,7 @@ namespace {
 // An open regular file.
 class RegularFile {
  public:
-  // O_NONBLOCK: otherwise the open of a pipe without a writer would block.
+  // Without O_NONBLOCK, open() would block on a pipe without a writer.
   explicit RegularFile(const std::filesystem::path& path)
       : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (fd_ < 0) refuse_system(errno == ENOENT ? "check the path" : "");
@@ -43,7 +43,7 @@ class RegularFile {
 
  private:
   [[noreturn]] void refuse(std::string cause, std::string hint = {}) {
-    close();  // after an exception in the constructor the destructor does not run
+    close();  // the destructor does not run after an exception in the constructor
     throw fsdp::IoError(fsdp::ExitCode::kIoError, {.what = "cannot read the file",
                                                    .where = path_.string(),
                                                    .cause = std::move(cause),

@@ -10,7 +10,7 @@ namespace bert_qa {
 // Errors: fsdp::IoError kIoError if it is missing, unreadable, or not a regular file.
 std::string read_text(const std::filesystem::path& path);
 
-// Throws as read_text if the file cannot be opened. Reads nothing.
+// Throws the errors of read_text if the file cannot be opened. Does not read it.
 void require_readable(const std::filesystem::path& path);
 
 }  // namespace bert_qa

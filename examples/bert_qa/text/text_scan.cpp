@@ -41,7 +41,7 @@ int32_t TextScan::scan(std::string_view text, int32_t first) {
 }
 
 // Scans ASCII letters and digits, the usual case. If the word ends at a space or punctuation, it is
-// looked up in place, without a copy: the trie folds case.
+// looked up in place without a copy, because the trie folds case.
 void TextScan::scan_ascii_word() {
   const char* begin = text_.data() + at_;
   const char* end = text_.data() + text_.size();
@@ -93,8 +93,8 @@ void TextScan::scan_other() {
   ++code_point_;
 }
 
-// Returns the begin of the run of combining marks that contains the character at at_. Marks before
-// at_ were dropped one by one, but take part in the order.
+// Returns the begin of the sequence of combining marks that contains the character at at_. Marks
+// before at_ were already dropped, but they take part in the ordering.
 size_t TextScan::begin_of_marks() const {
   const auto starts_afresh = [this](char32_t c) {
     return canonical_combining_class(tokenizer_.table_.decompose(c).front()) == 0;
@@ -115,11 +115,12 @@ size_t TextScan::begin_of_marks() const {
   return begin;
 }
 
-// [Note: sources of reordered marks] For each character of its decomposed text the norm stores a
-// flag: it replaces a character of the original text, or it was inserted. Canonical ordering moves
-// these flags with the marks, and the norm then counts sources along the result. The k-th mark that
-// is not inserted has the k-th character of the run as its source, even if it is another one. An
-// inserted mark has the source of its predecessor.
+// [Note: sources of reordered marks] For each character of the decomposed text, the norm stores a
+// flag: the character replaces a character of the original text, or it was inserted. Canonical
+// ordering moves these flags together with the marks. Afterwards the norm counts sources along the
+// result. So the k-th mark that is not inserted gets the k-th character of the sequence as its
+// source, even if it was made from another character. An inserted mark has the source of its
+// predecessor.
 void TextScan::scan_marks() {
   const BertCharTable& table = tokenizer_.table_;
   std::vector<Mark> marks;
@@ -216,8 +217,8 @@ void TextScan::end_word() {
   word_chars_ = 0;
 }
 
-// Appends the pieces of a word, each the longest that matches. If a rest of the word has no piece,
-// the whole word is [UNK].
+// Appends the pieces of a word. Each piece is the longest that matches. If no piece matches the
+// remainder of the word, the whole word is [UNK].
 template <typename Source>
 void TextScan::emit_pieces(const char* word, int32_t size, Source source_of) {
   const WordPieceTrie& trie = tokenizer_.trie_;

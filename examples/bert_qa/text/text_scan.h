@@ -1,4 +1,5 @@
-// Scans a part of a text without special tokens in one pass: characters to words, words to pieces.
+// Scans a text without special tokens in one pass. It converts characters to words and words to
+// pieces.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +10,28 @@
 
 namespace bert_qa {
 
-// A scan of one text, on the stack. It appends to the given token list.
+// A scan of one text. The object is on the stack and appends to the given token list.
 class TextScan {
  public:
   TextScan(const WordPieceTokenizer& tokenizer, TokenList& tokens)
       : tokenizer_(tokenizer), tokens_(tokens) {}
 
-  // Scans `text`, whose first code point has number `first` in the whole text. Returns the number
-  // of the code point after it.
+  // Scans `text`. `first` is the index of its first code point in the whole text. Returns the
+  // index of the code point after `text`.
   int32_t scan(std::string_view text, int32_t first);
 
  private:
   using AsciiKind = WordPieceTokenizer::AsciiKind;
 
   static constexpr int32_t kMaxWordChars = 100;
-  // A word's characters may be replaced by up to four bytes each, the last one by up to 255.
+  // A character may be replaced by up to four bytes, and the last character by up to 255.
   static constexpr int32_t kWordCapacity = 4 * kMaxWordChars + 256;
 
-  // A character of a run of combining marks that must be ordered.
+  // A character in a sequence of combining marks that must be ordered.
   struct Mark {
     char32_t code_point;
     int combining_class;
-    bool inserted;  // not the first character of its source's decomposition
+    bool inserted;  // not the first character in the decomposition of its source
   };
 
   void scan_ascii_word();
@@ -50,12 +51,12 @@ class TextScan {
   TokenList& tokens_;
   std::string_view text_;
   size_t at_ = 0;           // the current byte
-  int32_t code_point_ = 0;  // number of its code point in the whole text
+  int32_t code_point_ = 0;  // index of its code point in the whole text
 
-  // The current word, unless it is plain ASCII.
+  // The current word. It is not used for plain ASCII words.
   int32_t word_size_ = 0;
-  int32_t word_chars_ = 0;  // beyond kMaxWordChars characters are counted but not stored
-  int32_t word_last_ = 0;   // source of its last byte
+  int32_t word_chars_ = 0;  // characters beyond kMaxWordChars are counted but not stored
+  int32_t word_last_ = 0;   // source of the last byte
   char word_[kWordCapacity];
   int32_t source_[kWordCapacity];  // source code point of each byte
 };

@@ -21,8 +21,8 @@ bool is_letter(char32_t c) {
   return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
 }
 
-// Returns true for characters that do not end a word in the final-sigma rule: marks, format
-// characters and modifiers.
+// Returns true for characters that the final-sigma rule skips: marks, format characters and
+// modifiers.
 bool is_case_ignorable(char32_t c) {
   const utf8proc_category_t category = general_category(c);
   return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_ME ||

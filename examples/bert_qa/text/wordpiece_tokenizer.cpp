@@ -50,7 +50,8 @@ WordPieceTokenizer::WordPieceTokenizer(WordPieceVocab vocab, const TokenizerOpti
   }
 }
 
-// Returns the leftmost special token at or after `from`, the longest if several begin at one place.
+// Returns the leftmost special token at or after `from`. If several begin at the same position,
+// returns the longest.
 WordPieceTokenizer::Special WordPieceTokenizer::find_special(std::string_view text,
                                                              size_t from) const {
   for (size_t at = from;; ++at) {

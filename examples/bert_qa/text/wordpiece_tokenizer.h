@@ -1,11 +1,11 @@
-// Implements BERT's WordPiece tokenizer, cased and uncased: text to ids, each with its place in the
-// text.
+// Implements BERT's WordPiece tokenizer, cased and uncased. It converts text to ids and gives each
+// id's position in the text.
 //
-// Ids and offsets are equal to those of Hugging Face's BertWordPieceTokenizer without added special
-// tokens. It drops control characters, separates Chinese characters, strips accents and lower-cases
-// (as options require), splits on white space and punctuation, and matches the longest piece first.
-// A word without pieces, or with more than 100 characters, is [UNK]. A special token in the text is
-// that token.
+// Ids and offsets equal those of Hugging Face's BertWordPieceTokenizer without added special
+// tokens. The tokenizer drops control characters, separates Chinese characters, strips accents and
+// lower-cases (if the options require it), splits on white space and punctuation, and matches the
+// longest piece first. A word without pieces or with more than 100 characters becomes [UNK]. The
+// text of a special token becomes that token.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace bert_qa {
 
-// A range of code points [begin, end) of the given text.
+// A range of code points [begin, end) in the tokenized text.
 struct TokenSpan {
   int32_t begin = 0;
   int32_t end = 0;
@@ -30,7 +30,7 @@ struct TokenSpan {
 // The tokens of a text.
 struct TokenList {
   std::vector<int32_t> ids;
-  std::vector<TokenSpan> spans;  // as many as ids
+  std::vector<TokenSpan> spans;  // same size as ids
 
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
   void clear() {
@@ -39,20 +39,20 @@ struct TokenList {
   }
 };
 
-// The options, with the names of tokenizer_config.json.
+// The options. They have the names that tokenizer_config.json uses.
 struct TokenizerOptions {
   bool do_lower_case = true;
-  std::optional<bool> strip_accents;  // not given: as do_lower_case
+  std::optional<bool> strip_accents;  // not given: same as do_lower_case
   bool tokenize_chinese_chars = true;
 };
 
-// The tokenizer. Immutable after construction.
+// The tokenizer. It is immutable.
 class WordPieceTokenizer {
  public:
   explicit WordPieceTokenizer(WordPieceVocab vocab, const TokenizerOptions& options = {});
 
-  // Replaces the content of `tokens` and reuses its memory. Thread-safe. Each byte of malformed
-  // UTF-8 counts as one dropped character.
+  // Tokenizes `text`. Replaces the content of `tokens` and reuses its memory. Thread-safe. Each
+  // byte of malformed UTF-8 counts as one dropped character.
   // Errors: InvalidArgument if the text has 2^31 bytes or more.
   void tokenize(std::string_view text, TokenList& tokens) const;
   TokenList tokenize(std::string_view text) const;

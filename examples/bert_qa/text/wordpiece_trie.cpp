@@ -21,7 +21,8 @@ WordPieceTrie::WordPieceTrie(const WordPieceVocab& vocab, bool fold_ascii_case) 
   }
 }
 
-// Gives the bytes of tokens dense codes, so that the children of a node are close in the array.
+// Assigns dense codes to the bytes of tokens, so that the children of a node are close to each
+// other in the array.
 void WordPieceTrie::assign_codes(const WordPieceVocab& vocab, bool fold_ascii_case) {
   for (int64_t id = 0; id < vocab.size(); ++id) {
     for (const char c : vocab.token(id)) {
@@ -55,8 +56,8 @@ std::vector<WordPieceTrie::Key> WordPieceTrie::sorted_keys(const WordPieceVocab&
   return keys;
 }
 
-// Builds the trie below `root` without recursion: each range of keys with a common prefix is a
-// node.
+// Builds the trie below `root` without recursion. A node stands for a range of keys with a common
+// prefix.
 void WordPieceTrie::build(int32_t root, const std::vector<Key>& keys) {
   std::vector<Range> todo = {{root, 0, static_cast<int32_t>(keys.size()), 0}};
   std::vector<Range> children;
@@ -90,9 +91,10 @@ void WordPieceTrie::build(int32_t root, const std::vector<Key>& keys) {
   }
 }
 
-// Returns a base at which all children find free nodes, by first fit. Nodes with one child, which
-// are most, take the first free node. The others start their search after the part of the array
-// that is nearly full; otherwise the time to build would be quadratic in the vocabulary.
+// Returns a base for which the nodes of all children are free, by first fit. Most nodes have one
+// child. For such a node the search returns the first free node. For other nodes it starts behind
+// the part of the array that is nearly full. Otherwise the build time would be quadratic in the
+// size of the vocabulary.
 int32_t WordPieceTrie::find_base(const std::vector<uint8_t>& codes) {
   int32_t& from = codes.size() == 1 ? first_free_ : search_from_;
   int32_t taken = 0;

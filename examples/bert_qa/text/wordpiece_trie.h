@@ -1,4 +1,4 @@
-// Finds word pieces by greedy longest match: a double-array trie over the vocabulary.
+// Finds word pieces by greedy longest match in a double-array trie of the vocabulary.
 #pragma once
 
 #include <array>
@@ -9,17 +9,17 @@
 
 namespace bert_qa {
 
-// The trie. A step from a node costs one table read for the byte's code and one for the child. One
-// array holds both kinds of pieces: word starts below kWordRoot, pieces written "##…" below
-// kContinuationRoot.
+// The trie. A step from a node costs two table reads: one for the code of the byte and one for the
+// child. One array holds both kinds of pieces. Pieces that start a word are below kWordRoot, and
+// pieces that are written "##…" are below kContinuationRoot.
 class WordPieceTrie {
  public:
   static constexpr int32_t kWordRoot = 0;
   static constexpr int32_t kContinuationRoot = 1;
 
   // With `fold_ascii_case`, an ASCII capital matches as its small letter, so that lower-casing
-  // costs no time. Vocabulary entries with ASCII capitals never match then, as in a tokenizer that
-  // lower-cases.
+  // costs no time. Vocabulary entries with ASCII capitals then never match, as in any tokenizer
+  // that lower-cases.
   WordPieceTrie(const WordPieceVocab& vocab, bool fold_ascii_case);
 
   // Returns the child of `node` along `byte`, or -1.
@@ -40,7 +40,7 @@ class WordPieceTrie {
     std::vector<uint8_t> codes;
     int32_t token;
   };
-  struct Range {  // keys [begin, end) share their first `depth` codes, which lead to `node`
+  struct Range {  // keys [begin, end) have the same first `depth` codes, which lead to `node`
     int32_t node, begin, end, depth;
   };
 
@@ -50,12 +50,12 @@ class WordPieceTrie {
   void build(int32_t root, const std::vector<Key>& keys);
   int32_t find_base(const std::vector<uint8_t>& codes);
 
-  // Bytes that no token has have code 0, along which no node has a child.
+  // The codes of bytes. Bytes that occur in no token have code 0. No node has a child for code 0.
   std::array<uint8_t, 256> codes_{};
   int32_t code_count_ = 1;
   std::vector<Node> nodes_;
-  int32_t first_free_ = 2;   // begin of the search for a node with one child
-  int32_t search_from_ = 2;  // begin of the search for a node with several
+  int32_t first_free_ = 2;   // start of the search for a node with one child
+  int32_t search_from_ = 2;  // start of the search for other nodes
 };
 
 }  // namespace bert_qa

@@ -1,5 +1,5 @@
-// Holds the vocabulary of a WordPiece model: vocab.txt has a token on each line, and the number of
-// the line from 0 is the id.
+// Holds the vocabulary of a WordPiece model. vocab.txt has one token per line. The id of a token is
+// its line number, counted from 0.
 #pragma once
 
 #include <array>
@@ -24,14 +24,16 @@ struct SpecialTokens {
 // The vocabulary.
 class WordPieceVocab {
  public:
-  // Reads a vocab.txt. Lines end in \n or \r\n; the last line may lack it.
-  // Errors: IoError kIoError if the file cannot be read; IoError kCorruptData, with file and line,
-  // if it is empty, has an empty or repeated line, is not UTF-8, or lacks a special token.
+  // Reads a vocab.txt. Lines end in \n or \r\n. The last line may have no line end.
+  // Errors: IoError kIoError if the file cannot be read. IoError kCorruptData, which names the file
+  //   and the line, if the file is empty, has an empty or repeated line, is not UTF-8, or lacks a
+  //   special token.
   static WordPieceVocab read(const std::filesystem::path& path, const SpecialTokens& special = {});
-  // Reads from memory; `name` stands for the file in errors.
+  // Parses a text in memory. `name` is the file name in errors.
   static WordPieceVocab parse(std::string_view text, const std::string& name,
                               const SpecialTokens& special = {});
-  // Makes a vocabulary of tokens in the order of their ids. Requires: vocab.txt could store them.
+  // Makes a vocabulary from tokens in the order of their ids. Requires: vocab.txt could store the
+  // tokens.
   static WordPieceVocab of_tokens(std::vector<std::string> tokens, const std::string& name,
                                   const SpecialTokens& special = {});
 
@@ -48,14 +50,14 @@ class WordPieceVocab {
   int32_t cls_id() const { return special_ids_[2]; }
   int32_t sep_id() const { return special_ids_[3]; }
   int32_t mask_id() const { return special_ids_[4]; }
-  // The ids above.
+  // Returns the ids of the special tokens above.
   const std::array<int32_t, 5>& special_ids() const { return special_ids_; }
 
  private:
   WordPieceVocab() = default;
 
-  std::vector<std::string> tokens_;  // by id
-  std::vector<int32_t> sorted_;      // ids in the order of their tokens' bytes
+  std::vector<std::string> tokens_;  // in the order of ids
+  std::vector<int32_t> sorted_;      // ids in the byte order of their tokens
   std::array<int32_t, 5> special_ids_{};
 };
 

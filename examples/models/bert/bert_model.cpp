@@ -154,7 +154,8 @@ at::Tensor QuestionAnsweringImpl::forward(const at::Tensor& ids_BS, const at::Te
   return qa_outputs(bert(ids_BS, segments_BS, attention_mask_BS));
 }
 
-// The clamp and ignore_index = length drop answers beyond the window, as Hugging Face does.
+// The clamp and ignore_index = length exclude answers beyond the window, as in Hugging Face's
+// model.
 at::Tensor span_loss_sum(const at::Tensor& logits_BS2, const at::Tensor& first_B,
                          const at::Tensor& last_B) {
   const int64_t length = logits_BS2.size(1);
@@ -175,7 +176,7 @@ at::Tensor blank_loss(fsdp::Unit<QuestionAnswering>& model, int64_t batch, int64
   return span_loss_sum(logits_BS2.to(at::kFloat), first_B, last_B) / static_cast<double>(batch);
 }
 
-// An embedding's backward reads only indices, so its weight need not be gathered again.
+// The backward of an embedding reads only indices, so its weight need not be gathered again.
 fsdp::UnitOptions unit_options(std::string_view fqn) {
   if (fqn.ends_with("word_embeddings")) return {.unshard_in_backward = false};
   return {};

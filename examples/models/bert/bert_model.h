@@ -1,9 +1,10 @@
 // Defines BERT for span question answering, as ordinary LibTorch modules with some units.
 //
-// It exists as post-LN (model_type "bert") and pre-LN ("megatron-bert"). Parameters have the names
-// of Hugging Face's model files. Units are the word embeddings (their backward reads no weight),
-// each layer, and the root, which holds the rest: the small embeddings, the last norm and the head.
-// Shapes in names: B windows, S tokens, H hidden, N heads, D head size.
+// There are two variants: post-LN (model_type "bert") and pre-LN ("megatron-bert"). Parameters have
+// the names of Hugging Face's model files. The units are the word embeddings (their backward reads
+// no weight), each layer, and the root. The root holds all other parameters: the small embeddings,
+// the last norm and the head. Suffixes of names give shapes: B windows, S tokens, H hidden, N
+// heads, D head size.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +33,7 @@ struct SelfAttentionImpl : torch::nn::Module {
 };
 TORCH_MODULE(SelfAttention);
 
-// A projection and, in post-LN models, the norm after it: the "output" modules of a layer.
+// A projection and, in post-LN models, the norm after it. A layer calls these modules "output".
 struct ProjectionImpl : torch::nn::Module {
   ProjectionImpl(const Config& config, int64_t in_features);
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual);
@@ -73,8 +74,8 @@ struct BertLayerImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertLayer);
 
-// A torch::nn::Embedding with BERT's initial values. Its own constructor draws them, because a unit
-// is sharded right after.
+// A torch::nn::Embedding with BERT's initial values. Its constructor draws them, because a unit is
+// sharded right after construction.
 struct WordEmbeddingsImpl : torch::nn::EmbeddingImpl {
   explicit WordEmbeddingsImpl(const Config& config);
 };
@@ -112,8 +113,8 @@ TORCH_MODULE(Bert);
 
 struct QuestionAnsweringImpl : torch::nn::Module {
   explicit QuestionAnsweringImpl(const Config& config);
-  // int64 ids and segments, attention_mask 1 for tokens and 0 for padding -> logits [B,S,2], of the
-  // answer's first and last token.
+  // Returns the logits [B,S,2] of the answer's first and last token. ids and segments are int64.
+  // attention_mask is 1 for tokens and 0 for padding.
   at::Tensor forward(const at::Tensor& ids_BS, const at::Tensor& segments_BS,
                      const at::Tensor& attention_mask_BS);
 
@@ -123,12 +124,13 @@ struct QuestionAnsweringImpl : torch::nn::Module {
 TORCH_MODULE(QuestionAnswering);
 
 // Returns the sum over windows of (cross-entropy of first + of last) / 2. Positions are clamped to
-// the length S and ignored there. Divide by the number of windows for Hugging Face's loss.
+// the length S and ignored there. Divide the sum by the number of windows to get Hugging Face's
+// loss.
 at::Tensor span_loss_sum(const at::Tensor& logits_BS2, const at::Tensor& first_B,
                          const at::Tensor& last_B);
 
-// Returns the loss over `batch` windows of `length` equal tokens: a step with the memory of a real
-// one, for plans.
+// Returns the loss over `batch` windows of `length` equal tokens. For plans: the step needs the
+// memory of a real step.
 at::Tensor blank_loss(fsdp::Unit<QuestionAnswering>& model, int64_t batch, int64_t length);
 
 // Returns the options of the model's units.

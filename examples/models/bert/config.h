@@ -7,9 +7,10 @@
 
 namespace bert {
 
-// The configuration. If a file may omit a key, the default is Hugging Face's; sizes are required.
+// The configuration. If a config file may omit a key, the default is Hugging Face's. Sizes are
+// required.
 struct Config {
-  std::string model_type = "bert";  // or "megatron-bert", with layer norms before, not after
+  std::string model_type = "bert";  // or "megatron-bert", which is pre-LN
   std::vector<std::string> architectures;
   int64_t vocab_size = 30522;
   int64_t hidden_size = 768;
@@ -19,7 +20,7 @@ struct Config {
   int64_t max_position_embeddings = 512;
   int64_t type_vocab_size = 2;
   int64_t pad_token_id = 0;
-  std::string hidden_act = "gelu";  // exact (erf), or "gelu_new": tanh
+  std::string hidden_act = "gelu";  // exact (erf); "gelu_new" for tanh
   double hidden_dropout_prob = 0.1;
   double attention_probs_dropout_prob = 0.1;
   double layer_norm_eps = 1e-12;

@@ -14,7 +14,8 @@ struct Preset {
   const char* model_type = "bert";
 };
 
-// Post-LN models stop improving above about 0.7 billion parameters: the last three are pre-LN.
+// The last three models are pre-LN, because post-LN models stop improving above about 0.7 billion
+// parameters.
 constexpr std::array kPresets = {
     Preset{"tiny", 2, 128, 2},
     Preset{"mini", 4, 256, 4},

@@ -13,7 +13,7 @@
 namespace fsdp::doctor {
 namespace {
 
-// The end of a task that was reported first: the task, tell_stuck or the time limit may report.
+// The first reported end of a task. The task, tell_stuck and the time limit can each report an end.
 class FirstEnd {
  public:
   void tell(TaskEnd::How how, ErrorText failure) {
@@ -22,7 +22,7 @@ class FirstEnd {
     end_ = TaskEnd{.how = how, .failure = std::move(failure)};
     told_.notify_all();
   }
-  // Waits for the end. `late`: the failure if there is none within `limit`.
+  // Waits for the end. `late` is the failure to report if there is no end within `limit`.
   TaskEnd wait(std::chrono::milliseconds limit, ErrorText late) {
     std::unique_lock lock(mutex_);
     told_.wait_for(lock, limit, [this] { return end_.has_value(); });
@@ -40,7 +40,7 @@ class FirstEnd {
 
 TaskEnd run_within(std::chrono::milliseconds limit, const std::string& name,
                    const std::function<void(const TellStuck& tell_stuck)>& task) {
-  // Shared with the thread, which may outlive the caller.
+  // The object is shared with the thread, which may outlive the caller.
   const auto first = std::make_shared<FirstEnd>();
   std::promise<void> at_exit;
   std::shared_future<void> ended = at_exit.get_future().share();
@@ -53,14 +53,14 @@ TaskEnd run_within(std::chrono::milliseconds limit, const std::string& name,
     } catch (const std::exception& error) {
       first->tell(TaskEnd::How::kFailed, {.what = std::string(message_of(error))});
     }
-    // Destroy the task's captures before the thread is reported as ended.
+    // The captures of the task are destroyed before the thread is reported as ended.
     task = nullptr;
     at_exit.set_value_at_thread_exit();
   }).detach();
   const std::chrono::duration<double> seconds = limit;
   TaskEnd end = first->wait(
       limit, {.what = fmt::format("{} did not return within {:.1f} s", name, seconds.count())});
-  // The thread is detached, so this is the join.
+  // The thread is detached, so this call replaces a join.
   if (end.how != TaskEnd::How::kStuck) ended.wait();
   end.ended = std::move(ended);
   return end;

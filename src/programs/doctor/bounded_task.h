@@ -1,4 +1,4 @@
-// Runs a task that may never return: a driver that hangs blocks the thread that calls it.
+// Runs a task that may never return. For example, a hanging driver blocks the thread that calls it.
 #pragma once
 
 #include <chrono>
@@ -16,20 +16,21 @@ struct TaskEnd {
   enum class How : uint8_t {
     kDone,
     kFailed,
-    kStuck,  // its thread may still run: the process must end without waiting for it
+    kStuck,  // the thread may still run; the process must end without waiting for it
   };
   How how = How::kDone;
-  ErrorText failure{};               // unless kDone
-  std::shared_future<void> ended{};  // ready when its thread has ended
+  ErrorText failure{};               // set unless `how` is kDone
+  std::shared_future<void> ended{};  // ready when the thread of the task has ended
 };
 
-// A callback by which a task reports that it is stuck. Any thread may call it, any number of times.
+// A callback by which a task reports that it is stuck. Any thread may call it, also repeatedly.
 using TellStuck = std::function<void(const Error& stuck)>;
 
-// Runs `task` on its own thread and waits for it, at most `limit`. `name` describes the task in
+// Runs `task` in its own thread and waits for it, for at most `limit`. `name` describes the task in
 // errors: "asking CUDA for its devices".
-// kFailed: the task threw `failure`. kStuck: it called tell_stuck or did not return in time.
-// Requires: objects that the task refers to live until TaskEnd::ended is ready.
+// The result is kFailed if the task threw `failure`. It is kStuck if the task called tell_stuck or
+// did not return in time.
+// Requires: objects to which the task refers must exist until TaskEnd::ended is ready.
 TaskEnd run_within(std::chrono::milliseconds limit, const std::string& name,
                    const std::function<void(const TellStuck& tell_stuck)>& task);
 

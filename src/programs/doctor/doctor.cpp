@@ -7,7 +7,8 @@ namespace fsdp::doctor {
 namespace {
 
 CudaFacts ask_cuda(const GpuSource& source, std::chrono::milliseconds limit) {
-  // Shared with the thread. If that is stuck, it may still write, so the facts are not read.
+  // The facts are shared with the thread. If the thread is stuck, it may still write them, so they
+  // are not read.
   const auto told = std::make_shared<CudaFacts>();
   TaskEnd asked = run_within(limit, "asking CUDA about the GPUs",
                              [told, source](const TellStuck&) { *told = gather_cuda(source); });

@@ -11,18 +11,19 @@
 
 namespace fsdp::doctor {
 
-// Limits of steps that can hang in a driver.
+// The time limits of steps that can hang in a driver.
 struct TimeLimits {
   std::chrono::milliseconds asking{60'000};
   std::chrono::milliseconds loopback{30'000};
 };
 
-// Fills in the facts about GPUs, the loopback included. Always returns.
-// Requires: `source` and all that it refers to live until the threads of these facts have ended
-//   (TaskEnd::ended).
+// Fills in the facts about GPUs, including the loopback. It always returns.
+// Requires: `source` and all objects to which it refers must exist until the threads of these facts
+//   have ended (TaskEnd::ended).
 void gather_gpus(Facts& facts, const GpuSource& source, const TimeLimits& limits = {});
 
-// Returns true if a thread of these facts still runs: the process must end without waiting for it.
+// Returns true if a thread of these facts still runs. The process must then end without waiting for
+// it.
 bool is_stuck(const Facts& facts);
 
 }  // namespace fsdp::doctor

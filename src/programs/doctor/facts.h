@@ -17,23 +17,23 @@ namespace fsdp::doctor {
 // Versions of the library and of its dependencies.
 struct VersionFacts {
   std::string library;
-  std::string torch_built;   // the LibTorch that this was built with, "2.15"
+  std::string torch_built;   // the LibTorch of the build, "2.15"
   std::string torch_loaded;  // the LibTorch that is loaded, "2.15.0"
-  std::string cuda_built;    // the CUDA compiler of the GPU's part, "13.2.86"; empty: not built
+  std::string cuda_built;    // the CUDA compiler of libfsdp_cuda.so, "13.2.86"; empty: not built
 };
 
 // The space in /dev/shm.
 struct SharedFolderFacts {
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;
-  std::string why_none{};  // why it cannot be used; empty: it can
+  std::string why_none{};  // reason why it cannot be used; empty if it can
 };
 
-// The process's resource limits. No value: unlimited.
+// The resource limits of the process. No value means unlimited.
 struct LimitFacts {
   std::optional<int64_t> locked_bytes;   // ulimit -l
   std::optional<int64_t> open_files;     // -n
-  std::optional<int64_t> processes;      // -u; threads count
+  std::optional<int64_t> processes;      // -u; threads count, too
   std::optional<int64_t> address_bytes;  // -v
 };
 
@@ -43,19 +43,19 @@ struct Variable {
   std::string value;
 };
 
-// MASTER_ADDR, the address of the rendezvous of ranks on several hosts.
+// MASTER_ADDR: the address where ranks on several hosts meet.
 struct MasterFacts {
   std::string name;
-  TaskEnd asked{};  // unless kDone, the resolver did not answer
+  TaskEnd asked{};  // if not kDone, the resolver did not answer
   std::vector<std::string> addresses{};
-  std::string why_none{};  // why it does not resolve; empty: it does
+  std::string why_none{};  // reason why it does not resolve; empty if it does
 };
 
 // The host's memory.
 struct MemoryFacts {
   int64_t total_bytes = 0;
-  int64_t free_bytes = 0;        // by the system's estimate
-  double copied_per_second = 0;  // bytes that one core copies
+  int64_t free_bytes = 0;        // estimate of the system
+  double copied_per_second = 0;  // bytes per second that one core copies
 };
 
 // The facts about the host, without GPUs.
@@ -63,7 +63,7 @@ struct HostFacts {
   // Version of the driver's kernel module, "580.65.06"; empty: /proc lists none.
   std::string driver_module;
   SharedFolderFacts shared_folder;
-  std::optional<ErrorText> job_memory_refusal;  // why processes cannot share memory
+  std::optional<ErrorText> job_memory_refusal;  // reason why processes cannot share memory
   LimitFacts limits;
   int cores = 1;      // cores that this process may use
   int all_cores = 1;  // cores of the machine
@@ -80,7 +80,7 @@ struct GpuFacts {
   CudaDeviceFacts device;
   std::string bus;
   int64_t free_bytes = 0;
-  std::optional<ErrorText> refusal{};  // why the engine cannot use it
+  std::optional<ErrorText> refusal{};  // reason why the engine cannot use it
 };
 
 // The first version of NCCL that supports several ranks on one GPU.
@@ -89,13 +89,13 @@ inline constexpr int kNcclSharesGpus = 23003;
 // The loaded NCCL.
 struct NcclFacts {
   int version = 0;                     // 23007 for 2.30.7
-  std::optional<ErrorText> refusal{};  // why it cannot be used
+  std::optional<ErrorText> refusal{};  // reason why it cannot be used
 };
 
 // The GPUs of this process, as CUDA reports them.
 struct CudaFacts {
-  TaskEnd asked{};  // unless kDone, all members below are empty
-  // Why there is no GPU and the remedy; empty if there is one.
+  TaskEnd asked{};  // if not kDone, all members below are empty
+  // The reason why there is no GPU, and the remedy. Empty if there is a GPU.
   std::string why_none{};
   std::string hint{};
   CudaVersions versions{};
@@ -106,7 +106,7 @@ struct CudaFacts {
 
 // The result of the loopback (loopback.h).
 struct LoopbackFacts {
-  int ranks = 0;  // 0: it was not run
+  int ranks = 0;  // 0: the loopback was not run
   TaskEnd end{};
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kColumns = 100;
 constexpr size_t kAreaColumns = 15;
-constexpr size_t kIndent = kAreaColumns + 7;  // column of the text, after area and state
+constexpr size_t kIndent = kAreaColumns + 7;  // column of the text; area and state precede it
 
 void append_indented(std::string& out, std::string_view text) {
   for (const std::string& line : wrapped(printable(text), kColumns - kIndent)) {
@@ -36,7 +36,7 @@ std::string_view name_of(State state) {
 std::string format_findings(const std::vector<Finding>& findings) {
   std::string out;
   for (const Finding& finding : findings) {
-    // The text is wrapped first; then area and state replace the indent of its first line.
+    // The text is wrapped first. Then the area and the state replace the indent of the first line.
     const size_t begin = out.size();
     append_indented(out, finding.text);
     const std::string head = fmt::format("{:{}}{:{}}", finding.area, kAreaColumns,

@@ -12,8 +12,8 @@
 namespace fsdp::doctor {
 namespace {
 
-// Time that a stuck mesh's listener blocks. After the listener returns, the mesh ends the process;
-// by then the finding has reported the failure.
+// The time for which the listener of a stuck mesh blocks. After the listener returns, the mesh ends
+// the process. By then the finding has reported the failure.
 constexpr auto kTimeToReport = std::chrono::seconds(60);
 
 GpuFacts gather_gpu(const CudaLibrary& library, int ordinal) {
@@ -23,7 +23,7 @@ GpuFacts gather_gpu(const CudaLibrary& library, int ordinal) {
     gpu.bus = library.device_bus(ordinal);
     library.open_device(ordinal);  // loads all kernels, as a run does
     gpu.free_bytes = library.device_free_bytes(ordinal);
-    // In exclusive-process mode a rank of the loopback could not open the GPU otherwise.
+    // Otherwise a rank of the loopback could not open a GPU in exclusive-process mode.
     library.leave_device(ordinal);
   } catch (const DeviceError& error) {
     gpu.refusal = error.text();
@@ -50,8 +50,8 @@ std::vector<std::vector<bool>> gather_peers(const CudaLibrary& library, int coun
   return reaches;
 }
 
-// Runs the loopback on this machine. One rank is a thread. Several are processes, as in a run:
-// threads with a GPU each could block each other in calls that allocate.
+// Runs the loopback on this machine. A single rank is a thread. Several ranks are processes, as in
+// a run, because threads with one GPU each could block each other in calls that allocate.
 void loop_back_on_machine(int ranks, const TellStuck& tell_stuck) {
   if (ranks > 1) return run_loopback_processes(ranks);
   run_loopback(Mesh::local(

@@ -1,4 +1,4 @@
-// Declares the source of facts about GPUs: this machine, or a test's substitute.
+// Declares the source of the facts about GPUs: this machine, or a test's substitute.
 #pragma once
 
 #include <functional>
@@ -10,16 +10,16 @@
 
 namespace fsdp::doctor {
 
-// The functions that gather facts about GPUs. Each may hang and is called once.
+// The functions that gather facts about GPUs. Each of them may hang. Each is called once.
 struct GpuSource {
   std::function<CudaDevices()> devices;
   // Called only if there are devices.
   std::function<const CudaLibrary&()> library;
-  // Errors: DeviceError with the reason if there is none.
+  // Errors: DeviceError, which gives the reason, if there is no NCCL.
   std::function<const nccl::Library&()> nccl;
-  // Runs the loopback on this many ranks with a GPU each, over NCCL if there are several. Calls
-  // `tell_stuck` if a call of this process does not return.
-  // Errors: the exception of the first rank to fail.
+  // Runs the loopback on `ranks` ranks with one GPU each. Several ranks use NCCL. If a call of this
+  // process does not return, calls `tell_stuck`.
+  // Errors: the exception of the first rank that fails.
   std::function<void(int ranks, const TellStuck& tell_stuck)> loop_back;
 };
 
@@ -27,7 +27,7 @@ struct GpuSource {
 GpuSource gpus_of_machine();
 
 // Gathers the facts about GPUs.
-// Errors: DeviceError if CUDA fails for GPUs that it has counted.
+// Errors: DeviceError if CUDA fails for a GPU that it has counted.
 CudaFacts gather_cuda(const GpuSource& source);
 
 }  // namespace fsdp::doctor

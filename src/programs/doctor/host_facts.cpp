@@ -39,7 +39,7 @@ int usable_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (sched_getaffinity(0, sizeof cores, &cores) == 0) return CPU_COUNT(&cores);
-  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // more cores than cpu_set_t holds
+  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // more cores than cpu_set_t can hold
 }
 
 std::string text_of(const char* path) {
@@ -47,7 +47,7 @@ std::string text_of(const char* path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns true for numbers between dots: "580.65.06".
+// Returns true for numbers that are separated by dots: "580.65.06".
 bool is_version(std::string_view word) {
   const auto is_part = [](char c) {
     return c == '.' || std::isdigit(static_cast<unsigned char>(c)) != 0;
@@ -75,8 +75,8 @@ LimitFacts gather_limits() {
           .address_bytes = limit_of(RLIMIT_AS)};
 }
 
-// Returns the bytes that one core copies in a second. The buffers are larger than the caches. The
-// fastest of a few copies counts, because other processes may run at the same time.
+// Returns the bytes that one core copies per second. The buffers are larger than the caches. The
+// fastest of several copies counts, because other processes may run at the same time.
 double measure_copy() {
   constexpr size_t kBytes = size_t{64} << 20;
   constexpr int kCopies = 5;
@@ -85,7 +85,7 @@ double measure_copy() {
   for (int i = 0; i < kCopies; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     std::memcpy(to.data(), from.data(), kBytes);
-    // The empty statement reads the memory, so that the compiler does not remove the copy.
+    // The empty statement uses the memory, so that the compiler cannot remove the copy.
     __asm__ volatile("" : : "r"(to.data()) : "memory");
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     least = std::min(least, took.count());
@@ -108,7 +108,8 @@ MemoryFacts gather_memory() {
 }
 
 MasterFacts gather_master(const std::string& name, std::chrono::milliseconds limit) {
-  // Shared with the thread. If that is stuck, it may still write, so the result is not read.
+  // The result is shared with the thread. If the thread is stuck, it may still write, so the result
+  // is not read.
   const auto found = std::make_shared<ResolvedName>();
   TaskEnd asked = run_within(limit, "resolving MASTER_ADDR",
                              [found, name](const TellStuck&) { *found = resolve(name); });
@@ -116,8 +117,8 @@ MasterFacts gather_master(const std::string& name, std::chrono::milliseconds lim
   return {.name = name, .addresses = found->addresses, .why_none = found->why_none};
 }
 
-// Creates the memory of a job as a launcher does and maps it as a rank does. Two ranks are the
-// fewest that need it.
+// Creates the memory of a job like a launcher, and maps it like a rank. A job needs this memory
+// only with two or more ranks, so two are used.
 std::optional<ErrorText> try_job_memory() {
   constexpr int kRanks = 2;
   try {

@@ -12,27 +12,27 @@
 
 namespace fsdp::doctor {
 
-// Returns why no GPU can be used, or nothing if one can.
+// Returns the reason why no GPU can be used, or nothing if one can be used.
 std::optional<ErrorText> why_no_gpu(const CudaFacts& cuda);
-// Returns the same reason with facts of the host and always with a hint. Requires: there is a
-// reason.
+// Returns the same reason, extended by facts about the host. It always has a hint. Requires:
+// why_no_gpu returns a reason.
 ErrorText explain_no_gpu(const Facts& facts);
-// Returns why the loopback cannot run, or an empty string if it can.
+// Returns the reason why the loopback cannot run, or an empty string if it can.
 std::string why_no_loopback(const CudaFacts& cuda);
 
-// Returns the findings. `device` is the device of the runs on this machine. kCuda: a lacking GPU is
-// the program's error, not a finding. kAuto: runs use the CPU if there is no GPU. kCpu: only the
-// CPU's needs are checked.
+// Returns the findings. `device` is the device on which runs on this machine compute. kCuda: a
+// missing GPU is an error of the program, not a finding. kAuto: runs use the CPU if there is no
+// GPU. kCpu: only the requirements of the CPU are checked.
 std::vector<Finding> judge(const Facts& facts, DeviceKind device);
 
-// The end of the program.
+// The result of the program.
 struct Verdict {
-  int code = 0;      // exit code: 0, 1 if a finding fails, 78 without a GPU
-  std::string line;  // the last line for the user; empty with 78, which has an error line
+  int code = 0;      // exit code: 0; 1 if a finding fails; 78 without a usable GPU
+  std::string line;  // last line for the user; empty for 78, which has an error line
 };
 Verdict verdict_of(const Facts& facts, DeviceKind device, const std::vector<Finding>& findings);
 
-// The parts of judge.
+// The functions that judge calls.
 std::vector<Finding> judge_host(const Facts& facts, DeviceKind device);
 std::vector<Finding> judge_environment(const Facts& facts, DeviceKind device);
 std::vector<Finding> judge_gpus(const Facts& facts, DeviceKind device);

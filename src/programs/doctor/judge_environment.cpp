@@ -14,7 +14,7 @@
 namespace fsdp::doctor {
 namespace {
 
-// A value of a variable that harms runs.
+// A rule for a value of a variable that harms runs.
 struct Rule {
   std::string_view name;
   std::string_view value;
@@ -44,7 +44,7 @@ constexpr Rule kRules[] = {
      "GPUs that cannot reach each other's memory use the network", "unset it"},
 };
 
-// Variables of NCCL that change neither results nor speed.
+// NCCL variables that change neither results nor speed.
 constexpr std::string_view kHarmless[] = {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS",
                                           "NCCL_MULTI_RANK_GPU_ENABLE"};
 
@@ -88,15 +88,15 @@ std::optional<Finding> judge_variable(const Variable& variable, const Facts& fac
   return std::nullopt;
 }
 
-// Returns true for a variable of NCCL that this file has no rule for.
+// Returns true for an NCCL variable for which this file has no rule.
 bool is_tuning(const Variable& variable) {
   return variable.name.starts_with("NCCL_") &&
          std::ranges::find(kHarmless, variable.name) == std::end(kHarmless) &&
          std::ranges::find(kRules, variable.name, &Rule::name) == std::end(kRules);
 }
 
-// An address that does not resolve is a note and no failure, because ranks of one host do not use
-// it.
+// If the address does not resolve, the finding is a note and not a failure, because ranks of one
+// host do not use it.
 Finding judge_master(const MasterFacts& master) {
   const std::string name = quoted_name(master.name);
   if (!master.addresses.empty()) {

@@ -12,7 +12,7 @@
 namespace fsdp::doctor {
 namespace {
 
-// If other processes hold more than this fraction (1/5) of a GPU's memory, it counts as shared.
+// If other processes use more than this fraction (1/5) of a GPU's memory, the GPU counts as shared.
 constexpr int64_t kNoticedPart = 5;
 constexpr std::string_view kLostGpuRemedy =
     "look for a broken GPU or driver in nvidia-smi and dmesg (Xid); reset the GPU or reboot if it "
@@ -31,7 +31,7 @@ std::string remedy_of(const ErrorText& text, std::string_view otherwise) {
   return text.hint.empty() ? std::string(otherwise) : text.hint;
 }
 
-// Recognises the reason by the words of open_cuda.
+// Recognises the reason by the text that open_cuda uses.
 bool lacks_driver(const ErrorText& why) { return why.what.starts_with("no NVIDIA driver"); }
 
 Finding judge_driver(const Facts& facts, State without) {
@@ -105,7 +105,7 @@ Finding judge_kernels(const std::vector<Variable>& variables) {
               "unset it: the engine loads its own when a GPU is opened");
 }
 
-// Returns "0 reaches 1, not 2", or an empty string if `from` reaches all.
+// Returns "0 reaches 1, not 2", or an empty string if `from` reaches all GPUs.
 std::string row_of(const std::vector<bool>& reaches, int from) {
   std::vector<int> yes, no;
   for (int to = 0; to < std::ssize(reaches); ++to) {
@@ -162,7 +162,7 @@ Finding judge_loopback(const Facts& facts) {
   if (loopback.end.how == TaskEnd::How::kDone) {
     return {.area = "loopback", .text = tried + ": values are right"};
   }
-  // The hint of a stuck call addresses the author of a program, not the user of this one.
+  // The hint for a stuck call addresses a developer, not the user of this program.
   const bool is_stuck = loopback.end.how == TaskEnd::How::kStuck;
   return failing("loopback", fmt::format("{}: {}", tried, without_hint(loopback.end.failure)),
                  is_stuck ? kLostGpuRemedy : remedy_of(loopback.end.failure, kLostGpuRemedy));
@@ -173,7 +173,7 @@ Finding judge_loopback(const Facts& facts) {
 std::optional<ErrorText> why_no_gpu(const CudaFacts& cuda) {
   if (cuda.asked.how != TaskEnd::How::kDone) return cuda.asked.failure;
   if (cuda.gpus.empty()) return ErrorText{.what = cuda.why_none, .hint = cuda.hint};
-  // One usable GPU is enough; otherwise the first one's reason stands for all.
+  // One usable GPU is enough. If there is none, the reason of the first GPU is returned.
   for (const GpuFacts& gpu : cuda.gpus) {
     if (!gpu.refusal) return std::nullopt;
   }
@@ -181,7 +181,7 @@ std::optional<ErrorText> why_no_gpu(const CudaFacts& cuda) {
 }
 
 // If the driver's kernel module is loaded but its library is not found, the container was started
-// without GPUs. If neither exists, no driver is installed.
+// without GPUs. If neither is found, no driver is installed.
 ErrorText explain_no_gpu(const Facts& facts) {
   ErrorText why = why_no_gpu(facts.cuda).value_or(ErrorText{});
   if (lacks_driver(why)) {
@@ -210,7 +210,7 @@ std::vector<Finding> judge_gpus(const Facts& facts, DeviceKind device) {
   const CudaFacts& cuda = facts.cuda;
   const std::optional<ErrorText> why = why_no_gpu(cuda);
   std::vector<Finding> findings;
-  // If no part of a driver is installed, only the error or judge_absence says so.
+  // If no driver is installed, only the error or judge_absence reports it.
   const bool is_missing = why && lacks_driver(*why) && facts.host.driver_module.empty();
   if (!is_missing) findings.push_back(judge_driver(facts, without));
   if (cuda.gpus.empty()) {

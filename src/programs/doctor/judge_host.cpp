@@ -11,11 +11,12 @@ namespace fsdp::doctor {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-// The usual size of /dev/shm for containers in which NCCL runs.
+// The usual size of /dev/shm in containers for NCCL.
 constexpr int64_t kRoomForNccl = 1024 * kMiB;
-// With a lower limit, a network card cannot register the buffers of a few communicators.
+// With a lower limit, a network card cannot register the buffers of several communicators.
 constexpr int64_t kLockedForNetwork = 64 * kMiB;
-// A rank has tens of each, with NCCL hundreds; a host has up to sixteen ranks.
+// A rank has tens of open files and processes, and with NCCL hundreds. A host has up to sixteen
+// ranks.
 constexpr int64_t kFewFiles = 1024;
 constexpr int64_t kFewProcesses = 1024;
 
@@ -32,8 +33,8 @@ Finding judge_versions(const VersionFacts& versions) {
                  "check LD_LIBRARY_PATH, or build with the LibTorch that is loaded");
 }
 
-// Judges the cores that a launcher divides among its ranks. A container's quota limits time, not
-// the affinity mask, so the launcher does not see it.
+// Judges the cores that a launcher divides among its ranks. A container's quota limits processor
+// time and not the affinity mask, so the launcher does not see it.
 Finding judge_cores(const HostFacts& host) {
   const std::optional<double>& quota = host.container.cores;
   std::string text = fmt::format("{}", host.cores);
@@ -56,7 +57,7 @@ Finding judge_memory(const HostFacts& host) {
   return {.area = "memory", .text = std::move(text)};
 }
 
-// Judges the dtypes of ranks that compute on the CPU.
+// Judges the dtypes for ranks that compute on the CPU.
 Finding judge_dtypes(const FastProducts& products) {
   std::vector<std::string_view> fast{"float32"}, slow;
   (products.bfloat16 ? fast : slow).push_back("bfloat16");
@@ -101,7 +102,7 @@ std::string shown_count(const std::optional<int64_t>& limit) {
   return limit ? fmt::format("{}", *limit) : "unlimited";
 }
 
-// Returns a finding for each limit that is too low, and one line for all others.
+// Returns a finding for each limit that is too low, and one finding for all other limits.
 std::vector<Finding> judge_limits(const LimitFacts& limits, bool has_gpu) {
   std::vector<Finding> findings;
   std::vector<std::string> good;

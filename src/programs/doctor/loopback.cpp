@@ -18,13 +18,13 @@
 namespace fsdp::doctor {
 namespace {
 
-constexpr int64_t kNumel = 1 << 14;  // elements of a rank
+constexpr int64_t kNumel = 1 << 14;  // elements per rank
 constexpr int64_t kFloatBytes = sizeof(float);
 
 // Returns integers whose fp32 sums over hundreds of ranks are exact.
 float value_of(int rank, int64_t i) { return static_cast<float>(i % 251 + 256 * rank); }
 
-// The trial of one rank.
+// The loopback of one rank.
 class RankTrial {
  public:
   explicit RankTrial(const Mesh& mesh)
@@ -35,7 +35,7 @@ class RankTrial {
         given_(device_.allocate(kNumel * kFloatBytes, MemoryKind::kPinned)),
         stream_(device_.make_stream({.name = "loopback"})) {}
 
-  // Writes the doubled values to this rank's slice of `whole_`.
+  // Writes the doubled values to the slice of this rank in `whole_`.
   void try_kernel() {
     auto* const given = static_cast<float*>(given_.data());
     for (int64_t i = 0; i < kNumel; ++i) given[i] = value_of(mesh_.rank(), i);
@@ -61,7 +61,7 @@ class RankTrial {
     });
   }
 
-  // Reduces `whole_`, which all ranks have gathered and so is the same on each.
+  // Reduces `whole_`. All ranks have gathered it, so it is the same on each rank.
   void try_reduce_scatter() {
     const CollectivePart part{.send = whole_.data(), .recv = reduced_.data(), .numel = kNumel};
     state_of(mesh_)
@@ -95,7 +95,7 @@ class RankTrial {
   const Mesh& mesh_;
   const Device& device_;
   const Buffer whole_, reduced_, given_;
-  const std::unique_ptr<Stream> stream_;  // last: destroyed first, after its work on the buffers
+  const std::unique_ptr<Stream> stream_;  // last, so destroyed before the buffers
 };
 
 void try_rank(const Mesh& mesh) {
@@ -118,7 +118,7 @@ void run_loopback(std::vector<Mesh> ranks) {
       try {
         try_rank(mesh);
       } catch (const std::exception& error) {
-        // The failure is stored before the abort, which makes the other ranks throw.
+        // The failure is stored before the abort, because the abort makes the other ranks throw.
         {
           const std::lock_guard lock(mutex);
           if (!first) first = std::current_exception();

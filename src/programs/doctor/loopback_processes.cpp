@@ -21,10 +21,10 @@
 namespace fsdp::doctor {
 namespace {
 
-constexpr auto kWaitOfRanks = std::chrono::seconds(20);  // below TimeLimits::loopback
+constexpr auto kWaitOfRanks = std::chrono::seconds(20);  // shorter than TimeLimits::loopback
 
-// Becomes the command, in the child. No code between fork and exec may allocate: a lock that
-// another thread held at the fork stays locked in the child.
+// Replaces the child process by the command. The code between fork and exec must not allocate,
+// because a lock that another thread held at the fork stays locked in the child.
 [[noreturn]] void become(char* const* words, int output) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   dup2(output, STDOUT_FILENO);
@@ -39,7 +39,7 @@ std::string read_all(int file) {
   for (;;) {
     const ssize_t count = read(file, part.data(), part.size());
     if (count > 0) text.append(part.data(), static_cast<size_t>(count));
-    if (count == 0 || (count < 0 && errno != EINTR)) return text;  // the end, or an error
+    if (count == 0 || (count < 0 && errno != EINTR)) return text;  // end of output, or error
   }
 }
 
@@ -81,8 +81,8 @@ std::string output_of(const std::vector<std::string>& command) {
                        .hint = "check the limit of processes (ulimit -u)"});
   }
   if (pid == 0) become(words.data(), write_end.get());
-  // Close the own write end, so that the reader sees the end of output. Read before waitpid: a
-  // command blocks in a full pipe.
+  // The parent's write end is closed, so that the reader sees the end of the output. The output is
+  // read before waitpid, because a command blocks if the pipe is full.
   write_end = Descriptor();
   std::string printed = read_all(read_end.get());
   int status = 0;
@@ -102,8 +102,8 @@ void run_loopback_processes(int ranks) {
              own.string(), kRankFlag});
 }
 
-// first_use = 1 allows the first collectives no more time than later ones: a rank that hangs is
-// reported before run_within gives up.
+// With first_use = 1 the first collectives get no more time than later ones. So a rank that hangs
+// is reported before run_within reaches its limit.
 void run_loopback_rank() {
   std::vector<Mesh> own;
   own.push_back(make_mesh({.device = DeviceKind::kCuda, .timeout = kWaitOfRanks, .first_use = 1}));

@@ -13,7 +13,7 @@ class CpuDevice final : public Device {
     return make_cpu_stream(*this, options);
   }
   Stream& compute_stream(void* /*native*/) const override { return *compute_; }
-  // Ignores the kind: every kernel and copy of the host reaches all host memory.
+  // The kind is ignored, because every kernel and copy of the host can access all host memory.
   Buffer allocate(int64_t bytes, MemoryKind /*kind*/) const override {
     return allocate_host(bytes);
   }
@@ -26,7 +26,8 @@ class CpuDevice final : public Device {
 }  // namespace
 
 const Device& cpu_device() {
-  // Never destroyed: static objects of the program may use it after this library's are destroyed.
+  // The device is never destroyed, because static objects of the program may use it after this
+  // library's static objects are destroyed.
   static const CpuDevice& device = *new CpuDevice;
   return device;
 }

@@ -16,8 +16,8 @@ namespace fsdp {
 
 namespace {
 
-// A point that a worker reaches and other threads wait for. Event and worker share it, so it may
-// outlive either.
+// A point that a worker reaches and for which other threads wait. The event and the worker share
+// it, so it may outlive either of them.
 struct Mark final : EventMark {
   std::mutex mutex;
   std::condition_variable changed;
@@ -45,7 +45,8 @@ struct Mark final : EventMark {
   }
 };
 
-// A stream without a queue: the issuing call does the work, so its own marks are always reached.
+// A stream without a queue. The issuing call does the work, so the stream's own marks are always
+// reached.
 class InlineCpuStream final : public CpuStream {
  public:
   using CpuStream::CpuStream;
@@ -55,12 +56,13 @@ class InlineCpuStream final : public CpuStream {
 
  private:
   std::shared_ptr<EventMark> mark(CodePlace) override { return nullptr; }
-  // The mark belongs to a threaded stream: block until its worker reaches it.
+  // The mark belongs to a threaded stream, so this call blocks until that stream's worker reaches
+  // it.
   void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace) override { mark->wait(); }
 };
 
-// A stream whose worker runs a queue in order of issue. After the first exception it drops all work
-// and only reaches marks, which then rethrow that exception.
+// A stream with a worker that runs a queue in the order of issue. After the first exception the
+// worker drops all work and only reaches marks, which then rethrow that exception.
 class ThreadedCpuStream final : public CpuStream {
  public:
   ThreadedCpuStream(const Device& device, const std::string& name)
@@ -69,7 +71,7 @@ class ThreadedCpuStream final : public CpuStream {
     pthread_setname_np(worker_.native_handle(), name.substr(0, 15).c_str());
   }
 
-  // The worker empties the queue before it ends: all work that was issued runs.
+  // The worker empties the queue before it ends, so all issued work runs.
   ~ThreadedCpuStream() override {
     {
       const std::lock_guard lock(mutex_);
@@ -86,8 +88,8 @@ class ThreadedCpuStream final : public CpuStream {
  private:
   std::shared_ptr<EventMark> mark(CodePlace = {}) override {
     auto mark = std::make_shared<Mark>();
-    // Ask for the failure when the worker gets here: it then covers all work before the mark.
-    // `this` is alive, as the destructor joins the worker.
+    // failure() is called when the worker reaches the mark, so it covers all work before the mark.
+    // `this` is alive then, because the destructor joins the worker.
     push([this, mark] { mark->reach(failure()); }, /*always=*/true);
     return mark;
   }
@@ -98,7 +100,7 @@ class ThreadedCpuStream final : public CpuStream {
 
   struct Item {
     std::function<void()> task;
-    bool always;  // runs also after a failure: marks must be reached, or waiters would hang
+    bool always;  // runs also after a failure, so that the waiters of marks do not hang
   };
 
   void push(std::function<void()> task, bool always) {
@@ -129,7 +131,7 @@ class ThreadedCpuStream final : public CpuStream {
       } catch (...) {
         thrown = std::current_exception();
       }
-      // The task may hold the last reference to memory: release that without the lock, as its
+      // The task may hold the last reference to memory. Release it without the lock, because its
       // destructor may issue to this stream.
       item.task = nullptr;
       lock.lock();
@@ -142,7 +144,7 @@ class ThreadedCpuStream final : public CpuStream {
   std::deque<Item> items_;
   std::exception_ptr failure_;
   bool closing_ = false;
-  std::thread worker_;  // last: starts when everything above exists
+  std::thread worker_;  // last member: starts when all members above exist
 };
 
 }  // namespace
@@ -152,7 +154,8 @@ std::unique_ptr<Stream> make_cpu_stream(const Device& device, const StreamOption
   return std::make_unique<ThreadedCpuStream>(device, options.name);
 }
 
-// Copies in the caller's thread: once synchronize() returns, nothing writes `from` any more.
+// The copy runs in the caller's thread. After synchronize() returns, no work of this stream writes
+// `from`.
 void CpuStream::read(void* to, const void* from, int64_t bytes) {
   synchronize();
   std::memcpy(to, from, static_cast<size_t>(bytes));

@@ -1,9 +1,9 @@
-// Streams of the host. An inline stream does work at once, in the caller's thread: the compute
-// stream is inline, as LibTorch's operators are, and by default all others are, too. A threaded
-// stream has a worker thread: communication then overlaps with compute, and tests use it to find
-// missing waits.
+// Streams of the host. An inline stream does work at once, in the caller's thread. The compute
+// stream is inline, because LibTorch's operators run in the calling thread. By default all other
+// streams are inline, too. A threaded stream has a worker thread, so communication overlaps with
+// compute. Tests use threaded streams to find missing waits.
 //
-// Only kernels and communicators of the CPU include this.
+// Only CPU kernels and CPU communicators include this header.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ class CpuStream : public Stream {
   void copy(void* to, const void* from, int64_t bytes) override;
   void tell_time(std::function<void(int64_t ns)> tell) override;
 
-  // Runs the task in stream order; at once if the stream is inline.
-  // Requires: objects that the task refers to live until the stream has run it.
+  // Runs the task in stream order. If the stream is inline, runs it at once.
+  // Requires: objects to which the task refers live until the stream has run it.
   template <class Task>
   void run(Task&& task) {
     if (is_inline()) {
@@ -37,7 +37,7 @@ class CpuStream : public Stream {
 // Casts a stream. Errors: StateError if it belongs to another kind of device.
 CpuStream& cpu_stream(Stream& stream);
 
-// Creates a stream. Its worker thread, if any, is named after options.name (the first 15
+// Creates a stream. If it has a worker thread, the thread is named after options.name (the first 15
 // characters).
 std::unique_ptr<Stream> make_cpu_stream(const Device& device, const StreamOptions& options);
 

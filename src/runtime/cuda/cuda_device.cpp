@@ -12,13 +12,14 @@
 namespace fsdp {
 namespace {
 
-// A float of milliseconds is exact to 60 ns during a clock's life. A clock older than ten lives is
-// not chained to: the host's clock then errs less than such a distance.
+// CUDA reports times as a float of milliseconds, which is exact to 60 ns during a clock's life. If
+// the former clock is older than ten lives, the new clock is set from the host's clock. That error
+// is then smaller than the error of such a long distance.
 constexpr int64_t kClockLife = 1'000'000'000;  // ns
 constexpr int64_t kChainedLife = 10 * kClockLife;
 
-// A stream that owns its CUDA stream. `own_` is destroyed before the base class: it synchronizes
-// the stream, and calls that are still queued are dropped after that.
+// A stream that owns its CUDA stream. `own_` is destroyed before the base class. It first
+// synchronizes the stream. Then the base class drops the calls that are still queued.
 class OwnCudaStream final : public CudaStream {
  public:
   OwnCudaStream(const CudaDevice& device, CudaStreamHandle own)
@@ -45,7 +46,8 @@ std::unique_ptr<Stream> CudaDevice::make_stream(const StreamOptions& options) co
 
 Stream& CudaDevice::compute_stream(void* native) const {
   auto* handle = static_cast<cudaStream_t>(native);
-  // One object per handle for the device's life: callers keep references to it.
+  // There is one object per handle for the life of the device, because callers keep references to
+  // it.
   const std::lock_guard lock(mutex_);
   auto& stream = compute_streams_[handle];
   if (!stream) stream = std::make_unique<CudaStream>(*this, handle);
@@ -57,11 +59,12 @@ Buffer CudaDevice::allocate(int64_t bytes, MemoryKind kind) const {
   const CudaScope scope(ordinal_);
   const auto size = static_cast<size_t>(bytes);
   void* data = nullptr;
-  // Both host kinds are pinned: CUDA copies from other host memory only after staging it.
+  // Both kinds of host memory are pinned. CUDA copies from unpinned host memory only through a
+  // staging buffer.
   if (kind != MemoryKind::kDevice) {
     check_cuda(cudaHostAlloc(&data, size, cudaHostAllocDefault),
                fmt::format("cudaHostAlloc of {} bytes on {}", bytes, name_));
-    // cudaHostAlloc does not zero.
+    // cudaHostAlloc does not zero the memory.
     std::memset(data, 0, size);
     return {data, bytes, [ordinal = ordinal_](void* pinned) {
               const CudaScope scope(ordinal, std::nothrow);
@@ -69,12 +72,12 @@ Buffer CudaDevice::allocate(int64_t bytes, MemoryKind kind) const {
             }};
   }
   check_cuda(cudaMalloc(&data, size), fmt::format("cudaMalloc of {} bytes on {}", bytes, name_));
-  // The buffer owns the memory from here on: an error below frees it.
+  // The buffer owns the memory from here on, so an error below frees it.
   Buffer memory(data, bytes, [ordinal = ordinal_](void* gone) {
     const CudaScope scope(ordinal, std::nothrow);
     forget_cuda(cudaFree(gone));
   });
-  // Wait for the zeros: the caller may use the memory on any stream.
+  // Wait until the memory is zeroed, because the caller may use it on any stream.
   check_cuda(cudaMemsetAsync(data, 0, size, zeroing_->get()), "cudaMemsetAsync");
   check_cuda(cudaStreamSynchronize(zeroing_->get()), "cudaStreamSynchronize");
   return memory;
@@ -82,7 +85,7 @@ Buffer CudaDevice::allocate(int64_t bytes, MemoryKind kind) const {
 
 void CudaDevice::drain() const noexcept {
   const CudaScope scope(ordinal_, std::nothrow);
-  // Clears an error: drain() is called on error paths, which report the first cause.
+  // An error is cleared. drain() is called on error paths, which already report the first cause.
   forget_cuda(cudaDeviceSynchronize());
 }
 
@@ -90,9 +93,9 @@ void CudaDevice::make_current() const { check_cuda(cudaSetDevice(ordinal_), "cud
 
 void CudaDevice::fail_waits(const std::exception_ptr& why) const noexcept {
   const std::lock_guard lock(mutex_);
-  // The first failure stays: later ones follow from it.
+  // The first failure is kept, because later failures follow from it.
   if (waits_fail_) return;
-  // Set before the flag, as require_trusted reads `why_` without the lock.
+  // `why_` is set before the flag, because require_trusted reads it without the lock.
   why_ = why;
   waits_fail_ = true;
 }
@@ -111,13 +114,13 @@ std::shared_ptr<const CudaClock> CudaDevice::clock() const {
   const std::lock_guard lock(mutex_);
   if (clock_ && span_clock_ns() - clock_->zero_ns < kClockLife) return clock_;
   const CudaScope scope(ordinal_);
-  // A new object: spans under way keep the clock with which they began.
+  // A new object is created, because pending spans keep the clock with which they began.
   auto clock = std::make_shared<CudaClock>(ordinal_);
   check_cuda(cudaEventRecord(clock->zero.get(), zeroing_->get()), "cudaEventRecord");
   check_cuda(cudaEventSynchronize(clock->zero.get()), "cudaEventSynchronize");
   const int64_t now = span_clock_ns();
-  // Place the new zero on the former clock if that is young enough: spans across the change keep
-  // their lengths.
+  // If the former clock is young enough, the new zero is measured by it. So spans that cross the
+  // change keep their lengths.
   const bool is_chained = clock_ && now - clock_->zero_ns < kChainedLife;
   clock->zero_ns = is_chained ? clock_->time_of(clock->zero.get()) : now;
   clock_ = clock;

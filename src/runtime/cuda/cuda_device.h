@@ -18,18 +18,18 @@
 
 namespace fsdp {
 
-// A moment that the device's clock and the host's have in common.
+// A point in time that is known on the device's clock and on the host's clock.
 struct CudaClock {
   explicit CudaClock(int current) : zero(current, CudaTiming::kOn) {}
   CudaEvent zero;
-  int64_t zero_ns = 0;  // when the device reached it, in nanoseconds of span_clock_ns
+  int64_t zero_ns = 0;  // the point in nanoseconds of span_clock_ns
 
-  // Returns the moment of `event` in nanoseconds of span_clock_ns.
-  // Requires: `event` is reached, and has timing.
+  // Returns the time of `event` in nanoseconds of span_clock_ns.
+  // Requires: `event` is reached and has timing.
   int64_t time_of(cudaEvent_t event) const;
 };
 
-// A GPU. Its streams are non-blocking: LibTorch's default stream orders none of their work.
+// A GPU. Its streams are non-blocking, so LibTorch's default stream does not order their work.
 class CudaDevice : public Device {
  public:
   // Requires: `table` lives as long as the device, and its kernels are loaded.
@@ -42,25 +42,25 @@ class CudaDevice : public Device {
   std::string_view name() const override { return name_; }
   void make_current() const override;
   std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override;
-  // Returns one object per handle, created at the first call.
+  // Returns one object per handle. The first call creates it.
   Stream& compute_stream(void* native = nullptr) const override;
   void drain() const noexcept override;
   void fail_waits(const std::exception_ptr& why) const noexcept override;
-  // Throws the exception of fail_waits, if there was one.
+  // Throws the exception that fail_waits received, if there was a call.
   void require_trusted() const;
   Buffer allocate(int64_t bytes, MemoryKind kind) const override;
   const kernels::KernelTable* kernels() const override { return &kernels_; }
 
-  // Returns an event from the pool, or a new one; creating one per mark costs more than recording
-  // it.
-  // Requires: the device is the thread's current one.
+  // Returns an event from the pool, or a new one if the pool is empty. Creating an event costs more
+  // than recording it.
+  // Requires: the device is current in the calling thread.
   CudaEvent take_event() const;
-  // Returns an event to the pool. It may be recorded again at once: its mark is destroyed, so no
-  // new wait begins, and waits that were issued have captured its state.
+  // Returns an event to the pool. The event may be recorded again at once. Its mark is destroyed,
+  // so no new wait on it can begin, and the waits that were issued have captured its state.
   void give_event(CudaEvent event) const noexcept;
 
-  // Returns the clock, which is replaced every second: CUDA reports a distance in time as a
-  // float of milliseconds, which is exact to a microsecond for some seconds only.
+  // Returns the clock, which is replaced every second. CUDA reports time differences as a float of
+  // milliseconds, which is exact to a microsecond only for some seconds.
   std::shared_ptr<const CudaClock> clock() const;
 
  private:
@@ -73,7 +73,8 @@ class CudaDevice : public Device {
   mutable std::vector<CudaEvent> events_;
   mutable std::map<cudaStream_t, std::unique_ptr<CudaStream>> compute_streams_;
   mutable std::shared_ptr<const CudaClock> clock_;  // shared with spans, which read times by it
-  // Zeroes memory and records clocks. On the default stream this would make LibTorch's work wait.
+  // A stream that zeroes memory and records clocks. On the default stream this work would delay
+  // LibTorch's work.
   std::optional<CudaStreamHandle> zeroing_;
 };
 

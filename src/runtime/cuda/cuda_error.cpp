@@ -29,7 +29,7 @@ std::string_view hint_for(cudaError_t code) {
     case cudaErrorCompatNotSupportedOnDevice:
       return "remove CUDA's compatibility libraries from LD_LIBRARY_PATH, or update the driver: "
              "they support only data-centre GPUs";
-    // Errors from here on are sticky: the next calls, whichever they are, return them again.
+    // The errors from here on are sticky: every later CUDA call returns them again.
     case cudaErrorAssert:
       return "check labels and token ids: an assertion of an earlier kernel failed, in LibTorch "
              "usually for an index out of range; set CUDA_LAUNCH_BLOCKING=1 to see the kernel; "
@@ -58,11 +58,11 @@ std::string_view hint_for(cudaError_t code) {
 
 void check_cuda(cudaError_t code, std::string_view operation) {
   if (code == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // clears what is thrown here; a sticky error stays
+  static_cast<void>(cudaGetLastError());  // clears this error unless it is sticky
   ErrorText text{.what = fmt::format("{} failed: {} ({})", operation, cudaGetErrorString(code),
                                      cudaGetErrorName(code)),
                  .hint = std::string(hint_for(code))};
-  // Callers catch it to free memory and try again.
+  // Callers catch OutOfMemory to free memory and try again.
   if (code == cudaErrorMemoryAllocation) throw OutOfMemory(std::move(text));
   throw DeviceError(std::move(text));
 }

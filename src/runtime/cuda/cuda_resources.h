@@ -1,5 +1,5 @@
-// RAII for CUDA's resources. Destructors never throw. After a sticky error they have no effect that
-// matters: the process has lost its device.
+// RAII classes for CUDA resources. Destructors never throw. After a sticky error they may fail,
+// which does not matter because the process can no longer use its device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,21 +13,21 @@
 
 namespace fsdp {
 
-// Returns true if the process has a context on the device, or if the driver cannot say.
+// Returns true if the process has a context on the device, or if the driver cannot tell.
 bool has_cuda_context(int ordinal) noexcept;
 
-// A scope in which the calling thread's CUDA calls act on device `ordinal`.
+// A scope in which the CUDA calls of this thread act on device `ordinal`.
 //
 // [Note: one context a process]
-// cudaSetDevice creates a context on the device. So does a thread's first other call on its current
-// device, which is 0 until the thread sets one. A context occupies half a gigabyte of a GPU that
-// may be another rank's, and is refused on a GPU that serves one process alone. So every call that
-// needs a context, a release or a query too, runs in a scope, and the scope restores the former
-// device only if that one has a context.
+// cudaSetDevice creates a context on the device. A thread's first other call also creates one, on
+// the thread's current device, which is 0 until the thread sets another. A context occupies half a
+// gigabyte of a GPU that may belong to another rank. A GPU in exclusive mode refuses a second
+// process. So every call that needs a context, also a release or a query, runs in a scope. The
+// scope restores the former device only if that device already has a context.
 class CudaScope {
  public:
   explicit CudaScope(int ordinal) : CudaScope(ordinal, std::nothrow) { check_cuda(code_, call_); }
-  // For destructors: clears an error instead of throwing it.
+  // For destructors. Clears an error and does not throw it.
   CudaScope(int ordinal, std::nothrow_t /*forgets*/) noexcept {
     code_ = cudaGetDevice(&before_);
     if (code_ == cudaSuccess && before_ != ordinal) {
@@ -52,8 +52,9 @@ class CudaScope {
 
 enum class CudaTiming : uint8_t { kOff, kOn };
 
-// An event of device `current`. Only with timing it can report a time, and it then costs more.
-// Requires: `current` is the thread's current device.
+// An event of device `current`. It can report a time only if it is created with timing, which makes
+// it more expensive.
+// Requires: `current` is the current device of the calling thread.
 class CudaEvent {
  public:
   explicit CudaEvent(int current, CudaTiming timing = CudaTiming::kOff) : ordinal_(current) {
@@ -80,9 +81,10 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// A stream of device `current`, which LibTorch's default stream does not order. The destructor
-// waits for its work, because a destroyed CUDA stream lets pending work run on unattended.
-// Requires: `current` is the thread's current device.
+// A stream of device `current` that is not ordered by LibTorch's default stream. The destructor
+// waits for its work, because pending work of a destroyed CUDA stream would continue after its
+// memory is freed.
+// Requires: `current` is the current device of the calling thread.
 class CudaStreamHandle {
  public:
   CudaStreamHandle(int current, StreamPriority priority) : ordinal_(current) {

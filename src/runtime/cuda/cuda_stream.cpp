@@ -12,14 +12,14 @@ namespace fsdp {
 
 namespace {
 
-// Queries an event in relaxed capture mode. In the default mode CUDA refuses a query while another
-// thread captures a graph in global mode, and that capture fails.
+// Queries an event in relaxed capture mode. In the default mode, CUDA refuses the query while
+// another thread captures a graph in global mode, and that capture then fails.
 cudaError_t query_beside_captures(cudaEvent_t event) {
   constexpr char kCall[] = "cudaThreadExchangeStreamCaptureMode";
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), kCall);
   const cudaError_t code = cudaEventQuery(event);
-  // `mode` now has the thread's former mode: restore it whatever the query returned.
+  // `mode` now holds the thread's former mode. It is restored even if the query failed.
   const cudaError_t restored = cudaThreadExchangeStreamCaptureMode(&mode);
   if (code == cudaSuccess || code == cudaErrorNotReady) check_cuda(restored, kCall);
   return code;
@@ -27,8 +27,8 @@ cudaError_t query_beside_captures(cudaEvent_t event) {
 
 }  // namespace
 
-// A point in a stream's work: an event of the device's pool, recorded once, returned on
-// destruction.
+// A point in a stream's work. It holds an event of the device's pool, which is recorded once and
+// returned by the destructor.
 class CudaMark final : public EventMark {
  public:
   CudaMark(const CudaDevice& device, cudaStream_t stream)
@@ -40,14 +40,15 @@ class CudaMark final : public EventMark {
   void wait() override {
     const CudaScope scope(device_.ordinal());
     check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize");
-    // The point is reached, but if a peer died the results before it are worthless.
+    // The point is reached. If a peer died, the results before it are worthless, so this call
+    // throws.
     device_.require_trusted();
   }
   bool reached() override {
     const CudaScope scope(device_.ordinal());
     const cudaError_t code = query_beside_captures(event_.get());
     if (code == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());  // or LibTorch reports it after its next launch
+      static_cast<void>(cudaGetLastError());  // otherwise LibTorch reports it after its next launch
       return false;
     }
     check_cuda(code, "cudaEventQuery");
@@ -75,14 +76,15 @@ std::shared_ptr<CudaMark> CudaStream::make_mark() {
 }
 
 std::shared_ptr<EventMark> CudaStream::mark(CodePlace) {
-  // Calls that are due run now: nothing else drives them ([Note: what waits for a stream]).
+  // Calls that are due run now, because no other thread runs them ([Note: what waits for a
+  // stream]).
   make_due_calls();
   return make_mark();
 }
 
 void CudaStream::wait_for(const std::shared_ptr<EventMark>& mark, CodePlace) {
   const auto& reached = static_cast<const CudaMark&>(*mark);
-  if (reached.stream() == handle_) return;  // a stream orders its own work
+  if (reached.stream() == handle_) return;  // a stream already orders its own work
   const CudaScope scope(ordinal());
   check_cuda(cudaStreamWaitEvent(handle_, reached.event(), 0), "cudaStreamWaitEvent");
 }
@@ -95,7 +97,7 @@ void CudaStream::synchronize() {
 }
 
 void CudaStream::read(void* to, const void* from, int64_t bytes) {
-  // Without bytes the contract still holds: all issued work is done on return.
+  // The contract holds for 0 bytes, too: all issued work is done when the call returns.
   if (bytes == 0) return synchronize();
   const CudaScope scope(ordinal());
   check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, handle_),
@@ -112,13 +114,14 @@ void CudaStream::copy(void* to, const void* from, int64_t bytes) {
 
 void CudaStream::call(std::function<void()> on_host) {
   make_due_calls();
-  // Calls queue in the order of their marks, also if two threads share the stream.
+  // The lock keeps calls in the order of their marks, also if two threads share the stream.
   const std::lock_guard lock(mutex_);
   calls_.push_back({make_mark(), std::move(on_host)});
 }
 
 void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
-  // Events of the pool have no timing. The call keeps clock and event alive until it has run.
+  // Events of the pool have no timing, so a new event is used. The call keeps the clock and the
+  // event alive until it runs.
   auto clock = device_.clock();
   const CudaScope scope(ordinal());
   auto here = std::make_shared<CudaEvent>(ordinal(), CudaTiming::kOn);
@@ -126,9 +129,10 @@ void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
   call([clock, here, tell = std::move(tell)] { tell(clock->time_of(here->get())); });
 }
 
-// Makes all calls whose marks are reached, in order of issue. One thread does so at a time, and a
-// second one returns only after the first: engines of several threads may share a stream, and an
-// engine that has synchronized it may be destroyed next, with what its calls refer to.
+// Makes all calls whose marks are reached, in the order of issue. Only one thread does so at a
+// time, and a second thread waits for it. Engines of several threads may share a stream. An engine
+// that has synchronized the stream may be destroyed next, together with objects to which its calls
+// refer.
 void CudaStream::make_due_calls() {
   const std::lock_guard making(making_);
   for (;;) {
@@ -139,7 +143,7 @@ void CudaStream::make_due_calls() {
       due = std::move(calls_.front());
       calls_.pop_front();
     }
-    // Without `mutex_`, as the call may issue to this stream.
+    // The call runs without `mutex_`, because it may issue to this stream.
     due.on_host();
   }
 }

@@ -1,7 +1,7 @@
-// Streams of a GPU. The caller's thread issues work, which is done later; only synchronize, read
+// Streams of a GPU. A call issues work and returns before the work is done. Only synchronize, read
 // and an event's synchronize block the host.
 //
-// Only CUDA's kernels include this.
+// Only CUDA code includes this header.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,15 +21,16 @@ class CudaMark;
 // A CUDA stream as a Stream.
 class CudaStream : public Stream {
  public:
-  // Wraps a stream of LibTorch, or the one that OwnCudaStream owns. Requires: it lives as long.
+  // Wraps a stream of LibTorch, or the stream that OwnCudaStream owns. Requires: it outlives this
+  // object.
   CudaStream(const CudaDevice& device, cudaStream_t handle);
-  // Drops calls that are not due, and memory that is still held. Requires: the stream was
+  // Drops calls that are not due and releases memory that is still held. Requires: the stream was
   // synchronized.
   ~CudaStream() override;
 
   cudaStream_t handle() const { return handle_; }
   void* native() const override { return handle_; }
-  // Returns the device's number.
+  // Returns the number of the device.
   int ordinal() const;
 
   void synchronize() override;
@@ -37,9 +38,9 @@ class CudaStream : public Stream {
   void copy(void* to, const void* from, int64_t bytes) override;
   bool is_inline() const override { return false; }
   // [Note: what waits for a stream]
-  // Calls are not CUDA host functions: those run on a thread of the driver, which must not block,
-  // and make the stream wait for the host. A call is queued beside a mark. Once the mark is
-  // reached, the next thread that issues to this stream or synchronizes it makes the call.
+  // Calls are not CUDA host functions. Those run on a thread of the driver, which must not block,
+  // and they make the stream wait for the host. Instead, a call is queued with a mark. After the
+  // mark is reached, the next thread that issues to this stream or synchronizes it makes the call.
   void call(std::function<void()> on_host) override;
   void tell_time(std::function<void(int64_t ns)> tell) override;
 

@@ -34,7 +34,7 @@ const char* const kRealConfig = R"({
   "vocab_size": 30522
 })";
 
-// The real configuration with one key changed, or removed by "-".
+// Returns the real configuration with one key changed. "-" removes the key.
 std::string changed(const char* key, const char* value) {
   nlohmann::json root = nlohmann::json::parse(kRealConfig);
   if (std::string_view(value) == "-") {

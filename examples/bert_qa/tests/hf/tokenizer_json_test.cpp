@@ -136,7 +136,8 @@ TEST_CASE("a malformed tokenizer.json is refused with what is wrong") {
     CAPTURE(token);
     CHECK(refusal(with_change(R"("bc":5)", token)).find(unfit) != std::string::npos);
   }
-  // A byte order mark is an ordinary character, except where a vocab.txt would begin with it.
+  // A byte order mark is an ordinary character, except at the position where a vocab.txt would
+  // begin.
   CHECK(refusal(with_change(R"("bc":5)", R"("\ufeffb":5)")) == "accepted");
   CHECK(refusal(with_change(R"("[PAD]":0)", R"("\ufeff":0)")) ==
         "the token with id 0 begins with a byte order mark (f)");

@@ -1,13 +1,13 @@
-// Tests processes with different arguments or files: all ranks end with code 78 and name both
-// sides.
+// Tests processes that have different arguments or files. All ranks end with code 78 and name both
+// values.
 #include "program.h"
 
 using namespace fsdp::testing;
 
 namespace {
 
-// Checks two ranks that run `script` in a shell: each rank's line must contain `text`, and the
-// launcher's line the code.
+// Runs two ranks that each run `script` in a shell. Checks that each rank's line contains `text`
+// and that the launcher's line contains the code.
 void check_refused(const std::string& script, const Words& arguments, const std::string& text) {
   CAPTURE(text);
   const ProcessResult result =
@@ -20,7 +20,7 @@ void check_refused(const std::string& script, const Words& arguments, const std:
     CHECK(line.starts_with("fsdp: error[78] rank "));
     CHECK(line.find(lines < 2 ? text : "ended with code 78") != std::string::npos);
   }
-  CHECK(lines == 3);  // two ranks and the launcher
+  CHECK(lines == 3);  // from two ranks and the launcher
 }
 
 Words finetune_apart(const std::string& output) {
@@ -28,7 +28,7 @@ Words finetune_apart(const std::string& output) {
           "32",    "--max-steps", "1",      "--device",  "cpu"};
 }
 
-// Returns a script that runs the program, with more arguments on rank 1.
+// Returns a script that runs the program and gives rank 1 more arguments.
 std::string with_on_one(const std::string& more) {
   return "if [ $RANK = 1 ]; then exec \"$@\" " + more + "; fi; exec \"$@\"";
 }

@@ -1,5 +1,6 @@
-// Tests a full disk: code 74 and one line with the file, old files are kept, no file is
-// half-written. A limit of file sizes (ulimit -f, in 512 bytes) stands for the disk.
+// Tests a full disk. The run ends with code 74 and one line that names the file. Old files are
+// kept, and no file is incomplete. A limit on file sizes (ulimit -f, in 512 bytes) simulates the
+// disk.
 #include "program.h"
 
 using namespace fsdp::testing;

@@ -1,4 +1,4 @@
-// Tests output folders that are in use or not empty: no file is replaced without the flag for it.
+// Tests output folders that are in use or not empty. No file is replaced without the flag for it.
 #include "program.h"
 
 using namespace fsdp::testing;

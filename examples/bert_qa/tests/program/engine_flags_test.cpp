@@ -1,4 +1,4 @@
-// Tests the engine's flags: they change the cost of a run, not its losses.
+// Tests the engine's flags. They change the cost of a run but not its losses.
 #include <sstream>
 #include <thread>
 

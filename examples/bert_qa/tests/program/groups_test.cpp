@@ -1,4 +1,4 @@
-// Tests ranks in groups: failures are named as without groups.
+// Tests ranks in groups. Failures must be named in the same way as without groups.
 #include <fsdp/options.h>
 
 #include "program.h"

@@ -1,5 +1,5 @@
-// Replaces fsync() in bert_qa for tests: before a model's file is synced, the shell command in
-// AT_FSYNC runs once. So a test simulates a slow disk, a kill or a change of the folder at that
+// Replaces fsync() in bert_qa for tests. Before a model's file is synced, it runs the shell command
+// in AT_FSYNC once. So a test can simulate a slow disk, a kill or a change of the folder at that
 // moment.
 #include <sys/syscall.h>
 #include <unistd.h>

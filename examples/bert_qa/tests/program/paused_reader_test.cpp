@@ -1,4 +1,5 @@
-// Tests a reader of a run's output that pauses for longer than ranks wait for each other.
+// Tests a reader of a run's output that pauses for longer than ranks wait for each other in a
+// collective.
 #include <thread>
 
 #include "program.h"

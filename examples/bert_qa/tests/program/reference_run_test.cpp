@@ -1,6 +1,6 @@
-// Tests the reference run: compares each step of the demo's model with Python transformers on one
-// process (examples/bert_qa/tests/records/reference_run.json, written by
-// benchmarks/peers/reference_run.py).
+// Tests the reference run. Compares each step of the demo's model with Python's transformers in one
+// process (examples/bert_qa/tests/records/reference_run.json, which
+// benchmarks/peers/reference_run.py writes).
 #include <cmath>
 
 #include "program.h"
@@ -9,8 +9,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Relative tolerance. Python's own results differ by 4e-7 with its number of threads, and its norm,
-// summed in float32, is off by 6e-6.
+// The relative tolerance. Python's own results differ by 4e-7 with its number of threads. Its norm
+// is summed in float32 and is off by 6e-6.
 constexpr double kTolerance = 1e-5;
 
 double relative_difference(double ours, double theirs) { return std::abs(ours / theirs - 1); }

@@ -1,4 +1,5 @@
-// Tests input that bert_qa refuses before the first step: the code, one line, and no file left.
+// Tests input that bert_qa refuses before the first step. Checks the code, that there is one error
+// line, and that no file is left.
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -17,7 +18,8 @@ void check_refused(const Words& arguments, int code, const std::string& text) {
     const ProcessResult result = run_ranks_of(BERT_QA, ranks, arguments);
     INFO(result.out << result.err);
     CHECK(result.code == code);
-    // The program's line, then the launcher's: nothing from the other ranks.
+    // There is one line of the program, then one line of the launcher. The other ranks print
+    // nothing.
     const std::string begin = "fsdp: error[" + std::to_string(code) + "] rank 0/";
     const size_t end = result.err.find('\n') + 1;
     const std::string line = result.err.substr(0, end), rest = result.err.substr(end);
@@ -108,7 +110,7 @@ TEST_CASE("data that is read while the model is built is refused with its place"
                  place.path() + "/nowhere.json", "--output-dir", out},
                 74, "nowhere.json");
   CHECK(!std::filesystem::exists(place.path() + "/out"));
-  // A folder that existed stays, even if it is empty.
+  // A folder that existed before is not removed, even if it is empty.
   std::filesystem::create_directory(place.path() + "/out");
   check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file",
                  place.path() + "/nowhere.json", "--output-dir", out},

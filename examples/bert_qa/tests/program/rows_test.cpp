@@ -1,5 +1,5 @@
-// Tests imperfect data sets: questions without answers, bad rows, long questions, and texts with
-// control characters for a terminal.
+// Tests imperfect data sets: questions without answers, bad rows, long questions, and texts that
+// contain control characters.
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -54,7 +54,7 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
   CHECK(trained.out.find("note: " + file + ": 2 of 4 rows left out\n") != std::string::npos);
   CHECK(trained.out.find(": row long left out: a question of 31 tokens") != std::string::npos);
 
-  // Questions without answers, for predict.
+  // These questions have no answers, which is enough for predict.
   const std::string asked = place.path() + "/asked.jsonl";
   std::ofstream(asked) << row("a", "what jumps?", "") << row("long", long_question, "")
                        << row("b",
@@ -63,7 +63,7 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
                               R"(,"answers":[])");
   const Words ask = with_model("predict", place.path() + "/answers") +
                     Words{"--model", model, "--validation-file", asked};
-  CHECK(run_ranks_of(BERT_QA, 1, ask).code == 78);  // the long one
+  CHECK(run_ranks_of(BERT_QA, 1, ask).code == 78);  // because of the long question
   const ProcessResult answers = run_ranks_of(BERT_QA, 2, ask + Words{"--skip-bad-rows"});
   INFO(answers.out << answers.err);
   CHECK(answers.code == 0);

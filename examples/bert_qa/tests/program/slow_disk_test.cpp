@@ -1,4 +1,4 @@
-// Tests changes of the output folder during a run: the trained model is kept.
+// Tests changes of the output folder during a run. The trained model must be kept.
 #include <algorithm>
 #include <thread>
 

@@ -1,6 +1,6 @@
-// Compares the example's BERT with Python transformers for the same weights and inputs:
-// tests/records/bert_small and, pre-LN, megatron_small (benchmarks/peers/record_bert.py,
-// record_megatron.py).
+// Compares the example's BERT with Python's transformers for the same weights and inputs:
+// tests/records/bert_small (post-LN) and megatron_small (pre-LN). benchmarks/peers/record_bert.py
+// and record_megatron.py write the records.
 #include "models/bert/bert_model.h"
 
 #include <fsdp/checkpoint.h>
@@ -129,7 +129,7 @@ TEST_CASE("positions at or past the length count for nothing") {
   Recorded recorded(kBert);
   const at::Tensor first = tensor_of(recorded.record, "ignored.labels.start_positions");
   const at::Tensor last = tensor_of(recorded.record, "ignored.labels.end_positions");
-  // One of three windows is ignored; transformers then divides by the other two.
+  // One of three windows is ignored, so transformers divides by two.
   const at::Tensor loss = bert::span_loss_sum(recorded.logits(), first, last) / 2;
   CHECK(loss.item<double>() ==
         doctest::Approx(tensor_of(recorded.record, "ignored.loss").item<double>()).epsilon(1e-6));

@@ -1,5 +1,5 @@
-// Tests random command lines: each is refused with 64, or is a run. A path that does not suit its
-// flag ends a run with a code for files, before the first step.
+// Tests random command lines. Each must either be refused with 64 or start a run. If a path does
+// not suit its flag, the run ends with a code for files before the first step.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fsdp/error.h>
@@ -39,7 +39,7 @@ Words flags_of(const std::string& command) {
   return flags;
 }
 
-// Returns the exit code of parsing; 0: accepted.
+// Returns the exit code of the parser; 0 means accepted.
 int code_of(const Words& words) {
   try {
     parse(words);
@@ -51,7 +51,7 @@ int code_of(const Words& words) {
   }  // an exception of another type fails the test with its text
 }
 
-// Adds a flag and its value, at random as two words or as one with `=`.
+// Adds a flag and its value. At random they are two words or one word with `=`.
 void add(Words& words, const std::string& flag, const std::string& value, std::mt19937& random) {
   if (random() % 2 == 0) {
     words.push_back(flag + "=" + value);
@@ -191,7 +191,7 @@ TEST_CASE("a path that is a folder, missing, no file, empty or garbage ends a ru
       CAPTURE(flag);
       CAPTURE(path);
       const std::string name = flag;
-      // Skip paths that would be created, and runs that would train.
+      // Paths that would be created and runs that would train are skipped.
       if (path == missing && (name == "--output-dir" || name == "--trace")) continue;
       if (path == place.path() && name == "--output-dir") continue;
       if (name == "--trace" && (path == empty || path == garbage || path == "/dev/null")) continue;

@@ -61,12 +61,12 @@ TEST_CASE("answers, n-best lists and null odds are those of the record") {
 TEST_CASE("an answer lies in the context, ends after it starts, and is not too long") {
   const QaDataset dataset = small();
   const QaFeatures features(dataset, uncased_tokenizer());
-  // The best start is in the question, the best end before the best start.
+  // The best start is in the question. The best end precedes the best start.
   const std::vector<WindowLogits> logits = {
       {.start = {0, 9, 9, 1, 3, 2, 9}, .end = {0, 9, 9, 5.5, 1, 4, 9}}};
   CHECK(decode_answers(dataset, features, logits)[0].text == "é d");
   CHECK(decode_answers(dataset, features, logits, {.max_answer_length = 1})[0].text == "b");
-  // The one best end is in the question, so that nothing is left.
+  // The only best end is in the question, so no candidate remains.
   const DecodedAnswer none = decode_answers(dataset, features, logits, {.n_best_size = 1})[0];
   CHECK(none.text == "empty");
   CHECK(none.n_best.size() == 1);

@@ -10,7 +10,7 @@
 namespace bert_qa {
 
 std::span<const fsdp::ByteReader> byte_readers();
-// Returns a reader. Requires: one of these names.
+// Returns the reader of this name. Requires: the name is in the list above.
 const fsdp::ByteReader& byte_reader(std::string_view name);
 
 }  // namespace bert_qa

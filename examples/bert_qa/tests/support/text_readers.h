@@ -8,15 +8,16 @@
 
 namespace bert_qa {
 
-// Each function throws Finding if an invariant does not hold.
+// Each function throws Finding if an invariant is violated.
 
-// Checks that every token is found by name and by its piece, and that the vocabulary does not
-// change when it is written and read.
+// Checks that every token is found by its name and by its piece. Checks that the vocabulary is
+// unchanged after it is written and read.
 void check_vocabulary(const WordPieceVocab& vocab);
-// Checks the tokens of a text. The first byte selects one of four tokenizers; the rest is the text.
+// Checks the tokens of a text. The first byte selects one of four tokenizers. The remaining bytes
+// are the text.
 void check_tokens(std::string_view bytes);
-// Checks features in short windows and their batch. Errors: also InvalidArgument for a question
-// that leaves no room.
+// Checks the features of short windows and their batch.
+// Errors: also InvalidArgument if a question leaves no space for its context.
 void check_windows(const QaDataset& dataset);
 
 }  // namespace bert_qa

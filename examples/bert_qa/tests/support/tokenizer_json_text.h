@@ -1,11 +1,11 @@
-// Holds a small tokenizer.json as Hugging Face's programs write it, which tests modify.
+// Holds a small tokenizer.json in the form that Hugging Face's programs write. Tests modify it.
 #pragma once
 
 #include <string>
 
 namespace bert_qa {
 
-// Returns a tokenizer that is cased, strips accents and has the tokens [PAD] [UNK] [CLS] [SEP]
+// Returns a tokenizer that is cased and strips accents. Its tokens are [PAD] [UNK] [CLS] [SEP]
 // [MASK] bc Bc é e.
 inline std::string bert_tokenizer_json() {
   const auto added = [](int id, const char* content) {

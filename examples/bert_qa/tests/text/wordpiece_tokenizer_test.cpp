@@ -36,7 +36,8 @@ std::string char_vocab() {
   return lines;
 }
 
-// Returns a tokenizer. Each is built once, because a vocabulary of all characters takes a second.
+// Returns a tokenizer. Each is built only once, because a vocabulary of all characters takes a
+// second.
 const WordPieceTokenizer& tokenizer_of(const std::string& name) {
   static std::map<std::string, WordPieceTokenizer> tokenizers;
   const auto found = tokenizers.find(name);
@@ -229,7 +230,8 @@ TEST_CASE("real questions and contexts give the ids and offsets of the record") 
   }
 }
 
-// The record has all blocks; this test uses the installed reference, which may be another version.
+// The record covers all blocks. This test uses the installed reference, which may have another
+// version.
 TEST_CASE("live: every eighth block of Unicode agrees with the installed reference") {
   const std::vector<std::string> theirs =
       fsdp::python_lines("examples/bert_qa/tests/text/record_tokenizer.py", "print bert-uncased 8");
