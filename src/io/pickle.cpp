@@ -112,8 +112,7 @@ class PickleParser {
     return value;
   }
 
-  // Returns true if the top is an object that is skipped. Values that are put into it are skipped,
-  // too.
+  // Returns true if the top is a skipped object. Values that are put into it are skipped, too.
   bool top_is_unread() {
     PickleValue* value = pop();
     stack_.push_back(value);
@@ -239,8 +238,7 @@ class PickleParser {
     push({.kind = Kind::kObject, .text = type.text});
   }
 
-  // Sets an object's attributes. The attributes of a state_dict (its versions) do not affect
-  // weights.
+  // Sets an object's attributes. Those of a state_dict (its versions) do not affect weights.
   void build() {
     const PickleValue& state = *pop();
     PickleValue* built = pop();
