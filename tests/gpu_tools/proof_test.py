@@ -20,7 +20,7 @@ BITS = "import sys\nopen(sys.argv[2], 'w').write('0123456789abcdef 4 adamw\\nend
 OTHER_BITS = BITS.replace("0123456789abcdef", "0123456789abcdee")
 PATIENT = 600.0  # seconds, for tests that must not reach the limit
 KILLS_ITSELF = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
-# Imitates fsdp-run: --log-dir's rank-1 reports when it was hit, rank 0 names it.
+# Imitates fsdp-run. The log of rank 1 in --log-dir reports when it was hit, and rank 0 names it.
 FAKE_RUN = """import os, pathlib, sys, time
 words = sys.argv[1:]
 if 'training_rank' not in ' '.join(words):

@@ -10,7 +10,7 @@
 namespace bert_qa {
 namespace {
 
-// The configuration of the pretrained 6-layer encoder, with its older keys.
+// The configuration of the pretrained encoder with 6 layers. It has older keys.
 const char* const kRealConfig = R"({
   "_name_or_path": "nreimers/MiniLM-L6-H384-uncased",
   "architectures": ["BertModel"],
@@ -34,7 +34,7 @@ const char* const kRealConfig = R"({
   "vocab_size": 30522
 })";
 
-// The real configuration with one key changed, or removed by "-".
+// Returns the real configuration with one key changed. If the value is "-", the key is removed.
 std::string changed(const char* key, const char* value) {
   nlohmann::json root = nlohmann::json::parse(kRealConfig);
   if (std::string_view(value) == "-") {

@@ -49,7 +49,7 @@ TEST_CASE("what the folder's files say is done, and survives a round trip") {
 
 TEST_CASE("a vocabulary from elsewhere is used as the folder's files say") {
   const fsdp::ScratchFolder folder, elsewhere;
-  folder.write("vocab.txt", "[PAD]\n");  // not read
+  folder.write("vocab.txt", "[PAD]\n");  // this file is not read
   folder.write("tokenizer_config.json", R"({"do_lower_case":false,"cls_token":"<s>"})");
   const std::filesystem::path vocab = elsewhere.write("words.txt", kVocab);
   std::vector<std::string> notes;
@@ -123,7 +123,7 @@ TEST_CASE("a folder without vocab.txt is what its tokenizer.json says") {
   CHECK_FALSE(tokenizer.options().do_lower_case);
   CHECK(tokenizer.options().strip_accents == true);
   CHECK(tokenizer.tokenize("Bc é bc[SEP]").ids == Ids{6, 8, 5, 3});
-  // With a vocab.txt the file is not read, because it may be older.
+  // If vocab.txt exists, tokenizer.json is not read, because it may be older.
   folder.write("vocab.txt", kVocab);
   folder.write("tokenizer.json", "not JSON");
   folder.write("tokenizer_config.json", "{}");

@@ -8,7 +8,7 @@
 namespace bert_qa {
 namespace {
 
-// Returns the sample with `to` in place of `from`. Requires: the sample contains `from`.
+// Returns the sample with `from` replaced by `to`. Requires: the sample contains `from`.
 std::string with_change(const std::string& from, const std::string& to) {
   std::string text = bert_tokenizer_json();
   const size_t at = text.find(from);
@@ -135,7 +135,7 @@ TEST_CASE("a malformed tokenizer.json is refused with what is wrong") {
     CAPTURE(token);
     CHECK(refusal(with_change(R"("bc":5)", token)).find(unfit) != std::string::npos);
   }
-  // A byte order mark is an ordinary character, except where a vocab.txt would begin with it.
+  // A byte order mark is an ordinary character, unless a vocab.txt begins with it.
   CHECK(refusal(with_change(R"("bc":5)", R"("\ufeffb":5)")) == "accepted");
   CHECK(refusal(with_change(R"("[PAD]":0)", R"("\ufeff":0)")) ==
         "the token with id 0 begins with a byte order mark (f)");

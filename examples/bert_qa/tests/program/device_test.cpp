@@ -1,4 +1,5 @@
-// Tests a machine without a GPU: a run that requires one is refused with the reason, others run.
+// Tests a machine without a GPU. A run that requires a GPU is refused with the reason, and other
+// runs succeed.
 #include "program.h"
 
 using namespace fsdp::testing;

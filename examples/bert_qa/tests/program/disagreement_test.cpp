@@ -1,4 +1,4 @@
-// Tests processes with different arguments or files: all ranks end with code 78 and name both
+// Tests processes with different arguments or files. All ranks must end with code 78 and name both
 // sides.
 #include "program.h"
 
@@ -6,8 +6,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Checks two ranks that run `script` in a shell: each rank's line must contain `text`, and the
-// launcher's line the code.
+// Checks two ranks that run `script` in a shell. The line of each rank must contain `text`, and the
+// launcher's line must contain the code.
 void check_refused(const std::string& script, const Words& arguments, const std::string& text) {
   CAPTURE(text);
   const ProcessResult result =
@@ -28,7 +28,7 @@ Words finetune_apart(const std::string& output) {
           "32",    "--max-steps", "1",      "--device",  "cpu"};
 }
 
-// Returns a script that runs the program, with more arguments on rank 1.
+// Returns a script that runs the program. On rank 1 the program gets additional arguments.
 std::string with_on_one(const std::string& more) {
   return "if [ $RANK = 1 ]; then exec \"$@\" " + more + "; fi; exec \"$@\"";
 }

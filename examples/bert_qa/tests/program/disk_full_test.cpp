@@ -1,5 +1,6 @@
-// Tests a full disk: code 74 and one line with the file, old files are kept, no file is
-// half-written. A limit of file sizes (ulimit -f, in 512 bytes) stands for the disk.
+// Tests a full disk: the program ends with code 74 and one line that names the file. It keeps old
+// files, and leaves no half-written file. A limit on file sizes (ulimit -f, in units of 512 bytes)
+// replaces the full disk.
 #include "program.h"
 
 using namespace fsdp::testing;

@@ -1,4 +1,5 @@
-// Tests output folders that are in use or not empty: no file is replaced without the flag for it.
+// Tests output folders that are in use or not empty. The program must not replace a file without
+// the flag for this.
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -29,7 +30,7 @@ TEST_CASE("an earlier run's results are replaced only with --overwrite-output-di
   const TemporaryDirectory place;
   const std::string output = place.path() + "/out", model = output + "/model.safetensors";
   std::filesystem::create_directory(output);
-  std::ofstream(output + "/train_log.jsonl") << "{}\n";  // a run that ended early has no results
+  std::ofstream(output + "/train_log.jsonl") << "{}\n";  // a run that ended early leaves no results
   REQUIRE(run_ranks_of(BERT_QA, 2, finetune_over(output)).code == 0);
   std::ofstream(model) << "the old model";
   check_refused(finetune_over(output), 73,
@@ -92,7 +93,7 @@ TEST_CASE("a second run in one folder is refused and names the first") {
                 "another run writes into this folder (" + output.path() + "); pid ");
   kill(-first.pid(), SIGTERM);
   first.wait();
-  CHECK(run_ranks_of(BERT_QA, 2, finetune_over(output.path())).code == 0);  // the lock is free
+  CHECK(run_ranks_of(BERT_QA, 2, finetune_over(output.path())).code == 0);  // the lock was released
 }
 
 TEST_CASE("a folder that stands where a result has to go is found at the start") {

@@ -1,4 +1,4 @@
-// Tests the engine's flags: they change the cost of a run, not its losses.
+// Tests the engine's flags. They change the cost of a run, but not its losses.
 #include <sstream>
 #include <thread>
 
@@ -103,9 +103,9 @@ TEST_CASE("a run says in a line each what a step will take and what it took; deb
   CHECK(text.find(" sent, as planned\n", measured) < text.find("\nstep 3/5  epoch "));
   const std::string tables = said({"--log-level", "debug"});
   INFO(tables);
-  CHECK(tables.find("\nbytes of one rank ") != std::string::npos);   // the plan
-  CHECK(tables.find("\nunit        ") != std::string::npos);         // the engine
-  CHECK(tables.find("\nbytes of this rank ") != std::string::npos);  // measured
+  CHECK(tables.find("\nbytes of one rank ") != std::string::npos);   // printed by the plan
+  CHECK(tables.find("\nunit        ") != std::string::npos);         // printed by the engine
+  CHECK(tables.find("\nbytes of this rank ") != std::string::npos);  // printed from measurements
   CHECK(tables.find("full-shard on 2 ranks") == std::string::npos);
 }
 
@@ -138,7 +138,8 @@ TEST_CASE("bfloat16 parameters and gradients train to about the same losses" *
   for (size_t step = 0; step < plain.size(); ++step) {
     CAPTURE(step);
     CHECK(narrow[step] != plain[step]);
-    CHECK(narrow[step] == doctest::Approx(plain[step]).epsilon(0.05));  // 8 bits of mantissa
+    // bfloat16 has 8 bits of mantissa.
+    CHECK(narrow[step] == doctest::Approx(plain[step]).epsilon(0.05));
   }
 }
 
@@ -173,7 +174,8 @@ TEST_CASE("a rank killed while it trains ends the job with 75 and its name") {
   const std::string log = output.path() + "/train_log.jsonl";
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (read_json_lines(log).size() < 3 && std::chrono::steady_clock::now() < give_up) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the run is a process of its own
+    // Polls, because the run is another process.
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   const std::string pid = std::to_string(job.pid());
   std::istringstream children(read_text("/proc/" + pid + "/task/" + pid + "/children"));

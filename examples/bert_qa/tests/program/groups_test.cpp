@@ -1,4 +1,4 @@
-// Tests ranks in groups: failures are named as without groups.
+// Tests ranks in groups. Failures must be reported as they are without groups.
 #include <fsdp/options.h>
 
 #include "program.h"
@@ -7,7 +7,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Trains four ranks in two groups; `fault` stops one of them.
+// Trains four ranks in two groups. `fault` makes one of them fail.
 ProcessResult train(fsdp::Strategy strategy, const Words& fault, const Words& shell = {},
                     bool saves_memory = false) {
   const char* const saves = saves_memory ? "1" : "0";
@@ -20,7 +20,7 @@ ProcessResult train(fsdp::Strategy strategy, const Words& fault, const Words& sh
                      std::chrono::seconds(60));
 }
 
-// Returns a shell that runs `script` on each rank before the program starts.
+// Returns a shell command that runs `script` on each rank before the program starts.
 Words shell(const std::string& script) { return {"sh", "-c", script + " exec \"$@\"", "sh"}; }
 
 int lines_with(const std::string& text, const std::string& needle) {
@@ -32,7 +32,7 @@ int lines_with(const std::string& text, const std::string& needle) {
   return count;
 }
 
-// Checks that rank 3 was killed and that each of the others names it once.
+// Checks that rank 3 was killed and that each other rank names it once.
 void check_named_by_all(const ProcessResult& result) {
   INFO(result.err);
   CHECK(result.code == 75);
@@ -45,7 +45,7 @@ void check_named_by_all(const ProcessResult& result) {
 }  // namespace
 
 TEST_CASE("a rank of a group that is killed is named by the ranks of all groups") {
-  // The first two strategies use different operations for inter-group reductions.
+  // The first two strategies use different operations for their inter-group reductions.
   for (const auto& [strategy, phase] : {std::pair{fsdp::Strategy::kHybridShard, "reduce"},
                                         {fsdp::Strategy::kHfsdp, "reduce"},
                                         {fsdp::Strategy::kHfsdp, "gather"},

@@ -1,6 +1,6 @@
-// Replaces fsync() in bert_qa for tests: before a model's file is synced, the shell command in
-// AT_FSYNC runs once. So a test simulates a slow disk, a kill or a change of the folder at that
-// moment.
+// Replaces fsync() in bert_qa for tests. The shell command in AT_FSYNC runs once, before a model's
+// file is synced. So a test can simulate a slow disk, a kill, or a change of the folder at this
+// time.
 #include <sys/syscall.h>
 #include <unistd.h>
 

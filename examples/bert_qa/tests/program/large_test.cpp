@@ -1,5 +1,5 @@
-// Tests a model that does not fit one rank, from `init` to the exported folder. It is tools/demo
-// --large with a small model and a limit in the same proportion to it.
+// Tests a model that does not fit into the memory of one rank, from `init` to the exported folder.
+// It is tools/demo --large with a small model and a proportionally small memory limit.
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -50,7 +50,7 @@ int64_t planned_bytes(const std::string& model, int ranks) {
   return read_json(output.path() + "/metrics.json")["planned_device_bytes"];
 }
 
-// Returns the text between `before` and `after` in the first line that has both.
+// Returns the text between `before` and `after` in the first line that contains both.
 std::string between(const std::string& text, const std::string& before, const std::string& after) {
   const size_t begin = text.find(before);
   REQUIRE(begin != std::string::npos);
@@ -65,7 +65,7 @@ void check_shards(const std::string& folder) {
   CHECK_FALSE(std::filesystem::exists(folder + "/model.safetensors"));
 }
 
-// Checks that the model trains within the limit, as planned.
+// Checks that the model trains within the limit, as the plan says.
 nlohmann::json check_trains(const std::string& model, int ranks, const std::string& output,
                             const Words& flags) {
   CAPTURE(ranks);
@@ -80,7 +80,7 @@ nlohmann::json check_trains(const std::string& model, int ranks, const std::stri
   CHECK(peak == doctest::Approx(planned).epsilon(0.05));
   CHECK(run.out.find("of which the engine's buffers are the plan's, to the byte\n") !=
         std::string::npos);
-  CHECK(run.out.find("are not the plan's") == std::string::npos);  // nor at the end
+  CHECK(run.out.find("are not the plan's") == std::string::npos);  // the plan also holds at the end
   check_shards(output);
   return metrics;
 }

@@ -1,5 +1,6 @@
-// Tests values that are not finite: in a file they are refused; in a gradient all ranks skip the
-// step and name the parameter; if all steps were skipped, no model is written.
+// Tests values that are not finite. A file with such values is refused. If a gradient is not
+// finite, all ranks skip the step and name the parameter. If all steps were skipped, no model is
+// written.
 #include <fsdp/safetensors.h>
 
 #include <array>
@@ -11,7 +12,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Writes a head for the tiny model: all weights are `weight`, except one in rank 1's half.
+// Writes a head for the tiny model. All weights are `weight`, except one weight in the half of rank
+// 1.
 std::string write_head(const std::string& folder, float weight, float odd) {
   const std::string file = folder + "/head.safetensors";
   std::array<float, 2 * 128> weights{};
@@ -36,7 +38,7 @@ ProcessResult finetune_from(const std::string& head, const std::string& output) 
 
 TEST_CASE("skipped steps are named, and a run of nothing else ends with 70 and no model") {
   const TemporaryDirectory place;
-  // The largest float: logits overflow.
+  // The largest float. It makes the logits overflow.
   constexpr float kLargest = std::numeric_limits<float>::max();
   const std::string output = place.path() + "/out";
   const ProcessResult result = finetune_from(write_head(place.path(), kLargest, kLargest), output);
@@ -88,7 +90,7 @@ TEST_CASE("a model with a weight that is not finite is not evaluated either") {
                kTrainFile, "--max-train-samples", "4", "--max-steps", "1", "--output-dir", model})
               .code == 0);
   std::fstream file(model + "/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(-4, std::ios::end);  // in the last tensor by name, qa_outputs.weight
+  file.seekp(-4, std::ios::end);  // in qa_outputs.weight, the last tensor by name
   const float nan = std::numeric_limits<float>::quiet_NaN();
   file.write(reinterpret_cast<const char*>(&nan), sizeof nan);
   file.close();

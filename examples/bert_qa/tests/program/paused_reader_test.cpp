@@ -1,4 +1,4 @@
-// Tests a reader of a run's output that pauses for longer than ranks wait for each other.
+// Tests a program that reads a run's output and pauses longer than the ranks wait for each other.
 #include <thread>
 
 #include "program.h"

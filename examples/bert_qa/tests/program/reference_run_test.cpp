@@ -1,6 +1,6 @@
-// Tests the reference run: compares each step of the demo's model with Python transformers on one
-// process (examples/bert_qa/tests/records/reference_run.json, written by
-// benchmarks/peers/reference_run.py).
+// Tests the reference run. It compares each step of the demo's model with Python transformers on
+// one process. benchmarks/peers/reference_run.py has recorded the expected values in
+// examples/bert_qa/tests/records/reference_run.json.
 #include <cmath>
 
 #include "program.h"
@@ -9,8 +9,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Relative tolerance. Python's own results differ by 4e-7 with its number of threads, and its norm,
-// summed in float32, is off by 6e-6.
+// The relative tolerance. Python's own results differ by 4e-7 if its number of threads changes. Its
+// norm is summed in float32 and has an error of 6e-6.
 constexpr double kTolerance = 1e-5;
 
 double relative_difference(double ours, double theirs) { return std::abs(ours / theirs - 1); }
@@ -59,7 +59,7 @@ TEST_CASE("one rank follows transformers' losses and gradient norms for ten step
   check_reference(1, 10);
 }
 
-// A wrong assignment of windows to ranks, or a wrong weight of a loss, would show in each step.
+// If windows were assigned to wrong ranks, or losses weighted wrongly, each step would differ.
 TEST_CASE("two and four ranks follow them for four steps") {
   check_reference(2, is_long_run() ? 4 : 2);
   if (is_long_run()) check_reference(4, 4);

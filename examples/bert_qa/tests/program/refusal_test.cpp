@@ -1,4 +1,5 @@
-// Tests input that bert_qa refuses before the first step: the code, one line, and no file left.
+// Tests input that bert_qa refuses before the first step. It must return the right code, print one
+// line, and leave no file.
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -17,7 +18,7 @@ void check_refused(const Words& arguments, int code, const std::string& text) {
     const ProcessResult result = run_ranks_of(BERT_QA, ranks, arguments);
     INFO(result.out << result.err);
     CHECK(result.code == code);
-    // The program's line, then the launcher's: nothing from the other ranks.
+    // The line of the program, then the line of the launcher. Other ranks print nothing.
     const std::string begin = "fsdp: error[" + std::to_string(code) + "] rank 0/";
     const size_t end = result.err.find('\n') + 1;
     const std::string line = result.err.substr(0, end), rest = result.err.substr(end);
@@ -107,7 +108,7 @@ TEST_CASE("data that is read while the model is built is refused with its place"
                  place.path() + "/nowhere.json", "--output-dir", out},
                 74, "nowhere.json");
   CHECK(!std::filesystem::exists(place.path() + "/out"));
-  // A folder that existed stays, even if it is empty.
+  // A folder that existed before is kept, even if it is empty.
   std::filesystem::create_directory(place.path() + "/out");
   check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file",
                  place.path() + "/nowhere.json", "--output-dir", out},
@@ -140,7 +141,7 @@ TEST_CASE("a configuration of another size than its weights ends with 65 before 
   const std::filesystem::path record = kSource / "examples/bert_qa/tests/records/bert_small";
   std::filesystem::copy_file(record / "model.safetensors", place.path() + "/model.safetensors");
   nlohmann::json config = read_json(record / "config.json");
-  config["vocab_size"] = 1 << 24;  // with the next line, 6 TB of embeddings
+  config["vocab_size"] = 1 << 24;  // together with the next line: 6 TB of embeddings
   config["hidden_size"] = 3 << 15;
   std::ofstream(place.path() + "/config.json") << config;
   check_refused(

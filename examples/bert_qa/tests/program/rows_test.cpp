@@ -1,5 +1,5 @@
-// Tests imperfect data sets: questions without answers, bad rows, long questions, and texts with
-// control characters for a terminal.
+// Tests imperfect data sets: questions without answers, invalid rows, long questions, and texts
+// that contain control characters of a terminal.
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -54,7 +54,7 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
   CHECK(trained.out.find("note: " + file + ": 2 of 4 rows left out\n") != std::string::npos);
   CHECK(trained.out.find(": row long left out: a question of 31 tokens") != std::string::npos);
 
-  // Questions without answers, for predict.
+  // Questions without answers, as input of `predict`.
   const std::string asked = place.path() + "/asked.jsonl";
   std::ofstream(asked) << row("a", "what jumps?", "") << row("long", long_question, "")
                        << row("b",
@@ -63,7 +63,7 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
                               R"(,"answers":[])");
   const Words ask = with_model("predict", place.path() + "/answers") +
                     Words{"--model", model, "--validation-file", asked};
-  CHECK(run_ranks_of(BERT_QA, 1, ask).code == 78);  // the long one
+  CHECK(run_ranks_of(BERT_QA, 1, ask).code == 78);  // refuses the long question
   const ProcessResult answers = run_ranks_of(BERT_QA, 2, ask + Words{"--skip-bad-rows"});
   INFO(answers.out << answers.err);
   CHECK(answers.code == 0);
@@ -73,7 +73,7 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
   CHECK(answers.out.find("Q: where?\\x1b[31m\\xc2\\x9b2J\n") != std::string::npos);
   CHECK(answers.out.find('\x1b') == std::string::npos);
   CHECK(answers.out.find("\xc2\x9b") == std::string::npos);
-  // evaluate needs answers.
+  // `evaluate` needs answers.
   const ProcessResult compared =
       run_ranks_of(BERT_QA, 1,
                    Words{"evaluate", "--model", model, "--validation-file", asked,

@@ -1,4 +1,4 @@
-// Tests --vocab-file with a model: text is still normalised as the model's folder defines.
+// Tests --vocab-file together with a model. Text is still normalized as the model's folder defines.
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -56,8 +56,8 @@ TEST_CASE("--vocab-file keeps the case that the model's folder asks for, in trai
   CHECK(result.out.find("uncased") == std::string::npos);
 }
 
-// Returns a tokenizer.json as transformers 5 writes it, with the content of vocab.txt and of the
-// two other files.
+// Returns a tokenizer.json in the format of transformers 5. It contains the content of vocab.txt
+// and of the two other files.
 std::string tokenizer_json_of(const std::string& vocabulary) {
   std::ifstream lines(vocabulary);
   nlohmann::json tokens = nlohmann::json::object(), added = nlohmann::json::array();

@@ -1,6 +1,6 @@
-// Compares the example's BERT with Python transformers for the same weights and inputs:
-// tests/records/bert_small and, pre-LN, megatron_small (benchmarks/peers/record_bert.py,
-// record_megatron.py).
+// Compares the example's BERT with Python transformers for the same weights and inputs. The records
+// are tests/records/bert_small and, with pre-LN, megatron_small. They were made by
+// benchmarks/peers/record_bert.py and record_megatron.py.
 #include "models/bert/bert_model.h"
 
 #include <fsdp/checkpoint.h>
@@ -91,7 +91,7 @@ TEST_CASE("each rank's gradient shards are its runs of transformers' gradients")
   for (const int world : {1, 2, 3}) {
     CAPTURE(world);
     fsdp::testing::run_torch_ranks(world, [&](fsdp::Mesh mesh) {
-      // Every rank runs the whole batch, so the mean over ranks is the recorded gradient.
+      // Every rank runs the whole batch, so the mean over the ranks is the recorded gradient.
       fsdp::BuildScope building(mesh, {.unit_options = bert::unit_options});
       fsdp::Unit<bert::QuestionAnswering> model(bert_qa::read_model_config(kBert / "config.json"));
       fsdp::Engine engine(model, building);
@@ -129,7 +129,7 @@ TEST_CASE("positions at or past the length count for nothing") {
   Recorded recorded(kBert);
   const at::Tensor first = tensor_of(recorded.record, "ignored.labels.start_positions");
   const at::Tensor last = tensor_of(recorded.record, "ignored.labels.end_positions");
-  // One of three windows is ignored; transformers then divides by the other two.
+  // One of three windows is ignored. Then transformers divides by two.
   const at::Tensor loss = bert::span_loss_sum(recorded.logits(), first, last) / 2;
   CHECK(loss.item<double>() ==
         doctest::Approx(tensor_of(recorded.record, "ignored.loss").item<double>()).epsilon(1e-6));

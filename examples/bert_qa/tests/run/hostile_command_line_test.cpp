@@ -1,5 +1,5 @@
-// Tests random command lines: each is refused with 64, or is a run. A path that does not suit its
-// flag ends a run with a code for files, before the first step.
+// Tests random command lines. Each must be refused with code 64, or start a run. If a path does not
+// suit its flag, the run must end with a code for files before the first step.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fsdp/error.h>
@@ -28,7 +28,7 @@ CommandLine parse(const Words& words) {
   return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
 }
 
-// Returns the names of flags in a command's help.
+// Returns the names of the flags that a command's help lists.
 Words flags_of(const std::string& command) {
   const std::string help = parse({command, "--help"}).help;
   Words flags;
@@ -39,7 +39,7 @@ Words flags_of(const std::string& command) {
   return flags;
 }
 
-// Returns the exit code of parsing; 0: accepted.
+// Returns the exit code of parsing. It is 0 if the command line is accepted.
 int code_of(const Words& words) {
   try {
     parse(words);
@@ -51,7 +51,7 @@ int code_of(const Words& words) {
   }  // an exception of another type fails the test with its text
 }
 
-// Adds a flag and its value, at random as two words or as one with `=`.
+// Adds a flag and its value. At random they are two words, or one word with `=`.
 void add(Words& words, const std::string& flag, const std::string& value, std::mt19937& random) {
   if (random() % 2 == 0) {
     words.push_back(flag + "=" + value);
@@ -171,8 +171,9 @@ TEST_CASE("numbers without a sense are refused, or are runs that end") {
   CHECK(code("--seed", "-1") == 64);
   CHECK(code("--gradient-accumulation-steps", "1000000000000") == 64);
   CHECK(code("--max-train-samples", "0") == 78);
-  CHECK(code("--max-train-samples", "1000000000000") == 0);  // samples are not counted one by one
-  CHECK(code("--per-device-train-batch-size", "1000000000") == 78);  // refused by its plan
+  // This is fast, because samples are not counted one by one.
+  CHECK(code("--max-train-samples", "1000000000000") == 0);
+  CHECK(code("--per-device-train-batch-size", "1000000000") == 78);  // refused by the plan
 }
 
 TEST_CASE("a path that is a folder, missing, no file, empty or garbage ends a run with its code") {
@@ -191,7 +192,7 @@ TEST_CASE("a path that is a folder, missing, no file, empty or garbage ends a ru
       CAPTURE(flag);
       CAPTURE(path);
       const std::string name = flag;
-      // Skip paths that would be created, and runs that would train.
+      // Skips paths that the program would create, and runs that would train.
       if (path == missing && (name == "--output-dir" || name == "--trace")) continue;
       if (path == place.path() && name == "--output-dir") continue;
       if (name == "--trace" && (path == empty || path == garbage || path == "/dev/null")) continue;

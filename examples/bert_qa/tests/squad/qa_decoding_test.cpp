@@ -35,13 +35,13 @@ void check_n_best(const json& ours, const json& theirs) {
     CHECK(ours[i].at("text") == theirs[i].at("text"));
     CHECK(ours[i].at("start_logit") == theirs[i].at("start_logit"));
     CHECK(ours[i].at("end_logit") == theirs[i].at("end_logit"));
-    // exp() of two libraries differs by a few units in the last place of fp32.
+    // The results of exp() in two libraries differ by a few units in the last place of fp32.
     CHECK(ours[i].at("probability").get<double>() ==
           doctest::Approx(theirs[i].at("probability").get<double>()).epsilon(1e-5));
   }
 }
 
-// Returns a context of three tokens after [CLS] a [SEP].
+// Returns a data set with one question. Its context has three tokens, after "[CLS] a [SEP]".
 QaDataset small() { return {.contexts = {"b é d"}, .questions = {{.id = "q1", .question = "a"}}}; }
 
 TEST_CASE("answers, n-best lists and null odds are those of the record") {
@@ -61,12 +61,12 @@ TEST_CASE("answers, n-best lists and null odds are those of the record") {
 TEST_CASE("an answer lies in the context, ends after it starts, and is not too long") {
   const QaDataset dataset = small();
   const QaFeatures features(dataset, uncased_tokenizer());
-  // The best start is in the question, the best end before the best start.
+  // The best start is in the question, and the best end precedes the best start.
   const std::vector<WindowLogits> logits = {
       {.start = {0, 9, 9, 1, 3, 2, 9}, .end = {0, 9, 9, 5.5, 1, 4, 9}}};
   CHECK(decode_answers(dataset, features, logits)[0].text == "é d");
   CHECK(decode_answers(dataset, features, logits, {.max_answer_length = 1})[0].text == "b");
-  // The one best end is in the question, so that nothing is left.
+  // The only candidate for the end is in the question, so no answer remains.
   const DecodedAnswer none = decode_answers(dataset, features, logits, {.n_best_size = 1})[0];
   CHECK(none.text == "empty");
   CHECK(none.n_best.size() == 1);

@@ -28,8 +28,8 @@ struct Labels {
   bool operator==(const Labels&) const = default;
 };
 
-// Returns the labels of each window of a context of ten one-token words. A window has five words
-// and shares two with the next.
+// Returns the labels of each window of a context of ten words. Each word is one token. A window
+// contains five words and shares two with the next window.
 std::vector<Labels> labels(const std::string& text, int64_t start) {
   const QaDataset dataset = one_question("a", "b c d e f g h i j k", {{text, start}});
   const QaFeatures features(dataset, uncased_tokenizer(), {.max_seq_length = 9, .doc_stride = 2});
@@ -105,7 +105,7 @@ TEST_CASE("a row is [CLS] question [SEP] context [SEP] and padding") {
 }
 
 TEST_CASE("windows overlap by doc_stride and hold an answer whole or not at all") {
-  // Windows: b-f, e-i, h-k. In each, the context begins at token 3.
+  // The windows are b-f, e-i and h-k. In each, the context begins at token 3.
   CHECK(labels("b", 0) == std::vector<Labels>{{3, 3}, {0, 0}, {0, 0}});
   CHECK(labels("e f", 6) == std::vector<Labels>{{6, 7}, {3, 4}, {0, 0}});
   CHECK(labels("f", 8) == std::vector<Labels>{{7, 7}, {4, 4}, {0, 0}});
@@ -158,7 +158,7 @@ TEST_CASE("questions that leave no room are left out where asked, and named") {
   leave_out_long_questions(dataset, uncased_tokenizer(), windows);
   REQUIRE(dataset.questions.size() == 2);
   CHECK(dataset.questions[0].id == "short");
-  CHECK(dataset.questions[1].id == "fits");  // its context need not be cut
+  CHECK(dataset.questions[1].id == "fits");  // its context fits into one window
   REQUIRE(dataset.skipped.size() == 1);
   CHECK(dataset.skipped[0].id == "q1");
   CHECK(dataset.skipped[0].reason ==

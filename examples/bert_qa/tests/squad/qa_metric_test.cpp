@@ -57,7 +57,7 @@ TEST_CASE("v2.0 rewards an empty prediction where there is no answer") {
   CHECK(score.all.exact_match == doctest::Approx(50.0));
   CHECK(score.has_answer->exact_match == doctest::Approx(50.0));
   CHECK(score.no_answer->f1 == doctest::Approx(50.0));
-  // With an answer to the first question only, 3 of 4 are right.
+  // If only the first question has an answer, 3 of 4 are right.
   CHECK(score.best_exact == doctest::Approx(75.0));
   CHECK(score.best_exact_threshold == -5.0);
   CHECK(metrics_json(score).contains("NoAns_f1"));

@@ -66,8 +66,8 @@ Verdict read_text_with_tokenizer(std::string_view bytes) {
   return Verdict::kAccepted;
 }
 
-// The readers, with factors of memory: a question, an answer or a token of a few bytes becomes an
-// object with several strings.
+// The readers with their memory factors. A factor is large because a question, an answer or a token
+// of a few bytes becomes an object with several strings.
 constexpr fsdp::ByteReader kReaders[] = {
     {"config", read_config, 1},
     {"squad", read_squad, 64},

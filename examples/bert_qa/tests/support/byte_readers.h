@@ -1,4 +1,4 @@
-// Declares the example's readers as fuzz targets: config, squad, vocabulary, tokenizer_json,
+// Declares the example's readers as fuzz targets: config, squad, vocabulary, tokenizer_json and
 // tokenizer.
 #pragma once
 
@@ -10,7 +10,7 @@
 namespace bert_qa {
 
 std::span<const fsdp::ByteReader> byte_readers();
-// Returns a reader. Requires: one of these names.
+// Returns a reader. Requires: `name` is one of the names above.
 const fsdp::ByteReader& byte_reader(std::string_view name);
 
 }  // namespace bert_qa

@@ -1,4 +1,4 @@
-// Makes the data of tests/squad/record_qa.py again.
+// Makes the same data as tests/squad/record_qa.py.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace bert_qa {
 
-// Returns a tokenizer with the real uncased vocabulary; it is built once.
+// Returns a tokenizer with the real uncased vocabulary. It is built only once.
 const WordPieceTokenizer& uncased_tokenizer();
 
-// FNV-1a over 32-bit values.
+// A 32-bit-wise FNV-1a hash.
 inline constexpr uint64_t kHashStart = 0xCBF29CE484222325;
 inline uint64_t add_to_hash(uint64_t hash, int64_t value) {
   return (hash ^ static_cast<uint32_t>(value)) * 0x100000001B3;
 }
 
-// Returns the recorded questions. With `version_2` every third question has no answer.
+// Returns the recorded questions. If `version_2`, every third question has no answer.
 QaDataset recorded_questions(const std::string& file, bool version_2 = false);
 
-// Returns logits that are a hash of window, token and side. Two of three windows favour their
-// label.
+// Returns logits that are a hash of window, token and side. In two of three windows the label has a
+// higher value.
 std::vector<WindowLogits> recorded_logits(const QaFeatures& features);
 
 }  // namespace bert_qa

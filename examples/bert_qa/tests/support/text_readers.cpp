@@ -23,7 +23,7 @@ const char* const kVocabulary =
     "北\n京\n.\n,\n-\n[\n]\nsep\n가\n\u1100\n##\u1161\n\u302e\n\u0327\n##\u0301\n1\n##9\nß\nσ\nς\n"
     "the\n##ing\nun\n##aff\n##able\n\U0001f600\n##\n#\n";
 
-// Returns one of four tokenizers; each is built once.
+// Returns one of four tokenizers. Each is built only once.
 const WordPieceTokenizer& tokenizer_of(unsigned choice) {
   static std::array<std::unique_ptr<WordPieceTokenizer>, 4> tokenizers;
   choice %= tokenizers.size();
@@ -53,8 +53,8 @@ void check_list(const WordPieceTokenizer& tokenizer, std::string_view text,
   }
 }
 
-// Checks that the tokens of a joined text are those of its parts: no word, run of marks or special
-// token extends over a space.
+// Checks that the tokens of a joined text equal the tokens of its parts. So no word, sequence of
+// marks, or special token extends over a space.
 void check_joined(const WordPieceTokenizer& tokenizer, std::string_view text,
                   const TokenList& tokens) {
   const std::string before(text.substr(text.size() / 2));

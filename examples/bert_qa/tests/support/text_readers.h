@@ -1,4 +1,4 @@
-// Checks invariants of tokens, windows and vocabularies that hold for all input bytes.
+// Checks invariants of tokens, windows and vocabularies. They hold for all input bytes.
 #pragma once
 
 #include <string_view>
@@ -10,13 +10,14 @@ namespace bert_qa {
 
 // Each function throws Finding if an invariant does not hold.
 
-// Checks that every token is found by name and by its piece, and that the vocabulary does not
-// change when it is written and read.
+// Checks that every token is found by its name and by its piece. Also checks that the vocabulary
+// does not change when it is written and read again.
 void check_vocabulary(const WordPieceVocab& vocab);
-// Checks the tokens of a text. The first byte selects one of four tokenizers; the rest is the text.
+// Checks the tokens of a text. The first byte selects one of four tokenizers. The other bytes are
+// the text.
 void check_tokens(std::string_view bytes);
-// Checks features in short windows and their batch. Errors: also InvalidArgument for a question
-// that leaves no room.
+// Checks the features of short windows, and a batch of these windows. Errors: Finding;
+// InvalidArgument if a question leaves no room for context.
 void check_windows(const QaDataset& dataset);
 
 }  // namespace bert_qa

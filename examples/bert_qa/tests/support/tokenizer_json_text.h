@@ -1,12 +1,12 @@
-// Holds a small tokenizer.json as Hugging Face's programs write it, which tests modify.
+// Contains a small tokenizer.json in the format of Hugging Face's programs. Tests modify it.
 #pragma once
 
 #include <string>
 
 namespace bert_qa {
 
-// Returns a tokenizer that is cased, strips accents and has the tokens [PAD] [UNK] [CLS] [SEP]
-// [MASK] bc Bc é e.
+// Returns a tokenizer.json. Its tokenizer is cased, strips accents, and has the tokens [PAD] [UNK]
+// [CLS] [SEP] [MASK] bc Bc é e.
 inline std::string bert_tokenizer_json() {
   const auto added = [](int id, const char* content) {
     return R"({"id":)" + std::to_string(id) + R"(,"content":")" + content +

@@ -21,7 +21,7 @@ from tokenizers import BertWordPieceTokenizer
 HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.join(HERE, "..", "..", "data")
 CASES = ["bert-uncased", "bert-cased", "chars-uncased", "chars-cased"]
-# Blocks above this one hold no letters: the blocks of a plane share one hash.
+# Blocks above this one contain no letters. All of them in one plane share one hash.
 LAST_BLOCK = 0x324
 WHITE_SPACE = {0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000, *range(0x2000, 0x200B)}
 
@@ -105,8 +105,8 @@ def hash_real(case):
     return hash_, count
 
 
-# Parts of random texts: letters, capitals, Hangul, Chinese, marks that are stripped and marks that
-# stay, white space, punctuation, controls, special tokens.
+# The parts of random texts: letters, capitals, Hangul, Chinese, marks that are stripped, marks that
+# stay, white space, punctuation, control characters and special tokens.
 FUZZ = ["a", "B", "é", "É", "İ", "ß", "Σ", "가", "각", "北", "豈", "\u0301", "\u0327", "\u0323",
         "\u302e", "\u302f", "\U0001d15e", "\U0001d165", "\U0001d16d", "\u0344", "\u1b44", "\u0301",
         " ", "\t", "\u3000", "\u00a0", "\u200d", "\u0000", "\ufffd", "\u0085", "-", "\u037e", "≠",

@@ -18,7 +18,7 @@ using Ids = std::vector<int32_t>;
 using Spans = std::vector<TokenSpan>;
 using nlohmann::json;
 
-// record_tokenizer.py explains the cases, texts and hashes below.
+// record_tokenizer.py explains the cases, texts and hashes of this file.
 constexpr uint32_t kLastBlock = 0x324;
 constexpr uint64_t kHashStart = 0xCBF29CE484222325;
 
@@ -36,7 +36,8 @@ std::string char_vocab() {
   return lines;
 }
 
-// Returns a tokenizer. Each is built once, because a vocabulary of all characters takes a second.
+// Returns a tokenizer. Each is built only once, because a vocabulary of all characters takes a
+// second to build.
 const WordPieceTokenizer& tokenizer_of(const std::string& name) {
   static std::map<std::string, WordPieceTokenizer> tokenizers;
   const auto found = tokenizers.find(name);
@@ -229,7 +230,8 @@ TEST_CASE("real questions and contexts give the ids and offsets of the record") 
   }
 }
 
-// The record has all blocks; this test uses the installed reference, which may be another version.
+// The record contains all blocks. This test uses the installed reference, which may be another
+// version.
 TEST_CASE("live: every eighth block of Unicode agrees with the installed reference") {
   const std::vector<std::string> theirs =
       fsdp::python_lines("examples/bert_qa/tests/text/record_tokenizer.py", "print bert-uncased 8");
