@@ -14,7 +14,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Returns each rank's result: a plan's peak, "code text", or nothing.
+// Returns the result of each rank: the peak of its plan, "code text", or an empty string.
 std::vector<std::string> ends_of(int world, const Options& options, bool force, int64_t width) {
   std::vector<std::string> ends(static_cast<size_t>(world));
   run_torch_ranks(world, [&](Mesh mesh) {
@@ -126,8 +126,9 @@ TEST_CASE("ranks that need more than their host has free are refused") {
   const std::vector<std::string> ends = ends_of(2, {}, /*force=*/false, kTooWide);
   CHECK(ends[0].starts_with("78 a step takes "));
   CHECK(has_part(ends[0], "of this host's memory for each of 2 ranks, and "));
-  CHECK(!has_part(ends[0], "--offload"));  // no offload: the device is host memory already
-  // Offloaded state occupies the same host memory.
+  // Offload is no advice here, because the device is host memory.
+  CHECK(!has_part(ends[0], "--offload"));
+  // State that is offloaded would occupy the same host memory.
   CHECK(ends_of(2, {.cpu_offload = true}, false, kTooWide)[0].starts_with("78 a step takes "));
   CHECK(std::stoll(ends_of(2, {}, /*force=*/true, kTooWide)[0]) > (int64_t{1} << 39));
 }
