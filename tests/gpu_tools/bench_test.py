@@ -1,5 +1,5 @@
-"""Tests tools/bench gpu on programs that imitate the real ones: rows, bars, tables, and programs that hang, die, or
-answer with something else."""
+"""Tests tools/bench gpu on programs that imitate the real ones: its rows, limits and tables, and programs that hang,
+die, or print a wrong answer."""
 import json
 import subprocess
 import sys

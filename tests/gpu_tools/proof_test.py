@@ -1,5 +1,5 @@
-"""Tests the parts of tools/test gpu on programs that pass, fail, hang, die and print garbage, and the reports about
-them, with a GPU and without."""
+"""Tests the parts of tools/test gpu on programs that pass, fail, hang, die or print garbage. Also tests the reports
+about these programs, with and without a GPU."""
 import contextlib
 import io
 import os
@@ -37,7 +37,7 @@ sys.exit(75)
 
 
 class UntilSaid(programs.Deadline):
-    """A deadline that is over once a program has printed something."""
+    """A deadline that expires when a program has printed something."""
 
     def __init__(self, log):
         super().__init__(PATIENT)

@@ -136,7 +136,7 @@ class Build:
 
 
 def run_test(program, mutant, limit):
-    """Returns its output, and its exit status: None if it still runs after the limit."""
+    """Returns the output and the exit status. The status is None if the program still runs after the limit."""
     test = subprocess.Popen([program, f"--test-case={mutant.keys['cases']}"], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
                             env=os.environ | {"FSDP_SIM_SEEDS": "2"})

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """usage: tests/ports/compare.py BUILD-FOLDER [--only NAME,…] [--document FILE]
 
-Holds programs that were ported to fsdp against the programs that they were (tests/ports/NAME): runs the plain
-one, and the sharded one on 1, 2 and 4 ranks with fsdp's optimizer and with LibTorch's; compares every value that
-they print, and counts the lines that the port has changed. Builds nothing: tools/test ports does, and runs this.
---document writes the table into a file, between its marks. Exits with 1 if values differ by more than the
-program's bar, or if fewer than ten programs were ported within 20 lines.
+Compares programs that were ported to fsdp with the original programs (tests/ports/NAME). Runs the plain program,
+and the sharded program on 1, 2 and 4 ranks with fsdp's optimizer and with LibTorch's. Compares every value that
+they print, and counts the lines that the port has changed. tools/test ports builds the programs and runs this.
+--document writes the table into a file, between two marker lines. Exits with 1 if values differ by more than the
+program's limit, or if fewer than ten programs were ported within 20 lines.
 """
 import argparse
 import collections

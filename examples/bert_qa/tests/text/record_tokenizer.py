@@ -4,10 +4,11 @@ usage: record_tokenizer.py record FILE          writes the record that the tests
        record_tokenizer.py print CASE STEP      prints the hashes of every STEP-th block (live)
        record_tokenizer.py fuzz SEED COUNT      prints random texts with their tokens (live)
 
-A case is a vocabulary ("bert": the real one; "chars": every code point of the planes that have
-letters, as a word start and as a continuation, so that ids show the normalised text) and cased or
-uncased. A block is 256 code points; its hash is FNV-1a over the ids and offsets of three texts a code
-point: itself, itself between two letters, itself between a mark and a letter.
+A case is a vocabulary, and cased or uncased. The vocabulary "bert" is the real one. The vocabulary
+"chars" contains every code point of the planes that have letters, as a word start and as a
+continuation, so that ids show the normalized text. A block is 256 code points. Its hash is FNV-1a over
+the ids and offsets of three texts for each code point: the code point alone, between two letters, and
+between a mark and a letter.
 """
 import json
 import os
@@ -73,7 +74,7 @@ def hash_block(tokenizer, block, hash_=0xCBF29CE484222325):
 
 
 def hashes(case):
-    """Returns a number for each block up to LAST_BLOCK, then one for each plane."""
+    """Returns one number for each block up to LAST_BLOCK, and then one for each plane."""
     tokenizer = tokenizer_of(case)
     result = [hash_block(tokenizer, block) for block in range(LAST_BLOCK)]
     for plane in range(LAST_BLOCK // 256, 17):
