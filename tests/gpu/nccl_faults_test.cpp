@@ -27,7 +27,7 @@ struct FaultOutcome {
   int64_t groups = 0;  // of the failing rank, in its steps
 };
 
-// Trains two steps. `fault` counts calls from the begin of the first step.
+// Trains two steps. `fault` counts calls from the start of the first step.
 FaultOutcome train_by_nccl(const sim::NcclFault& fault, milliseconds timeout) {
   FaultOutcome outcome;
   const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{

@@ -162,8 +162,8 @@ class Sweep {
   CollectivePart part_of(std::byte* send, std::byte* recv, int64_t numel_sent) {
     CollectivePart part{send, recv, numel(), dtype_};
     if (!case_.in_runs || rank() % 3 == 1) return part;  // ranks may differ in this
-    // The runs end inside a rank's piece, at the end of a piece, and at the begin of an empty run.
-    // They are contiguous in memory, but a communicator does not know this.
+    // The runs end inside a piece or at the end of a piece, and one run is empty. They are
+    // contiguous in memory, but a communicator does not know this.
     const std::array cuts{int64_t{0}, numel_sent / 3, numel_sent / 3, numel_sent / 2, numel_sent};
     for (size_t i = 0; i < runs_.size(); ++i) {
       runs_[i] = {send + cuts[i] * size_of(dtype_), cuts[i + 1] - cuts[i]};

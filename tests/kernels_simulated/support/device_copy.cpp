@@ -74,7 +74,7 @@ void DeviceCopy::require_gaps_untouched() const {
 }
 
 void DeviceCopy::require_inside(const std::vector<testing::sim::LaunchRecord>& launches) const {
-  std::map<uint64_t, uint64_t> inside;  // begin and end addresses on the device
+  std::map<uint64_t, uint64_t> inside;  // start and end addresses on the device
   for (const auto& [begin, range] : ranges_) {
     const uint64_t first = reinterpret_cast<uintptr_t>(device_.data()) + range.offset;
     inside[first] = first + (range.end - begin);

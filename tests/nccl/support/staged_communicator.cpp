@@ -61,7 +61,7 @@ class StagedCommunicator::Staging {
   const CollectivePart part_;
   const int64_t numel_sent_, bytes_received_;
   bool in_place_ = false;
-  const std::byte* begin_ = nullptr;  // begin of the staged host memory; null if there are runs
+  const std::byte* begin_ = nullptr;  // start of the staged host memory; null if there are runs
   Buffer pinned_, memory_, apart_;
 };
 

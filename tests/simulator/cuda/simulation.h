@@ -150,14 +150,14 @@ class Simulation {
   // Returns true and reports the call if it would never return. Returns false if each device
   // belongs to its own process.
   bool may_wait_for_peers(std::string_view call);
-  // Checks the same when the code of this kernel is loaded, which happens at its first launch on
-  // the device.
+  // Calls may_wait_for_peers if this is the first use of the kernel on the device, because its
+  // code is loaded then.
   void load(const void* kernel, std::string_view call);
   // cudaFreeHost waits for all devices of the process.
   void host_waits_for_process(std::string_view kind);
 
   void report(std::string text) { reports_.push_back(std::move(text)); }
-  // Changes the number of collectives on the device that hang until they are aborted.
+  // Adds `by` to the number of collectives on the device that hang until they are aborted.
   void count_endless(int device, int by) { endless_[device] += by; }
   bool works_endlessly(int device) const {
     const auto found = endless_.find(device);
