@@ -34,8 +34,8 @@ struct Block {
   }
 };
 
-// Takes and frees blocks at random, at most so many at once; blocks keep their content while they
-// live.
+// Allocates and frees blocks at random, with at most `most` blocks at the same time. Checks that
+// allocated blocks keep their content.
 void take_and_give(BlockHeap& heap, unsigned seed, size_t most) {
   std::mt19937 random(seed);
   std::vector<Block> blocks;
@@ -131,7 +131,7 @@ TEST_CASE("pages of blocks are kept until they are released, those in use always
 TEST_CASE("no more is resident than was ever taken at once") {
   BlockHeap heap(kHeapBytes);
   auto* const begin = static_cast<std::byte*>(heap.take(64 * kPage));
-  madvise(begin, kHeapBytes, MADV_NOHUGEPAGE);  // huge pages could not be counted one by one
+  madvise(begin, kHeapBytes, MADV_NOHUGEPAGE);  // pages are counted one by one
   heap.give(begin);
   const auto take = [&](size_t pages) {
     void* const block = heap.take(pages * kPage);
@@ -139,9 +139,9 @@ TEST_CASE("no more is resident than was ever taken at once") {
     return static_cast<std::byte*>(block);
   };
   const auto resident = [&] { return resident_pages(begin, kHeapBytes); };
-  constexpr int64_t kMost = 92;  // 2 small ones and the large one
+  constexpr int64_t kMost = 92;  // 2 small blocks and the large block
   for (int turn = 0; turn < 3; ++turn) {
-    // Every second small block separates the places that the large one needs.
+    // The free ranges between the small blocks are too small for the large block.
     std::array<std::byte*, 4> small{};
     for (std::byte*& block : small) block = take(16);
     CHECK(small[0] == begin);

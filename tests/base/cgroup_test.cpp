@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A made-up /sys/fs/cgroup.
+// An imitation of /sys/fs/cgroup.
 class Groups {
  public:
   Groups() {

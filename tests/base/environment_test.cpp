@@ -113,7 +113,8 @@ TEST_CASE("a step's numbers count, not those of the allocation around it") {
                        {"SLURM_NTASKS", "4"},         {"SLURM_NTASKS_PER_NODE", "4"}};
   CHECK(read(step).world_size == 2);
   CHECK(read(step).local_world_size == 2);
-  // The shell that salloc opens with LaunchParameters=use_interactive_step: one process.
+  // salloc opens a shell if LaunchParameters=use_interactive_step. This shell is a job of one
+  // process.
   CHECK(read({{"SLURM_STEP_ID", "4294967290"},
               {"SLURM_PROCID", "0"},
               {"SLURM_STEP_NUM_TASKS", "1"},

@@ -49,7 +49,7 @@ TEST_CASE("the error line stays one line whatever the text holds") {
   const StateError error({.what = "a\nb\tc\x1b[31m\r\x7f", .where = "d\n"});
   CHECK(error_line(error, {.rank = 0, .world_size = 1, .host = "h"}) ==
         "fsdp: error[70] rank 0/1 host h: a\\nb\\x09c\\x1b[31m\\x0d\\x7f (d\\n)");
-  // Some terminals read U+009B as the begin of a control sequence.
+  // Some terminals treat U+009B as the start of a control sequence.
   CHECK(error_line(StateError({.what = "é\u009b31m\xff"}), {.host = "h"}) ==
         "fsdp: error[70] rank 0/1 host h: é\\xc2\\x9b31m\\xff");
 }

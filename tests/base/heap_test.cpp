@@ -8,19 +8,20 @@
 #include <cstdlib>
 #include <cstring>
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they replace malloc
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers replace malloc
 namespace fsdp {
 namespace {
 
 constexpr size_t kBlockBytes = 8 << 20;
 constexpr int64_t kPages = kBlockBytes / 4096;
 
-// Returns the pages that the system supplied while a block was taken, written and freed.
+// Returns the number of pages that the system supplied while a block was allocated, written and
+// freed.
 int64_t pages_supplied() {
   rusage before{}, after{};
   getrusage(RUSAGE_SELF, &before);
   void* block = std::malloc(kBlockBytes);
-  // Huge pages would arrive 512 at once, and could not be counted.
+  // The system supplies huge pages as 512 pages at once, so they are disabled here.
   const auto first_page = (reinterpret_cast<uintptr_t>(block) + 4095) / 4096 * 4096;
   madvise(reinterpret_cast<void*>(first_page), kBlockBytes - 4096, MADV_NOHUGEPAGE);
   std::memset(block, 1, kBlockBytes);

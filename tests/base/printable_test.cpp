@@ -20,8 +20,8 @@ TEST_CASE("Controls and bytes that are not UTF-8 are shown as numbers") {
   CHECK(printable("\xff") == "\\xff");                             // never a first byte
   CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");                    // overlong
   CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");           // surrogate
-  CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // beyond the last
-  CHECK(printable("\xc3") == "\\xc3");                             // cut
+  CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // beyond the last code point
+  CHECK(printable("\xc3") == "\\xc3");                             // truncated
   CHECK(printable("\xe4\xb8z") == "\\xe4\\xb8z");
 }
 

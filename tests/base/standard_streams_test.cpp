@@ -36,7 +36,7 @@ TEST_CASE("an error begins in a row of its own, whatever stands on the terminal"
     CHECK(rows_after("", columns) == Rows{"fsdp: error", ""});
     CHECK(rows_after("a whole\n", columns) == Rows{"a whole", "fsdp: error", ""});
     CHECK(rows_after("\rstep 7/9\x1b[K", columns) == Rows{"step 7/9", "fsdp: error", ""});
-    // A status line uses all columns but the last, and ^C may use that one, too.
+    // A status line uses all columns except the last one. ^C may use the last one too.
     const std::string almost(columns - 1, 'x'), full(columns, 'x');
     CHECK(rows_after(almost, columns) == Rows{almost, "fsdp: error", ""});
     CHECK(rows_after(full, columns) == Rows{full, "fsdp: error", ""});

@@ -1,5 +1,5 @@
-"""Tables and pictures of tools/bench memory_scaling, of rows that are made up. Starts itself anew under the
-project's Python, which has matplotlib; where there is none, nothing is drawn."""
+"""Tests the tables and pictures of tools/bench memory_scaling on invented rows. The script restarts itself
+under the project's Python, which has matplotlib. If that Python does not exist, it draws nothing."""
 import contextlib
 import copy
 import csv
@@ -55,7 +55,8 @@ def plain(strategy, ranks, **options):
 
 
 def some_rows():
-    """Returns rows: every strategy by ranks, a simulated one, options, peers, one only planned and one that failed."""
+    """Returns rows for every strategy and number of ranks, and rows that are simulated, with options, of peers, only
+    planned, and failed."""
     made = [own_row(plain(strategy, ranks)) for strategy in ("full-shard", "zero2", "zero1", "replicate")
             for ranks in (1, 2, 4, 8)]
     made += [own_row(plain("full-shard", 64, simulated=True)), own_row(plain("full-shard", 2, recompute=True)),
@@ -290,7 +291,7 @@ class PicturesTest(Scratch):
 
 class LargestTest(unittest.TestCase):
     class Planner:
-        """A planner of models whose bytes grow faster once their layers outgrow something else."""
+        """A planner whose bytes grow faster from 30 layers on, when the layers exceed a fixed cost."""
         asked = 0
 
         def ask(self, strategy, ranks, recompute, layers):

@@ -1,6 +1,7 @@
 // usage: cuda_occupancy <LINES
-// Each line "MAJOR MINOR THREADS REGISTERS SHARED" of a kernel gives the percentage of the threads
-// that a multiprocessor of this compute capability can have at once.
+// Each input line "MAJOR MINOR THREADS REGISTERS SHARED" describes a kernel on a compute
+// capability. The program prints the percentage of a multiprocessor's threads that can run this
+// kernel at once.
 #include <cuda_occupancy.h>
 
 #include <array>
@@ -12,9 +13,9 @@ namespace {
 // Compute Capability".
 struct Architecture {
   int major = 0, minor = 0;
-  int threads = 0;     // per multiprocessor
-  int shared_kib = 0;  // per multiprocessor
-  int block_kib = 0;   // per block that opts in
+  int threads = 0;     // limit per multiprocessor
+  int shared_kib = 0;  // shared memory per multiprocessor
+  int block_kib = 0;   // shared memory per block, if the block opts in
 };
 constexpr std::array kArchitectures{
     Architecture{8, 0, 2048, 164, 163},  Architecture{8, 6, 1536, 100, 99},
@@ -41,7 +42,7 @@ cudaOccDeviceProp properties_of(const Architecture& architecture, int shared) {
   properties.sharedMemPerMultiprocessor = architecture.shared_kib * 1024UL;
   properties.numSms = 1;
   properties.sharedMemPerBlockOptin = architecture.block_kib * 1024UL;
-  // From 9.0 on ptxas includes the memory that CUDA reserves in a kernel's own.
+  // From 9.0 on, ptxas counts the memory that CUDA reserves as the kernel's own memory.
   properties.reservedSharedMemPerBlock = architecture.major >= 9 && shared > 0 ? 0 : 1024;
   return properties;
 }

@@ -28,7 +28,7 @@ def run(*command, text=None):
 
 
 def short_names(mangled):
-    """adamw_kernel, reduce_kernel<(ReduceOp)1>: without namespaces and parameters."""
+    """Returns the name without namespaces and parameters: adamw_kernel, reduce_kernel<(ReduceOp)1>."""
     names = {}
     for name, full in zip(mangled, run("c++filt", text="\n".join(mangled)).splitlines()):
         full = full.replace("(anonymous namespace)::", "").removeprefix("void ")
@@ -44,7 +44,7 @@ def short_names(mangled):
 
 
 def kernels_of(cuobjdump, library):
-    """kernel -> architecture -> its resources, in the order of the library."""
+    """Returns kernel -> architecture -> resources, in the order of the library."""
     kernels = collections.defaultdict(dict)
     arch = name = None
     for line in run(cuobjdump, "--dump-resource-usage", library).splitlines():
@@ -75,7 +75,7 @@ def read_accesses(cuobjdump, library, kernels):
 
 
 def read_ptx(cuobjdump, library):
-    """kernel -> threads of a block; kernel -> architectures of its PTX."""
+    """Returns two maps: kernel -> threads of a block, and kernel -> architectures of its PTX."""
     threads, archs, name, arch = {}, collections.defaultdict(set), None, None
     for line in run(cuobjdump, "-ptx", library).splitlines():
         if match := re.match(r"\.target (sm_\d+)", line):

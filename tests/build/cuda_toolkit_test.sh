@@ -1,7 +1,8 @@
 #!/bin/bash
 # usage: cuda_toolkit_test.sh SOURCE WORK
-# Configuration must choose the CUDA compiler that fits LibTorch, print why in one line, and continue without one.
-# Compilers, toolkits and LibTorch are imitated by folders.
+# Configuration must choose the CUDA compiler that fits LibTorch, and print the reason in one line.
+# If there is no such compiler, it must continue without one. Folders imitate compilers, toolkits
+# and LibTorch.
 set -euo pipefail
 source=$1 work=$2
 rm -rf "$work" && mkdir -p "$work" && cd "$work"
@@ -107,7 +108,7 @@ if [ "$(wc -l <compiled)" != 1 ]; then fail "a trial a configuration was expecte
 cmake -S . -B build -D FSDP_CUDA=ON >/dev/null 2>&1 && cmake -S . -B build >/dev/null 2>&1
 if [ "$(wc -l <compiled)" != 2 ]; then fail "what compiled once was tried again: $(cat compiled)"; fi
 
-# LibTorch for C++, without and with CUDA.
+# LibTorch for C++, first without CUDA and then with CUDA.
 fresh && pypi && system 12.8.93 && rm site/torch/version.py
 echo 2.15.0+cpu >site/torch/build-version
 says -- "CUDA: 12.8.93, $work/system/bin/nvcc (LibTorch has no CUDA)" "$system_taken $work/system/lib/libcudart.so.12."
@@ -117,7 +118,7 @@ fresh && pypi && system 12.8.93
 printf 'cuda = None\n' >site/torch/version.py
 says -- '(LibTorch has no CUDA)' "$system_taken"
 
-# A toolkit too old for the library: the build continues without the GPU's part.
+# The toolkit is too old for the library. The build continues without its GPU part.
 fresh && system 12.6.85 && printf 'cuda = None\n' >site/torch/version.py
 says -- "CUDA: none, the GPU's part and its tests are left out: $work/system/bin/nvcc: it cannot compile the library" \
   "nvcc fatal : Unknown option '--compress-mode=none'. hint: tools/setup installs one" 'TAKEN ROOT'
@@ -128,7 +129,7 @@ refuses -D "FSDP_NVCC=$work/system/bin/nvcc" -- "FSDP_NVCC cannot be taken: $wor
 fresh && system 13.2.86 "nvcc fatal   : Unsupported gpu architecture 'compute_80'"
 says -- 'CUDA: none' "nvcc fatal : Unsupported gpu architecture 'compute_80'"
 
-# A compiler that the user names is used, also an older one, or refused; it is never replaced.
+# If the user names a compiler, it is used (also an older one) or refused, but never replaced.
 fresh && pypi && fake_toolkit mine 13.0.88
 named=(-D "FSDP_NVCC=$work/mine/bin/nvcc")
 says "${named[@]}" -- "CUDA: 13.0.88, $work/mine/bin/nvcc (FSDP_NVCC names it; fits LibTorch's 13.2)" \

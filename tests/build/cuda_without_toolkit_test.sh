@@ -1,8 +1,8 @@
 #!/bin/bash
 # usage: cuda_without_toolkit_test.sh SOURCE WORK
-# The GPU's part is built on a machine without any toolkit, by PyPI's compiler alone; without that one, too,
-# configuration continues, the rest is built, and the GPU's tests are skipped with the reason. The toolkit is
-# hidden in a mount namespace of this script's own: ends with 77 where the system allows none.
+# On a machine without a toolkit, PyPI's compiler alone builds the GPU part. If it is missing too,
+# configuration continues, the rest is built, and the GPU tests are skipped with the reason. The
+# script hides the toolkit in its own mount namespace. If the system allows none, it ends with 77.
 set -euo pipefail
 source=$1 work=$2
 if [ "${3:-}" != hidden ]; then
@@ -18,7 +18,7 @@ fail() { echo "$*" >&2 && exit 1; }
 mount --make-rprivate /
 rm -rf "$work" && mkdir -p "$work/empty"
 
-# Links in /usr/local/{include,lib} that point into a toolkit are then dangling.
+# After the toolkit is hidden, links in /usr/local/{include,lib} that point into it are dangling.
 shopt -s nullglob
 for folder in /usr/local/cuda-*/ /usr/local/cuda/ /opt/cuda*/ /usr/lib/cuda/ /usr/lib/nvidia-cuda-toolkit/; do
   if [ -L "${folder%/}" ] || [ ! -d "$folder" ]; then continue; fi
@@ -33,7 +33,7 @@ for file in /usr/bin/nvcc /usr/local/bin/nvcc /usr/include/{cuda,nv,crt}* /usr/l
 done
 if [ -e /etc/ld.so.cache ]; then mount --bind /dev/null /etc/ld.so.cache; fi
 
-# The hidden toolkit must not be found.
+# The hidden toolkit must not be found any more.
 if found=$(command -v nvcc) && "$found" --version >/dev/null 2>&1; then fail "$found is still there"; fi
 for header in cuda_runtime.h crt/host_config.h nv/target; do
   if echo "#include <$header>" | g++ -E -x c++ - >/dev/null 2>&1; then fail "<$header> is still found"; fi
@@ -64,7 +64,7 @@ headers=$(cat "$work"/build/cuda/kernels/cuda/*.d | tr -d '\\' | tr -s ' ' '\n' 
 build cuda_tests
 "$work/build/bin/cuda_tests" >"$work/tests.txt" || fail "$(cat "$work/tests.txt")"
 
-# Hides the compiler only: LibTorch for the CPU loads the runtime.
+# Hides only the compiler, because LibTorch for the CPU loads the runtime.
 for folder in "$source"/.venv/lib/python3*/site-packages/nvidia/cu*/{bin,nvvm,include}; do
   mount --bind "$work/empty" "$folder"
 done

@@ -1,6 +1,7 @@
 #!/bin/bash
 # usage: export_test.sh SOURCE BINARY WORK
-# Two steps of bert_qa, then transformers loads the folder it wrote and gives the same answers.
+# Runs two steps of bert_qa. Then transformers loads the folder that bert_qa wrote, and must give
+# the same answers.
 set -euo pipefail
 source=$1 binary=$2 work=$3
 data=$source/examples/bert_qa/data

@@ -1,5 +1,5 @@
-# Installs the build into a fresh folder and starts its programs; configures, builds and runs consumer/
-# with that folder alone, and gpu_consumer/ with and without the GPU's library in it.
+# Installs the build into a new folder and starts its programs. Configures, builds and runs
+# consumer/ with this folder alone, and gpu_consumer/ with and without the GPU library in it.
 set(prefix ${WORK_DIR}/prefix)
 set(build ${WORK_DIR}/consumer)
 file(REMOVE_RECURSE ${prefix} ${build})
@@ -13,7 +13,7 @@ function(run)
   set(text "${text}" PARENT_SCOPE)
 endfunction()
 
-# fails_on(PATTERN WHAT TEXT): the lines of TEXT with PATTERN, upper or lower case, are errors.
+# fails_on(PATTERN WHAT TEXT): fails if a line of TEXT contains PATTERN, in upper or lower case.
 function(fails_on pattern what text)
   string(TOLOWER "${text}" text)
   string(REGEX MATCHALL "[^\n]*(${pattern})[^\n]*" found "${text}")
@@ -51,7 +51,8 @@ string(FIND "${commands}" "${FSDP_SOURCE_DIR}/include" in_source)
 if(NOT in_source EQUAL -1)
   message(FATAL_ERROR "the package points into the source tree: ${FSDP_SOURCE_DIR}/include")
 endif()
-# A user of the library needs neither the packages that build the project nor its examples.
+# A user of the library needs neither the packages that build the project nor the examples of the
+# project.
 file(GLOB_RECURSE package ${prefix}/*.cmake ${prefix}/include/*.h ${build}/build.ninja)
 foreach(file IN LISTS package)
   file(READ ${file} content)
@@ -66,7 +67,7 @@ run(${CMAKE_COMMAND} --build ${build})
 run(${CMAKE_COMMAND} -E chdir ${build} ./consumer --device=cpu --prefetch 2)
 message("${text}")
 
-# says(TEXT): an installed program must report TEXT on a machine whose driver is an empty library.
+# says(TEXT): an installed program must print TEXT on a machine whose driver is an empty library.
 set(libraries ${FAKE_DRIVER})
 if(SANITIZE)  # the sanitizer opens libraries itself, so the program's rpath is not searched
   set(libraries ${FAKE_DRIVER}:${prefix}/lib)

@@ -1,4 +1,4 @@
-# Builds a project of its own against the installed package and runs it.
+# Builds a separate project against the installed package and runs it.
 add_test(NAME package COMMAND ${CMAKE_COMMAND}
   -D FSDP_SOURCE_DIR=${PROJECT_SOURCE_DIR}
   -D FSDP_BINARY_DIR=${PROJECT_BINARY_DIR}
@@ -13,8 +13,8 @@ add_test(NAME package COMMAND ${CMAKE_COMMAND}
   -P ${CMAKE_CURRENT_LIST_DIR}/package_test.cmake)
 set_tests_properties(package PROPERTIES TIMEOUT 600)
 
-# Builds the source tree as a part of another project, which links fsdp::fsdp. tools/test only configures it;
-# tools/test sim also builds hello_unit that way and runs it.
+# Builds the source tree as a part of another project that links fsdp::fsdp. tools/test only
+# configures it. tools/test sim also builds hello_unit in this way and runs it.
 foreach(name subproject subproject_long)
   add_test(NAME ${name} COMMAND ${CMAKE_COMMAND}
     -D FSDP_SOURCE_DIR=${PROJECT_SOURCE_DIR}
@@ -37,7 +37,7 @@ add_test(NAME setup_gpu COMMAND ${CMAKE_CURRENT_LIST_DIR}/setup_gpu_test.sh
   ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/setup_gpu)
 set_tests_properties(tools_check torch_versions cuda_toolkit setup_gpu PROPERTIES TIMEOUT 120)
 
-# Compiles misuse that must be refused, with GCC only: the test reads GCC's messages.
+# Compiles misuse that must be refused. The test reads messages of GCC, so it needs GCC.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_library(unit_refusals OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/unit_refusals.cpp)
   target_link_libraries(unit_refusals PRIVATE fsdp_engine test_main)
@@ -48,7 +48,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set_tests_properties(unit_refusals PROPERTIES TIMEOUT 120)
 endif()
 
-# Tests of the GPU's part need its compiler, but no GPU. Without the compiler they are skipped with the reason.
+# Tests of the GPU part need its compiler, but no GPU. If the compiler is missing, they are skipped
+# with the reason.
 set(FSDP_CUDA_TESTS cuda cuda_resources cuda_without_toolkit doctor_simulated gpu gpu_long mutants
     kernels_simulated shard_simulated optim_simulated engine_simulated closing_simulated bits_simulated)
 if(FSDP_NVCC)
@@ -77,8 +78,8 @@ else()
   endforeach()
 endif()
 
-# If tools/setup --peers was run, the records that the tests compare with are computed anew, and transformers
-# reads a folder that bert_qa wrote.
+# If tools/setup --peers was run, tests compute the records again, and transformers reads a folder
+# that bert_qa wrote.
 if(EXISTS ${PROJECT_SOURCE_DIR}/.venv-peers/bin/python)
   add_test(NAME peers_records COMMAND ${PROJECT_SOURCE_DIR}/.venv-peers/bin/python
     ${PROJECT_SOURCE_DIR}/benchmarks/peers/check_records.py)

@@ -1,14 +1,15 @@
 #!/bin/bash
 # usage: setup_gpu_test.sh SOURCE WORK
-# tools/setup installs LibTorch's GPU libraries where they are asked for or a driver is found, of the LibTorch
-# that the folder has, once. In a copy, with a pip, a loader's cache and a package list that only look like it.
+# tools/setup must install LibTorch's GPU libraries once, if they are requested or a driver is
+# found. Their versions must fit the LibTorch in the folder. The test runs in a copy of the tree,
+# with imitations of pip, the loader's cache and the package list.
 set -euo pipefail
 source=$1 work=$2
 rm -rf "$work" && mkdir -p "$work/bin" && cd "$work"
 cp -r "$source/tools" .
 
 fail() { echo "$*" >&2 && exit 1; }
-fake() {  # FILE TEXT: a program of this text
+fake() {  # FILE TEXT: writes a program with this text
   mkdir -p "$(dirname "$1")"
   printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod +x "$1"
 }
@@ -40,7 +41,7 @@ rm .venv/.installed-*
 installs '2 tools/torch-gpu/2.15.0.txt' --gpu
 installs '0 '
 installs '2 tools/torch-gpu/2.11.0.txt' --gpu --torch 2.11.0
-# Installed libraries follow the package list of LibTorch's version, also without --gpu.
+# The installed libraries must match the package list of LibTorch's version, also without --gpu.
 echo nvidia-nccl-cu13==2.30.8 >>tools/torch-gpu/2.15.0.txt
 installs '1 tools/torch-gpu/2.15.0.txt'
 grep -q -- '--no-deps' pip.txt || fail "pip may look for more: $(cat pip.txt)"

@@ -1,5 +1,5 @@
 #!/bin/bash
 # usage: skip_test.sh REASON…
-# Ends as a test that was skipped, and says why.
+# Ends as a skipped test and prints the reason.
 echo "skipped: $*"
 exit 77

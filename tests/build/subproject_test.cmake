@@ -1,4 +1,5 @@
-# Configures subproject/, a project that contains the source tree; with BUILDS, also builds and runs it.
+# Configures subproject/, a project that contains the source tree. If BUILDS is set, also builds and
+# runs it.
 file(REMOVE_RECURSE ${WORK_DIR})
 
 function(run)
@@ -13,7 +14,7 @@ endfunction()
 run(${CMAKE_COMMAND} -G Ninja -S ${CMAKE_CURRENT_LIST_DIR}/subproject -B ${WORK_DIR}
     -D FSDP_SOURCE_DIR=${FSDP_SOURCE_DIR} -D FSDP_TORCH_ROOT=${TORCH_ROOT}
     -D CMAKE_CXX_COMPILER=${CXX_COMPILER} -D CMAKE_BUILD_TYPE=Release)
-# A project that uses the library must build none of its examples, programs and tests.
+# A project that uses the library must build none of the library's examples, programs and tests.
 run(${CMAKE_COMMAND} --build ${WORK_DIR} --target help)
 if(text MATCHES "(fsdp-run|bert_qa|_tests):")
   message(FATAL_ERROR "the subproject has a target that is not the library's: ${CMAKE_MATCH_0}\n${text}")

@@ -1,7 +1,7 @@
 #!/bin/bash
 # usage: torch_versions_test.sh SOURCE WORK
-# Configuration accepts the supported versions of LibTorch and refuses others by name; tools/torch pins each
-# supported version, and the tools refuse what has no pins.
+# Configuration must accept the supported versions of LibTorch and refuse other versions by name.
+# tools/torch must pin each supported version, and the tools must refuse a version without pins.
 set -euo pipefail
 source=$1 work=$2
 rm -rf "$work" && mkdir -p "$work" && cd "$work"
@@ -55,7 +55,7 @@ text=$(configure 2.16 "${try_newer[@]}") || fail "2.16 was refused with the swit
 expect "$text" 'CMake Warning' 'is version 2.16, newer than what is supported and tested: LibTorch 2.11 to 2.15'
 fake_torch 2.12 && rm libtorch-2.12/include/torch/headeronly/version.h
 refuses 2.12 -- 'is not a folder of LibTorch 2.11 to 2.15' 'include/torch/headeronly/version.h is missing'
-# An installed package names the one version that its libraries fit.
+# An installed package names the one LibTorch version that its libraries fit.
 accepts 2.14 -D FSDP_BUILT_WITH_TORCH=2.14
 refuses 2.14 -D FSDP_BUILT_WITH_TORCH=2.15 -- 'is version 2.14, but this fsdp was built with 2.15'
 
@@ -69,7 +69,8 @@ for pins in "$source"/tools/torch/*.txt; do
   if unpinned=$(grep -Evxh '#.*|[a-z0-9-]+==[0-9.]+' "$pins" "$gpu"); then
     fail "$pins or $gpu: not a full pin: $unpinned"
   fi
-  # The nvcc of a version has the runtime's major and minor number, because headers and compiler must match.
+  # The nvcc of each version has the major and minor number of the runtime, because headers and
+  # compiler must match.
   runtime=$(sed -n 's/^nvidia-cuda-runtime==\([0-9]*\.[0-9]*\)\..*/\1/p' "$pins")
   for package in nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm; do
     grep -q "^$package==$runtime\." "$pins" || fail "$pins has no $package of CUDA $runtime"
@@ -80,7 +81,7 @@ default=$(sed -n 's/^default_torch=\([0-9.]*\).*/\1/p' "$source/tools/setup")
 grep -qx "torch==$default" "$source/benchmarks/peers/requirements.txt" ||
   fail "benchmarks/peers/requirements.txt has another LibTorch than tools/setup's $default"
 
-# Runs tools in a copy, so that a tool which wrongly accepts a version installs nothing here.
+# The tools run in a copy, so that a tool that wrongly accepts a version installs nothing here.
 mkdir copy && cp -r "$source/tools" copy/
 for tool in setup test; do
   for version in 2.10.0 2.15 ../requirements ''; do

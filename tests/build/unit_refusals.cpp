@@ -1,6 +1,6 @@
-// Misuse that fsdp::Unit and tensor_visit.h must refuse at compile time. Between one comment
-// "refused:" and the next the compiler reports one error: a static assertion with that text.
-// unit_refusals_test.py checks it.
+// Misuse that fsdp::Unit and tensor_visit.h must refuse at compile time. After each comment that
+// begins with "refused:", the compiler must report one error before the next such comment. The
+// error is a static assertion that contains the comment's text. unit_refusals_test.py checks this.
 #include <fsdp/unit.h>
 #include <torch/nn/modules.h>
 

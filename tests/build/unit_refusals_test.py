@@ -1,7 +1,7 @@
 """usage: unit_refusals_test.py COMPILE_COMMANDS SOURCE
 
-Compiles SOURCE as COMPILE_COMMANDS says. Each comment `// refused: TEXT` in it stands before lines of which
-the compiler says one error: a static assertion with that text. Elsewhere there is none.
+Compiles SOURCE with the command in COMPILE_COMMANDS. For the lines after each comment `// refused: TEXT`, the
+compiler must report exactly one error: a static assertion with that text. Other lines must have no error.
 """
 import json
 import pathlib
@@ -12,7 +12,7 @@ import sys
 
 
 def expected_of(source):
-    """(first line, text) of each comment."""
+    """Returns (first line, text) of each comment."""
     lines = source.read_text().splitlines()
     found = [(i, re.match(r"\s*// refused: (.*)", line)) for i, line in enumerate(lines, start=1)]
     return [(line, match[1]) for line, match in found if match]

@@ -19,7 +19,7 @@ using testing::Chain;
 
 using Parameters = std::map<std::string, at::Tensor>;
 
-// Runs on every rank of a world, with a seeded model and its engine.
+// Runs body(engine) on every rank of a world. The engine's model is seeded.
 void with_engine(int world, uint64_t seed, const std::function<void(Engine&)>& body) {
   testing::run_torch_ranks(world, [&](const Mesh& mesh) {
     Unit<Chain> model = testing::build_seeded(seed, [] { return Unit<Chain>(); });
@@ -71,7 +71,7 @@ TEST_CASE("weights saved by any number of ranks load on any other, bit by bit") 
       CAPTURE(saving);
       CAPTURE(loading);
       check_loads(loading, folder / "model.safetensors", saved);
-      check_loads(loading, folder.path(), saved);  // the folder, not the file
+      check_loads(loading, folder.path(), saved);  // loads the folder instead of the file
     }
   }
 }
@@ -132,7 +132,7 @@ TEST_CASE("saving between two forwards changes nothing for the ranks, in every s
       const at::Tensor x = torch::ones({2, 3}, torch::kLong);
       const at::Tensor before = model(x);
       save_weights(engine, folder / "model.safetensors");
-      CHECK(testing::bit_equal(model(x), before));  // one rank that gathers alone would be refused
+      CHECK(testing::bit_equal(model(x), before));  // save_weights gathers on all ranks
     });
   }
 }
@@ -146,7 +146,7 @@ TEST_CASE("the forward after a load computes with what was loaded, in every stra
     for (const std::optional<at::ScalarType> dtype :
          {std::optional<at::ScalarType>(), std::optional(torch::kBFloat16)}) {
       CAPTURE(name_of(strategy));
-      at::Tensor outputs[2];  // of the saved model, and of the one that loads it
+      at::Tensor outputs[2];  // of the saved model, and of the model that loads it
       for (const bool loads : {false, true}) {
         testing::run_torch_ranks({.replicate = 2, .shard = 2}, [&](const Mesh& mesh) {
           const torch::NoGradGuard no_grad_here;
@@ -154,7 +154,7 @@ TEST_CASE("the forward after a load computes with what was loaded, in every stra
           Engine engine(model, mesh,
                         {.mixed_precision = {.param_dtype = dtype}, .strategy = strategy});
           if (loads) {
-            model(x);  // some strategies keep what they gather for it
+            model(x);  // some strategies keep gathered parameters for the load
             load_weights(engine, folder / "m");
           }
           const at::Tensor output = model(x);
@@ -212,7 +212,7 @@ TEST_CASE("a value that is not finite is refused with its tensor and its place")
     try {
       load_weights(engine, folder / "broken");
       FAIL("accepted");
-    } catch (const IoError& error) {  // of the rank that has the element
+    } catch (const IoError& error) {  // thrown by the rank that has the element
       CHECK(error.text().what == "tensor 'head.weight' is not finite: element 77 is inf");
       CHECK(error.text().where == (folder / "broken").string());
       engine.mesh().abort("as a program does");

@@ -22,7 +22,7 @@ void check_bits(const Parameters& a, const Parameters& b) {
   }
 }
 
-// A row of layers, with two parameter groups beside the default one.
+// A sequence of layers, with two parameter groups in addition to the default group.
 struct Trainee {
   explicit Trainee(const Mesh& mesh,
                    std::vector<ParameterGroup> groups = {{.match = under("u1"),
@@ -63,7 +63,7 @@ TEST_CASE("each optimizer's state comes out of a file and into another run, on a
         CHECK(generator.steps() == (from + 1) / 2);
       }
       for (int step = from; step < to; ++step) {
-        // All ranks have the same batch; its mean is exact if the world is a power of two.
+        // All ranks have the same batch. Its mean is exact if the world is a power of two.
         gan_loss(*model, step, 0, false).backward();
         if (step % 2 == 0) gan_loss(*model, step, 0, true).backward();
         discriminator.step();
@@ -126,7 +126,7 @@ TEST_CASE("what was set of groups is in the optimizer's file by their names") {
       CHECK(trainee.small().weight_decay() == 0.3);
       trainee.step(2, mesh.rank());
       check_bits(full_parameters(trainee.engine), whole);
-      // A file without settings of groups resets those that were set.
+      // If a file has no settings of groups, loading it resets settings that were made before.
       load_optimizer(trainee.optimizer, folder / "nothing-set", {.beside_other_weights = true});
       CHECK(trainee.middle().lr() == 0.1);
       CHECK(trainee.small().weight_decay() == 0.0);

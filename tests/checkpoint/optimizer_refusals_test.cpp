@@ -1,4 +1,5 @@
-// Loads states that are another optimizer's, broken, or cannot be read or written.
+// Loads optimizer states that belong to another optimizer, are corrupt, or cannot be read or
+// written.
 #include <fsdp/safetensors.h>
 #include <sys/resource.h>
 
@@ -18,7 +19,7 @@ using testing::run_torch_ranks;
 using testing::take_exact_step;
 using testing::train_exactly;
 
-// Returns the error of load_optimizer from the rank that throws it, after checking that nothing
+// Returns the error text of load_optimizer on the rank that throws it. First checks that nothing
 // changed on any rank.
 std::string refusal(const ScratchFolder& folder, const std::filesystem::path& file,
                     const std::function<std::unique_ptr<Optimizer>(Engine&)>& make,
@@ -52,7 +53,8 @@ std::unique_ptr<Optimizer> plain_adamw(Engine& engine) {
   return std::make_unique<AdamW>(engine, AdamWOptions{});
 }
 
-// `edit` receives each tensor's name, shape and bytes. It may change them, or empty the name.
+// Copies a file. `edit` receives the name, shape and bytes of each tensor. It may change them. If
+// it empties the name, the tensor is left out.
 void rewrite(const std::filesystem::path& from, const std::filesystem::path& to,
              const std::function<void(TensorSpec&, std::string&)>& edit,
              const std::map<std::string, std::string>& metadata = {}) {
@@ -126,7 +128,7 @@ TEST_CASE("what is no state of this optimizer is refused by name, and nothing ha
   CHECK(said([](TensorSpec& spec, std::string& value) {
           if (spec.name == "scale.step") value.assign(8, '\xff');
         }) == "tensor 'scale.step' is not a count of steps");
-  // The last tensor that is read: none before it may be written either.
+  // This is the last tensor that is read. The tensors before it must not be written either.
   CHECK(said([](TensorSpec& spec, std::string& value) {
           const float nan = std::numeric_limits<float>::quiet_NaN();
           if (spec.name == "part2.weight.exp_avg_sq") std::memcpy(value.data() + 40, &nan, 4);
@@ -163,7 +165,7 @@ TEST_CASE("a state that cannot be written leaves the file as it was, and all ran
     CHECK(nowhere.code == ExitCode::kCannotCreate);
     CHECK((nowhere.mine != nullptr) == (mesh.rank() == 0));
   });
-  // A disk that is full after 4 KiB, in the middle of the moments.
+  // The file size limit imitates a disk that is full after 4 KiB, in the middle of the moments.
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit full{.rlim_cur = 4096, .rlim_max = before.rlim_max};

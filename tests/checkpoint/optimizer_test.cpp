@@ -22,7 +22,7 @@ using testing::train_exactly;
 
 using Names = std::vector<std::string>;
 
-// Compares both files, which have the same bytes on any number of ranks.
+// Compares both files. Their bytes are the same for any number of ranks.
 void check_same_end(const ExactTraining& training) {
   CHECK(read_whole(weights_at(training, 6, training.tag)) == read_whole(weights_at(training, 6)));
   CHECK(read_whole(optimizer_at(training, 6, training.tag)) ==
@@ -74,7 +74,7 @@ TEST_CASE("units by policy go on from what units by type saved") {
   check_same_end(training);
 }
 
-// Checks tensors and metadata against the format that the docs and other programs rely on.
+// Checks tensors and metadata against the format on which the docs and other programs rely.
 TEST_CASE("the file holds moments and counts by FQN, and says which optimizer") {
   const ScratchFolder folder;
   run_torch_ranks(2, [&](const Mesh& mesh) {
@@ -109,7 +109,7 @@ TEST_CASE("the file holds moments and counts by FQN, and says which optimizer") 
 
 TEST_CASE("a resumed run has the losses of the undisturbed one") {
   const ScratchFolder folder;
-  // Returns rank 0's losses at steps [from, to) of a model whose sums are not exact.
+  // Returns rank 0's losses at the steps `from` to `to` - 1. The model's sums are not exact.
   const auto losses = [&](int from, int to, int saves_at) {
     std::vector<float> result;
     run_torch_ranks(3, [&](const Mesh& mesh) {
@@ -139,9 +139,9 @@ TEST_CASE("a resumed run has the losses of the undisturbed one") {
   CHECK(losses(4, 8, -1) == std::vector<float>(whole.begin() + 4, whole.end()));
 }
 
-// Trains steps [from, to). part1 is unfrozen before step 1 and scale is frozen before step 2, after
-// which a checkpoint is saved. All state of part1, its count too, begins at zero when it is
-// unfrozen.
+// Trains the steps `from` to `to` - 1. part1 is unfrozen before step 1. scale is frozen before step
+// 2. A checkpoint is saved after step 2. When part1 is unfrozen, all its state begins at zero, its
+// count too.
 void train_in_phases(const Mesh& mesh, const std::filesystem::path& folder, int from, int to,
                      bool frozen_at_first) {
   Unit<ExactNet> model;
@@ -183,9 +183,10 @@ TEST_CASE("parameters that were unfrozen later keep a count of their own, in wha
   };
   CHECK(steps_of("part0.weight") == 3);
   CHECK(steps_of("part1.weight") == 2);
-  CHECK(file.find("scale.exp_avg") != nullptr);  // frozen since, and may be unfrozen again
+  CHECK(file.find("scale.exp_avg") != nullptr);  // scale is frozen now, but may be unfrozen later
   for (const int world : {1, 3}) {
-    // If all is trained from the start, parameters with different counts share segments.
+    // If all parameters are trained from the start, parameters with different counts share
+    // segments.
     for (const bool frozen_at_first : {false, true}) {
       CAPTURE(world);
       CAPTURE(frozen_at_first);
@@ -203,7 +204,7 @@ TEST_CASE("what was never trained when a state was loaded is counted from its fi
   for (const std::string name : {"undisturbed", "loaded"}) {
     run_torch_ranks(2, [&](const Mesh& mesh) {
       Unit<ExactNet> model;
-      Engine engine(model, mesh);  // part1 is trainable here
+      Engine engine(model, mesh);  // part1 is trainable at this point
       const auto part1 = [&](bool trained) {
         for (at::Tensor& each : model->parts[1]->parameters()) each.set_requires_grad(trained);
       };
@@ -237,7 +238,7 @@ TEST_CASE("frozen parameters are not in the file, and units may be others") {
     save_optimizer(optimizer, folder / "optimizer");
   });
   CHECK(SafetensorsFile(folder / "optimizer").find("scale.step") == nullptr);
-  // part0 and part1 are in the root's segment here.
+  // In this engine, part0 and part1 are in the root's segment.
   run_torch_ranks(3, [&](const Mesh& mesh) {
     testing::PlainNet model;
     frozen(*model);
@@ -270,8 +271,8 @@ TEST_CASE("lr comes from the file; other options are the program's, and what dif
   });
 }
 
-// The digest is the same for every strategy, any number of ranks and any units: the cases above
-// compare whole files.
+// The digest is the same for every strategy, every number of ranks and every choice of units. The
+// test cases above show this, because they compare whole files.
 TEST_CASE("a state is refused beside weights of another step, with both steps") {
   const ScratchFolder folder;
   run_torch_ranks(2, [&](const Mesh& mesh) {

@@ -1,5 +1,5 @@
-// Reads weights as PyTorch saves them, from Python (records/, by
-// benchmarks/peers/record_torch_files.py) and from C++.
+// Reads weights in the formats of PyTorch. Python has written the files in records/
+// (benchmarks/peers/record_torch_files.py); C++ writes the other files.
 #include "io/torch_archive.h"
 
 #include <caffe2/serialize/inline_container.h>
@@ -25,7 +25,7 @@ std::filesystem::path record(const std::string& name) {
   return source_file("tests/checkpoint/records") / name;
 }
 
-// Returns elements of a tensor in row-major order, from element `begin` on.
+// Returns the elements of a tensor in row-major order, beginning at element `begin`.
 std::vector<float> rows(const WeightsFile& file, const MappedTensor& tensor, int64_t begin,
                         int64_t numel) {
   std::vector<float> values(numel, -99);
@@ -325,7 +325,7 @@ TEST_CASE("a value that is not finite is refused, and other names and shapes, as
   });
 }
 
-// Two names of one parameter, which the engine has once.
+// A model in which two names refer to one parameter. The engine has this parameter once.
 struct TiedImpl : torch::nn::Module {
   TiedImpl() : embedding(3, 2) {
     register_module("embedding", embedding);
@@ -349,7 +349,7 @@ TEST_CASE("a tied weight's other name needs no word, and the strides of a parame
                  return stored == "body.transposed" ? "transposed" : std::string(stored);
                },
            .may_be_unused = [](std::string_view name) { return name != "head.weight"; }});
-      CHECK(report.unused.size() == 9);  // head.weight is embedding.weight
+      CHECK(report.unused.size() == 9);  // head.weight and embedding.weight are one parameter
       engine.visit_full_parameters([&](std::string_view, const at::Tensor& value) {
         const at::Tensor expected = torch::arange(value.numel(), torch::kFloat) - 3;
         CHECK(testing::bit_equal(value.contiguous().flatten(), expected));

@@ -1,5 +1,5 @@
-// Loads PyTorch's weights, as users have them, into a live engine: buffers, shards, names that
-// another program has changed, copies of tied weights.
+// Loads PyTorch's weights into an existing engine, as users do: buffers, shards, names that another
+// program has changed, and copies of tied weights.
 #include <fsdp/checkpoint.h>
 
 #include <fstream>
@@ -29,7 +29,7 @@ std::string bytes_of(const at::Tensor& values) {
   return {static_cast<const char*>(whole.const_data_ptr()), whole.nbytes()};
 }
 
-// Writes a state_dict as torch.save does.
+// Writes a state_dict in the format of torch.save.
 void write_state_dict(const std::filesystem::path& path,
                       const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
   std::string pickle = "\x80\x02}";
@@ -207,7 +207,7 @@ TEST_CASE("a beginning that all names share is named with the option that remove
   }
 }
 
-// A head that shares its weight with the embedding.
+// A model whose head and embedding share one weight.
 struct TiedHeadImpl : torch::nn::Module {
   TiedHeadImpl() : embedding(5, 4) {
     register_module("embedding", embedding);
@@ -244,7 +244,7 @@ TEST_CASE("copies of a tied weight load as one if they are equal, and are refuse
       CHECK(bit_equal(testing::full_parameters(engine).begin()->second, value));
       CHECK(load_weights(engine, folder / "one.pt").notes.empty());
     });
-    // The rank that holds the difference reports it, and all ranks end.
+    // The rank that holds the difference reports it, and all ranks throw.
     CHECK_THROWS_WITH_AS(run_torch_ranks(world,
                                          [&](const Mesh& mesh) {
                                            Unit<TiedHead> model = testing::build_seeded(

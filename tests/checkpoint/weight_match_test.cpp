@@ -21,7 +21,7 @@ Names operator+(Names names, const Names& more) {
   return names;
 }
 
-// Older files use gamma and beta; a pooler may be unused, a head may be missing.
+// Older files use the names gamma and beta. A pooler may be unused, and a head may be missing.
 LoadOptions options() {
   return {.parameter_name =
               [](std::string_view stored) {
@@ -34,7 +34,7 @@ LoadOptions options() {
           .may_be_missing = [](std::string_view fqn) { return fqn.starts_with("head."); }};
 }
 
-// A file of F32 tensors of shape [2] with these names.
+// A file that contains F32 tensors of shape [2] with these names.
 class File {
  public:
   explicit File(const std::vector<TensorSpec>& specs) {

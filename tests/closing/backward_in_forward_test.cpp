@@ -1,5 +1,5 @@
-// Tests of a backward, or autograd::grad, while forwards run: adversarial inputs, forces of a
-// potential.
+// Tests a backward, or autograd::grad, that runs while forwards run. Examples are adversarial
+// inputs, and forces of a potential.
 #include <fsdp/recompute.h>
 
 #include "closing/support/scripted.h"
@@ -12,7 +12,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// The scripted model, without units or inside a unit around it.
+// The scripted model. Its layers are plain, or are inside one unit.
 struct LayersImpl : torch::nn::Module {
   LayersImpl() : head(kScriptedWidth, kScriptedWidth) {
     register_module("head", head);
@@ -37,7 +37,7 @@ at::Tensor chain(Model& self, const at::Tensor& x) {
   return self.b(self.a(self.head(x)));
 }
 
-// Returns x moved along the sign of its gradient.
+// Returns x plus a step along the sign of its gradient.
 template <class Model>
 at::Tensor adversarial(Model& self, const at::Tensor& x) {
   const at::Tensor probe = x.detach().clone().requires_grad_();
@@ -48,7 +48,7 @@ template <class Model>
 at::Tensor trained_inside(Model& self, const at::Tensor& x) {
   chain(self, x).square().sum().backward();
   const at::Tensor h = chain(self, x);
-  self.head(x).sum().backward();  // reaches no unit but the one that runs
+  self.head(x).sum().backward();  // reaches only the unit that is running
   return h;
 }
 
@@ -57,8 +57,8 @@ at::Tensor with_grad(Model& self, const at::Tensor& x) {
   return chain(self, self.head(adversarial(self, x)));
 }
 
-// Compares steps of `loss(model, engine, x)` with the plain model, whose engine is null. SGD runs
-// in between. The second step follows the record of the first.
+// Compares steps of `loss(model, engine, x)` with the plain model. The plain model is called with a
+// null engine. SGD steps in between. The second step follows the record of the first step.
 template <class Make, class Loss>
 void check_as_plain(const Make& make, const Loss& loss, Options options, bool has_equal_bits) {
   options.debug = true;
@@ -148,7 +148,7 @@ TEST_CASE("autograd::grad while forwards run leaves the units that run as they a
                  /*has_equal_bits=*/true);
 }
 
-// Each backward makes a mean over the ranks, and the means are added.
+// Each backward computes a mean over the ranks, and these means are added.
 TEST_CASE("a backward while forwards run adds its gradients, those of units that run among them") {
   const auto root = [] { return std::make_shared<Root>(trained_inside<ScriptedImpl>); };
   check_as_plain(root, call<Root>(), {}, /*has_equal_bits=*/false);

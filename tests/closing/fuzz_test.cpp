@@ -35,7 +35,7 @@ TEST_CASE("random programs give equal lists on all ranks and the plain model's b
     CHECK(run.failure == "");
   }
   CHECK(ran == wanted);
-  CHECK(invalid < wanted / 2);  // programs that plain LibTorch refuses test nothing
+  CHECK(invalid < wanted / 2);  // a program that plain LibTorch refuses tests nothing
   MESSAGE(ran << " programs, " << invalid
               << " that plain LibTorch refuses or that overflow, at most " << most_seated
               << " units seated at once");

@@ -1,4 +1,4 @@
-// Tests of the memory plan on every graph of the closing matrix, recomputed ones included.
+// Tests the memory plan for every graph of the closing matrix, also for recomputed graphs.
 #include <fsdp/engine.h>
 
 #include "closing/support/graph_matrix.h"

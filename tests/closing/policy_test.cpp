@@ -1,4 +1,5 @@
-// Tests of the graphs and programs of closing without fsdp::Unit: a policy chooses the units.
+// Tests the graphs and programs of the closing tests without fsdp::Unit. A policy chooses the
+// units.
 #include <fsdp/engine.h>
 
 #include "closing/support/graph_matrix.h"
@@ -22,8 +23,9 @@ fsdp::Options by_policy(fsdp::Options options = {}, int layers_of_unit = 1) {
 
 constexpr int kRoot = 0, kFirst = 1, kBlock = 2, kUsed = 3, kUnused = 4;
 
-// Makes a program whose block calls one unit, computes without weights on rank 2 in step 1, calls
-// another unit and does not use its result. The two units are registered inside the given parts.
+// Makes a program with a block. The block calls one unit, computes without weights on rank 2 in
+// step 1, and calls another unit without using its result. The two units are registered inside the
+// parts `used_in` and `unused_in`.
 Program block_around_calls(int used_in, int unused_in, bool recomputes_used = false) {
   Program program;
   const auto add_part = [&](const char* name, int parent, int inputs) {
@@ -53,8 +55,8 @@ bool ranks_agree(const Program& program, Boundaries boundaries) {
   return reach_of(program, 1, 0, boundaries).fired == reach_of(program, 1, 2, boundaries).fired;
 }
 
-// Returns the number of calls that fire in all steps, from the model of the graph. Requires: one
-// forward a step.
+// Returns the number of calls that fire in all steps, derived from the model of the graph.
+// Requires: each step has one forward.
 int expected_fired_calls(const Program& program) {
   int fired = 0;
   for (int step = 0; step < kProgramSteps; ++step) {
@@ -92,8 +94,8 @@ TEST_CASE("by policy every graph of the matrix gives equal lists and the plain m
   }
 }
 
-// Ranks differ in weights, views and in-place changes inside the same units. In units of several
-// layers they leave out some of them.
+// Inside the same units, ranks differ in weights, views and in-place changes. If a unit has several
+// layers, ranks omit some of its layers.
 TEST_CASE("by policy random programs give equal lists on all ranks and the plain model's bits") {
   const auto [all, first] = fuzz_range(160);
   const int64_t wanted = is_simulated_gpu() ? all / 5 : all;
@@ -133,7 +135,7 @@ TEST_CASE("by policy random programs give equal lists on all ranks and the plain
   MESSAGE(ran << " programs, " << invalid << " that plain LibTorch refuses or that overflow");
 }
 
-// Each of the two calls must reach the loss on all ranks: docs/closing.md, "Units by policy".
+// Each of the two calls must reach the loss on all ranks (docs/closing.md, "Units by policy").
 TEST_CASE("by policy a unit beside ends a block's call, and a unit inside it does not") {
   const Program inside = block_around_calls(kBlock, kBlock);
   CHECK(ranks_agree(inside, Boundaries::kPolicy));
@@ -149,8 +151,8 @@ TEST_CASE("by policy a unit beside ends a block's call, and a unit inside it doe
   CHECK(run_program(beside, {}).failure == "");
 }
 
-// The block's call fires at a node that it makes after the recomputed function, or, on rank 2,
-// before it.
+// The block's call fires at a node of the block. On rank 2 this node was made before the recomputed
+// function, and on other ranks after it.
 TEST_CASE("by policy a block's call fires before a function that is recomputed in it") {
   const Program program = block_around_calls(kBlock, kRoot, /*recomputes_used=*/true);
   CHECK(ranks_agree(program, Boundaries::kPolicy));

@@ -1,4 +1,4 @@
-// Tests that an iteration is right after an exception, and after engines or graphs have ended.
+// Tests that an iteration is right after an exception, and after engines or graphs were destroyed.
 #include "closing/support/recompute.h"
 #include "closing/support/scripted.h"
 #include "comm/mesh_state.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kWorld = 3;
 
-// Breaks one iteration on every rank by `break_one(model, x)`, then runs a complete one.
+// On every rank, breaks one iteration by `break_one(model, x)`. Then runs a complete iteration.
 template <class BreakOne>
 void check_recovers(BreakOne break_one, ScriptedImpl::Script script = ScriptedImpl::chain) {
   Unit<Scripted> plain = plain_scripted(kWorld, 5, script);
@@ -76,7 +76,7 @@ TEST_CASE("after an exception in backward finished gradients are refused until z
       Engine engine(model, mesh, {.debug = true});
       const at::Tensor x = scripted_input(mesh.rank());
       if (ends_first) model(x).sum().backward();
-      // The failed backward closes 'b'.
+      // The backward that fails has closed 'b'.
       model->script = [](ScriptedImpl& self, const at::Tensor& input) {
         const at::Tensor between = self.head(input);
         throw_in_backward(between);
@@ -183,7 +183,7 @@ TEST_CASE("an engine destroyed in the middle of a broken backward leaves nothing
   });
 }
 
-// With D(G(z)) and D(x) the second engine's units close between those of the first.
+// The losses D(G(z)) and D(x) make units of the second engine close between units of the first.
 TEST_CASE("two engines on one mesh share a clock: equal lists and the plain model's bits") {
   const auto use_all_but = [](Unit<Scripted>& d, Unit<Scripted>& g, int rank) {
     d->a->uses_down = rank != 1;

@@ -11,7 +11,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Returns the engine's message on rank 0 of 2 for `run(model, x)`.
+// Returns the engine's error text on rank 0 of 2 for `run(model, x)`.
 template <class Run>
 std::string refusal(ScriptedImpl::Script script, Run run) {
   const auto errors = errors_of_ranks(
@@ -27,7 +27,8 @@ std::string refusal(ScriptedImpl::Script script, Run run) {
 
 void forward_and_backward(Unit<Scripted>& model, const at::Tensor& x) { model(x).sum().backward(); }
 
-// A root that calls units one and two. `op` is between the second one's output and the loss.
+// A root that calls two units. `detach_gate` controls an operation between the output of the second
+// unit and the loss.
 Program program_with(uint32_t call_gate, uint32_t detach_gate) {
   Program program;
   program.parts.push_back({.name = "root", .weights = 1, .inputs = 2, .ops = {}, .outputs = {}});
@@ -84,7 +85,8 @@ TEST_CASE("an input made on another thread is refused") {
   const auto run = [](Unit<Scripted>& model, const at::Tensor& x) {
     at::Tensor made = x.clone().set_requires_grad(true);
     std::thread([&] {
-      for (int i = 0; i < 3000; ++i) made = made + 1;  // numbers beyond this thread's
+      // The node numbers then exceed those of this thread.
+      for (int i = 0; i < 3000; ++i) made = made + 1;
     }).join();
     model(made);
   };
@@ -102,7 +104,7 @@ TEST_CASE("a gradient that arrives at a unit which is not open is refused, namin
       at::Tensor y = self.a->up(x);
       scope.outputs(y);
     }
-    return self.b(x) + leaked.sum();  // leaves the scope unseen
+    return self.b(x) + leaked.sum();  // the scope does not see `leaked`
   };
   check_contains(refusal(script, forward_and_backward),
                  "a gradient of 'a.up.weight' arrived after unit 'a' closed");

@@ -1,4 +1,4 @@
-// Tests of units that differ only in their names and are called in another order on one rank.
+// Tests units that differ only in their names. One rank calls them in another order.
 #include <fsdp/engine.h>
 #include <fsdp/unit.h>
 
@@ -50,7 +50,8 @@ TEST_CASE(
             model(values({2, 4}, 1)).sum().backward();
             engine.measure_gradients();
           }
-          // Units that every rank holds whole are compared in backward only, by their reductions.
+          // Units that every rank holds whole issue no gathers. They are compared only in backward,
+          // by their reductions.
           mesh.exchange("end", "");
         },
         torch_ranks_options());

@@ -11,7 +11,7 @@
 namespace fsdp {
 namespace {
 
-// Runs body(plane) for each of `world` thread ranks, each with a plane of its own.
+// Runs body(plane) for each of `world` thread ranks. Each rank has its own plane.
 void on_local_planes(int world, const std::function<void(ControlPlane&)>& body) {
   std::vector<std::thread> threads;
   for (MeshParts& parts : local_mesh(world, {})) {
@@ -60,7 +60,7 @@ TEST_CASE("all ranks live, and nothing has failed, until something does") {
     CHECK_FALSE(plane.first_failure().has_value());
     CHECK(thrown_text(plane, "here") == "no rank failed");
     for (int rank = 0; rank < plane.world_size(); ++rank) CHECK_FALSE(plane.end_of(rank));
-    plane.agree({.label = "end"}, {});  // no rank leaves before all have looked
+    plane.agree({.label = "end"}, {});  // no rank ends before all ranks have checked
   });
 }
 

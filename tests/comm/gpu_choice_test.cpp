@@ -1,4 +1,4 @@
-// Tests the choice of a job's device: all ranks compute on GPUs, or none does.
+// Tests the choice of a job's device: either all ranks compute on GPUs, or none does.
 #include "comm/gpu_choice.h"
 
 #include <doctest/doctest.h>
@@ -17,10 +17,10 @@ namespace {
 
 struct Answer {
   std::string text;                   // "gpu", "cpu", or the text of the error
-  std::vector<std::string> warnings;  // texts of the rank's on_event
+  std::vector<std::string> warnings;  // texts that on_event of the rank received
 };
 
-// Returns the result of each rank, given the choices of all.
+// Returns the result of each rank for the given choices of all ranks.
 std::vector<Answer> answers(DeviceKind kind, const std::vector<GpuChoice>& choices) {
   std::vector<Answer> answers(choices.size());
   std::vector<std::thread> threads;
@@ -51,7 +51,7 @@ GpuChoice gpu(const std::string& uuid, const std::string& board) {
           .place = "localhost" + board.substr(board.find(' '))};
 }
 
-// Expects `text` on all ranks; with kAuto the reason as a warning, on rank 0 only.
+// Expects `text` on all ranks. With kAuto, expects the reason as a warning on rank 0 only.
 void expect_none(const std::vector<GpuChoice>& choices, const std::string& cause,
                  const std::string& hint) {
   for (const Answer& answer : answers(DeviceKind::kCuda, choices)) {
@@ -87,7 +87,8 @@ TEST_CASE("where one rank has no GPU none computes on one, and the reason is sai
 }
 
 TEST_CASE("two ranks with one GPU are refused, unless NCCL was told that they may share it") {
-  // The same GPU; the same in containers that report different hosts; two instances of one GPU.
+  // Three cases: the same GPU, the same GPU in containers that report different hosts, and two
+  // instances of one GPU.
   for (const GpuChoice& last :
        {gpu("1", "boot-a 01:00.0"), gpu("1", "boot-b 01:00.0"), gpu("3", "boot-a 01:00.0")}) {
     const std::vector<GpuChoice> choices{gpu("1", "boot-a 01:00.0"), gpu("2", "boot-a 02:00.0"),

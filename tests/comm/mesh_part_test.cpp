@@ -16,7 +16,8 @@
 namespace fsdp {
 namespace {
 
-// Returns the job's ranks along an axis of a part, by its gathers and by its reductions.
+// Returns the job's ranks along an axis of a part. It finds them by the part's gathers and by its
+// reductions.
 std::vector<int64_t> ranks_along(const Mesh& part, Axis axis) {
   const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "ranks");
   CollectiveSequence& order = state_of(part).order();
@@ -52,7 +53,7 @@ TEST_CASE("the ranks of one color are a mesh of their own, in their order") {
       CHECK(part.gather(std::vector<int64_t>{mesh.rank()}) == expected);
       CHECK(part.exchange("letters", std::string(1 + part.rank(), 'a')).back() ==
             std::string(size, 'a'));
-      CHECK(mesh.sum(1) == world);  // the whole mesh stays usable
+      CHECK(mesh.sum(1) == world);  // the whole mesh remains usable
     });
   }
 }
@@ -90,8 +91,8 @@ TEST_CASE("ranks of different parts do different things, and no one calls it a m
       const int color = neighbours ? mesh.rank() / 2 : mesh.rank() % 2;
       const Mesh part = mesh.part(color);
       for (int round = 0; round < 3; ++round) {
-        // First equally many places in each order, with other operations, sizes and names; then
-        // not.
+        // At first both parts issue the same number of collectives, but with other operations,
+        // sizes and names. Then the numbers differ too.
         for (int i = 0; i < 5 + 4 * color; ++i) {
           if (color == 0)
             CHECK(part.sum(std::array{1, 2}, "first") == std::array<int64_t, 2>{2, 4});
@@ -161,14 +162,14 @@ TEST_CASE("a rank that does not come to a collective of a part is named as in th
                                  mesh.sum(1);
                                },
                                {.mesh = {.timeout = std::chrono::milliseconds(600)}});
-  // On several hosts either of the two waits may end first.
+  // On several hosts, either of the two waits may reach its timeout first.
   for (const std::string& error : errors) {
     CHECK((error.find("rank 3 ") == 0 || error.find("rank 2 ") == 0));
     CHECK(error.find("did not arrive within 0.6 s") != std::string::npos);
   }
 }
 
-// Returns the error text of each rank; the mesh stays usable.
+// Returns the error text of each rank. The mesh remains usable.
 std::vector<std::string> refusals_of(int world, int (*color)(const Mesh&),
                                      PartOptions (*options)(const Mesh&)) {
   std::vector<std::string> told(static_cast<size_t>(world));

@@ -15,7 +15,7 @@ std::unique_ptr<Communicator> of(int size) {
   return std::make_unique<SimulatedCommunicator>(SimulatedGroup{.size = size});
 }
 
-// A world of six: two replicas of three shards.
+// A world of six ranks: two replicas of three shards.
 MeshParts two_by_three() {
   return {.control_plane = std::make_unique<SimulatedControlPlane>(0, 6),
           .topology = {.host = "here", .local_rank = 4},

@@ -56,8 +56,8 @@ TEST_CASE("agree refuses lists of different lengths with code 78") {
   }
 }
 
-// Returns the ranks' errors if rank 1 notes `theirs`, the others `ours`, before each of two
-// collectives.
+// Returns the errors of the ranks. Before the second of three collectives, rank 1 annotates it with
+// `theirs`, and the other ranks with `ours`.
 std::vector<std::string> errors_after_notes(const std::vector<std::string>& ours,
                                             const std::vector<std::string>& theirs) {
   return testing::errors_of_ranks(3, [&](const Mesh& mesh) {

@@ -14,7 +14,7 @@
 namespace fsdp {
 namespace {
 
-// A class with the members of a tensor that Mesh uses.
+// A class that is no tensor but has the members of a tensor that Mesh uses.
 struct AlmostTensor {
   std::vector<float> elements;
   int64_t numel() const { return static_cast<int64_t>(elements.size()); }
@@ -43,7 +43,7 @@ TEST_CASE("sums, means and maxima are the same on every rank") {
 TEST_CASE("whole numbers of any type are exact, their mean is a double") {
   testing::run_ranks(3, [](const Mesh& mesh) {
     const auto rank = static_cast<uint8_t>(mesh.rank());
-    const int64_t large = (int64_t{1} << 60) + 1;  // not representable as a double
+    const int64_t large = (int64_t{1} << 60) + 1;  // a double cannot represent this value
     CHECK(mesh.max(large - rank) == large);
     CHECK(mesh.sum(large) == 3 * large);
     CHECK(mesh.sum(rank) == 3);

@@ -1,5 +1,5 @@
-// Tests ranks that disagree, are missing or give up: an error names both sides; no silence, no
-// hang.
+// Tests ranks that disagree, are missing or give up. The error must name both sides, and no rank
+// may hang or continue silently.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -45,7 +45,8 @@ void issue(Communicator& communicator, const Side& side, Stream& stream) {
   stream.synchronize();
 }
 
-// Checks that all ranks fail with `text` if rank `odd` of three issues `theirs`, the others `ours`.
+// Checks that all ranks fail with `text` if rank `odd` of three issues `theirs` and the others
+// issue `ours`.
 void expect_disagreement(const Side& ours, const Side& theirs, const std::string& text) {
   for (const int odd : {0, 1, 2}) {
     for (const testing::CpuStreams kind :
@@ -108,7 +109,7 @@ TEST_CASE("a different unit or place in the host order is an error that names bo
                       "rank 2 issued all_reduce (sum) of 300 float32 'norm' #8");
 }
 
-// Returns `length` bytes that are alike on all ranks, except for the byte at `differs`.
+// Returns `length` bytes that are the same on all ranks, except for the byte at `differs`.
 std::string name_that_differs_at(int64_t differs, int64_t length, bool odd) {
   std::string name(length, 'x');
   name[differs] = odd ? 'b' : 'a';
@@ -201,7 +202,7 @@ TEST_CASE("a rank that does not come is named when the deadline has passed") {
       3,
       [&](const Mesh& mesh) {
         if (mesh.rank() == 1) {
-          // Issues nothing, but lives, until the others have given up.
+          // This rank issues nothing, but runs until the others have given up.
           while (out.load() < 2) std::this_thread::yield();
           return;
         }

@@ -1,5 +1,5 @@
-// Tests ranks that wait for each other in different communicators: an error at once names both
-// sides.
+// Tests ranks that wait for each other in different communicators. All must get an error at once
+// that names both sides.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -30,7 +30,8 @@ TEST_CASE(
         CHECK(errors[0].find("ranks disagree about a collective: rank ") == 0);
         CHECK(errors[0].find(fmt::format(", rank {} issued ", odd)) != std::string::npos);
         const bool across = errors[0].find(", in different communicators)") != std::string::npos;
-        // If streams have threads of their own, the gathers may also be the first to differ.
+        // If streams have their own threads, the gathers may also be the first collectives to
+        // differ.
         CHECK((across || kind == testing::CpuStreams::kThreaded));
         for (const std::string& error : errors) CHECK(error == errors[0]);
       }
@@ -59,8 +60,8 @@ TEST_CASE("numbers that begin anew in each communicator are no disagreement") {
         state_of(mesh)
             .gather_communicator(Axis::kShard)
             .barrier({.sequence = 7, .label = "x"}, *stream);
-        // Waits until rank 0 has looked at the records, while the last one of rank 1 has the same
-        // number.
+        // Waits until rank 0 has read the records. At this time, the last record of rank 1 has the
+        // same number.
         while (mesh.rank() == 1 && !said) std::this_thread::yield();
         state_of(mesh)
             .reduce_communicator(Axis::kShard)

@@ -1,5 +1,6 @@
-// Tests random collectives with several parts of any size. Every rank sends each part as it likes:
-// in place, from separate memory, or in runs. All values are integers, so every result is exact.
+// Tests random collectives with several parts of any size. Each rank chooses how it sends each
+// part: in place, from separate memory, or in runs of elements. All values are integers, so every
+// result is exact.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -31,21 +32,22 @@ int64_t below(Random& random, int64_t end) {
   return static_cast<int64_t>(random() % static_cast<uint64_t>(end));
 }
 
-// Returns a name of 10 to 200 bytes, as long as names of units.
+// Returns a name of 10 to 200 bytes, because units have names of this length.
 std::string random_name(Random& random) {
   std::string name(10 + below(random, 191), 'x');
   for (char& each : name) each = "abcdefghijklmnopqrstuvwxyz0123456789._"[below(random, 38)];
   return name;
 }
 
-// Returns a value that fits a byte; sums wrap as the low bytes of wider types do.
+// Returns a value that fits into a byte. A sum of bytes wraps, and equals the low byte of a sum in
+// a wider type.
 uint64_t sent_by(int rank, int64_t element) {
   return static_cast<uint64_t>(element * 7 + rank * 131) % 251;
 }
 
 void write(std::byte* at, DType dtype, uint64_t value) { std::memcpy(at, &value, size_of(dtype)); }
 
-// One part of one rank and its memory.
+// One part of one rank, with its memory.
 class Part {
  public:
   Part(Operation operation, DType dtype, int64_t numel, const Mesh& mesh, Random& own)
@@ -94,8 +96,8 @@ class Part {
   }
 
  private:
-  // Cuts the sent data into runs of any length, each in its own memory, and overwrites the
-  // original.
+  // Cuts the sent data into runs of any length. Copies each run to its own memory, and overwrites
+  // the original.
   void cut(Random& own) {
     const int64_t bytes = size_of(part_.dtype);
     auto* from = static_cast<const std::byte*>(part_.send);
@@ -126,7 +128,7 @@ void check_calls(const Mesh& mesh, uint64_t seed, int calls, testing::CpuStreams
     CAPTURE(call);
     const Operation operation = kOperations[below(common, kOperations.size())];
     const int root = static_cast<int>(below(common, mesh.world_size()));
-    const bool many = below(common, 7) == 0;  // more parts than one exchange of records holds
+    const bool many = below(common, 7) == 0;  // more parts than one exchange of records can hold
     const int64_t count = many ? 33 + below(common, 40) : 1 + below(common, 6);
     std::vector<Part> memory;
     for (int64_t i = 0; i < count; ++i) {
@@ -178,7 +180,7 @@ TEST_CASE(
     const int world = 2 + static_cast<int>(below(common, 3));
     const int odd = static_cast<int>(below(common, world));
     const std::string first = random_name(common);
-    std::string second = first;  // one byte will differ
+    std::string second = first;  // one byte is changed below
     char& differs = second[below(common, static_cast<int64_t>(second.size()))];
     differs = differs == 'x' ? 'y' : 'x';
     const Operation operation = kOperations[below(common, kOperations.size())];

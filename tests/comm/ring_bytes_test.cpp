@@ -8,7 +8,8 @@
 namespace fsdp {
 namespace {
 
-// Returns ring_bytes for a tensor of 48 bytes in two parts; operations count elements differently.
+// Returns ring_bytes for a tensor of 48 bytes in two parts. Operations differ in the meaning of a
+// part's number of elements.
 int64_t bytes_of(Operation operation, int size) {
   const bool in_pieces =
       operation == Operation::kAllGather || operation == Operation::kReduceScatter;
@@ -35,7 +36,7 @@ TEST_CASE("what a rank sends of 48 bytes is what the ring algorithms send, on 1 
 
 TEST_CASE("a tensor that no ring cuts evenly counts a byte more") {
   const CollectivePart part{.numel = 5, .dtype = DType::kUInt8};
-  CHECK(ring_bytes(Operation::kAllReduce, {&part, 1}, 3) == 7);  // 20 / 3
+  CHECK(ring_bytes(Operation::kAllReduce, {&part, 1}, 3) == 7);  // 20 / 3, rounded up
   CHECK(ring_bytes(Operation::kAllReduce, {&part, 1}, 2) == 5);
   CHECK(ring_bytes(Operation::kAllGather, {}, 3) == 0);
 }

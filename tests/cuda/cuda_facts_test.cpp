@@ -1,5 +1,5 @@
-// Tests the facts that the shipped libfsdp_cuda.so reports about CUDA and GPUs, with and without a
-// GPU.
+// Tests the facts about CUDA and GPUs that the shipped libfsdp_cuda.so reports, on machines with
+// and without a GPU.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
-// Tests the shipped libfsdp_cuda.so on the real CUDA runtime: without a GPU it reports that, with a
-// GPU it opens it.
+// Tests the shipped libfsdp_cuda.so with the real CUDA runtime. If there is a GPU, the library
+// opens it. Otherwise it reports that there is none.
 #include "runtime/cuda/cuda_library.h"
 
 #include <dlfcn.h>

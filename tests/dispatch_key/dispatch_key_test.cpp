@@ -1,5 +1,5 @@
-// Tests the dispatch key that intercepts touches (libtorch/touch_trap.h) if something else uses it.
-// This is a program of its own, because a process assigns the key only once.
+// Tests the dispatch key that intercepts accesses (libtorch/touch_trap.h) if other code uses the
+// same key. This is a separate program, because a process assigns the key only once.
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
 #include <torch/library.h>
@@ -13,15 +13,15 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Registers a fallback as torchdistx did (TORCH_LIBRARY_IMPL(_, DeferredInit, m)), while the result
-// lives.
+// Registers a fallback as torchdistx did (TORCH_LIBRARY_IMPL(_, DeferredInit, m)). It remains
+// registered while the result exists.
 torch::Library library_that_takes_the_key() {
   torch::Library library = MAKE_TORCH_LIBRARY_IMPL(_, DeferredInit);
   library.fallback(torch::CppFunction::makeFallthrough());
   return library;
 }
 
-// Returns a LibTorch that has a kernel of its own for the key, for aten::neg only.
+// Imitates a LibTorch that has its own kernel for the key, but only for aten::neg.
 template <class Kernel>
 torch::Library kernel_for_the_key(Kernel kernel) {
   torch::Library library = MAKE_TORCH_LIBRARY_IMPL(aten, DeferredInit);
@@ -58,7 +58,7 @@ class CountsTouches final : public touch_trap::Listener {
 
 }  // namespace
 
-// This must be the first case: once the engine has the key, it keeps it.
+// This must be the first case, because the engine keeps the key after it has registered it.
 TEST_CASE("where another library has taken the dispatch key, who needs it is refused by name") {
   run_torch_ranks(1, [](Mesh mesh) {
     torch::nn::Sequential layers(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
@@ -78,7 +78,7 @@ TEST_CASE("where another library has taken the dispatch key, who needs it is ref
       const Engine engine(unit, mesh);
       unit(torch::ones({2, 4})).sum().backward();
     }
-    // The refused attempts have left nothing behind.
+    // The refused attempts must have had no effect.
     Engine engine(layers, mesh, options);
     engine.forward([&] { return layers->forward(torch::ones({2, 4})).sum(); }).backward();
     CHECK(engine.measure_gradients().norm() > 0);
@@ -106,6 +106,6 @@ TEST_CASE("a LibTorch that treats the key otherwise is found out before anything
         [](const at::Tensor& x) -> at::Tensor { TORCH_CHECK(false, "no kernel for ", x.sizes()); });
     check_refused([&] { touch_trap::arm(touches); }, cause + ": no kernel for [1]");
   }
-  touch_trap::arm(touches);  // LibTorch unchanged
+  touch_trap::arm(touches);  // LibTorch is unchanged again
   CHECK(touches.count == 0);
 }

@@ -40,7 +40,8 @@ TEST_CASE("what is longer than a line goes on below its text, between words") {
   CHECK(text.starts_with("peers          ok     word word"));
   CHECK(text.find("word\n                      word") != std::string::npos);
   CHECK(std::ranges::count(text, '\n') == 3);
-  // 78 columns of text hold fifteen words of four letters and the blanks between them.
+  // A line has 78 columns of text. They hold fifteen words of four letters and the blanks between
+  // them.
   CHECK(columns_of_text(text) == 22 + 15 * 5 - 1);
 }
 

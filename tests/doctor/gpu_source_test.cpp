@@ -1,4 +1,4 @@
-// Tests the conversion of a library's answers to facts, without any library.
+// Tests the conversion of a library's results to facts. No library is loaded.
 #include "programs/doctor/gpu_source.h"
 
 #include <doctest/doctest.h>
@@ -10,7 +10,8 @@
 namespace fsdp::doctor {
 namespace {
 
-// Three GPUs: the first is too old, the second does not even report its properties.
+// A library that reports three GPUs. The first is too old, and the second does not even report its
+// properties.
 constexpr CudaLibrary kThreeGpus{
     .open_device = [](int ordinal) -> std::unique_ptr<Device> {
       if (ordinal == 0) throw DeviceError({.what = "too old", .hint = "use another one"});
@@ -69,7 +70,7 @@ TEST_CASE("of each GPU is kept what it tells, and why it cannot be used") {
 
 TEST_CASE("no loopback is run where it is no use") {
   Facts facts;
-  gather_gpus(facts, source_of(3));  // its loop_back would throw
+  gather_gpus(facts, source_of(3));  // its loop_back throws if called
   CHECK(facts.cuda.asked.how == TaskEnd::How::kDone);
   CHECK(facts.loopback.ranks == 0);
   CHECK(!is_stuck(facts));

@@ -1,4 +1,4 @@
-// Tests the questions to the operating system, on the machine of the test.
+// Tests the facts that are read from the operating system, on this machine.
 #include "programs/doctor/host_facts.h"
 
 #include <doctest/doctest.h>
@@ -13,7 +13,7 @@
 namespace fsdp::doctor {
 namespace {
 
-// Lowers a limit of this process to the value, while it lives.
+// Lowers a limit of this process to the value while the object exists.
 class LoweredLimit {
  public:
   LoweredLimit(__rlimit_resource which, rlim_t value) : which_(which) {
@@ -70,7 +70,7 @@ TEST_CASE("a shared folder tells how much room it has, or why it has none") {
   CHECK(gather_shared_folder("/no/such/folder").why_none == "No such file or directory");
 }
 
-// Runs in a child process, because the signal of a file's size has to be ignored.
+// Runs in a child process, because the signal for a file that is too large must be ignored.
 TEST_CASE("memory of a job is tried as a run makes it, and refused as a run would be") {
   CHECK(!try_job_memory());
   const pid_t child = fork();

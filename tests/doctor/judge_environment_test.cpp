@@ -1,4 +1,4 @@
-// Tests the findings on environment variables.
+// Tests the findings about environment variables.
 #include <doctest/doctest.h>
 
 #include "doctor/support/machines.h"
@@ -78,7 +78,7 @@ TEST_CASE("GPUs that ranks share need an NCCL that can") {
   CHECK(said_of(shares, facts) ==
         Lines{"environment note NCCL_MULTI_RANK_GPU_ENABLE='1': NCCL 2.28.9 does not know it",
               "  remedy: give each rank a GPU; NCCL 2.30.3 shares them"});
-  facts.cuda.nccl.version = 0;  // another line reports a missing NCCL
+  facts.cuda.nccl.version = 0;  // a missing NCCL is reported in another line
   CHECK(said_of(shares, facts).size() == 1);
 }
 

@@ -1,4 +1,4 @@
-// Tests the findings on GPUs, and on machines without a GPU.
+// Tests the findings about GPUs, and about machines without a GPU.
 #include <doctest/doctest.h>
 
 #include "doctor/support/machines.h"
@@ -41,7 +41,7 @@ TEST_CASE("a machine with eight GPUs is ready") {
 
 TEST_CASE("without a driver there is no GPU: that is the error where GPUs were asked for") {
   const Facts facts = machine_without_gpu();
-  CHECK(said_of_gpus(facts).empty());  // each fact is reported once
+  CHECK(said_of_gpus(facts).empty());  // each fact is reported only once
   const ErrorText why = doctor::explain_no_gpu(facts);
   CHECK(why.what ==
         "no NVIDIA driver (libcuda.so.1 was not found), and its kernel module is not loaded");

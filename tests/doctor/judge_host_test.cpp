@@ -1,4 +1,4 @@
-// Tests the findings on a host, with any GPUs.
+// Tests the findings about a host. They do not depend on its GPUs.
 #include <doctest/doctest.h>
 
 #include "doctor/support/machines.h"
@@ -143,7 +143,7 @@ TEST_CASE("each limit that is low is noted by itself, the others share a line") 
     REQUIRE(objections.size() == 2);
     CHECK(objections.front().starts_with("limits note " + said));
     CHECK(code_of(facts) == 0);
-    facts.host.limits.*limit = 1024 * kMiB;  // no limit on addresses is large enough
+    facts.host.limits.*limit = 1024 * kMiB;  // too low a limit on address space
     CHECK(objections_to(facts).empty() == (limit != &doctor::LimitFacts::address_bytes));
   }
 }

@@ -1,4 +1,4 @@
-// Tests the properties of all findings, on machines with several faults at once.
+// Tests properties that all findings have, on machines with several faults at once.
 #include "programs/doctor/judge.h"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// Tests fsdp-doctor on simulated GPUs: its findings on sound ones, and if a call fails or hangs.
+// Tests the findings of fsdp-doctor on simulated GPUs, if all is well and if a call fails or hangs.
 #include <doctest/doctest.h>
 
 #include <future>
@@ -21,7 +21,7 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// Checks that the only failing finding has this text, and a remedy.
+// Checks that exactly one finding fails, and that it has this text and a remedy.
 void check_fails(const Facts& facts, std::string_view area, std::string_view text) {
   const std::vector<std::string> objections = objections_to(facts);
   std::string all;
@@ -33,8 +33,8 @@ void check_fails(const Facts& facts, std::string_view area, std::string_view tex
   CHECK(objections[1].size() > std::string_view("  remedy: ").size());
 }
 
-// Checks that no GPU can be used: the error line gives the reason and a remedy; no finding repeats
-// it.
+// Checks that no GPU can be used. The error line must give the reason and a remedy, and no finding
+// may repeat it.
 void check_no_gpu(const Facts& facts, std::string_view text) {
   const ErrorText why = doctor::explain_no_gpu(facts);
   CAPTURE(why.what);
@@ -142,7 +142,7 @@ TEST_CASE("a GPU that is lost in the loopback makes runs fail") {
 
 TEST_CASE("values that are wrong name the GPU, the element and both values") {
   SimulatedMachine machine(1);
-  // Leaves out the copy to the GPU: the kernel then doubles the zeros in its memory.
+  // The copy to the GPU is left out. Then the kernel doubles the zeros in its memory.
   machine.on_ranks([&] { machine.gpu().leave_out("cudaMemcpyAsync", 1); });
   check_fails(machine.examine(), "loopback", "a kernel on cuda:0 left 0 in element 1, expected 2");
 }
@@ -196,7 +196,7 @@ TEST_CASE("a call of NCCL that hangs is told by its name, and the program goes o
   for (const char* name : {"ncclCommInitRankConfig", "ncclGroupEnd"}) {
     CAPTURE(name);
     SimulatedMachine machine(2);
-    machine.wait_at_most(milliseconds(1000));  // with a sanitizer the kernel needs part of this
+    machine.wait_at_most(milliseconds(1000));  // under a sanitizer the kernel needs part of this
     const auto hang = [&] {
       machine.nccl().script({.name = name, .wrong = sim::NcclWrong::kHangs});
     };
@@ -213,7 +213,7 @@ TEST_CASE("a call of NCCL that hangs is told by its name, and the program goes o
     CHECK(contains(objections_to(facts).at(0), name));
     CHECK(code_of(facts) == 1);
     machine.let_go(facts);
-    machine.gpu().take_reports();  // reports on resources that the released threads have left
+    machine.gpu().take_reports();  // drops reports about resources of the released threads
   }
 }
 

@@ -1,5 +1,5 @@
-// Tests of several backwards before a step: their gradients are planned before they need more
-// memory.
+// Tests several backwards before a step. The engine must plan the memory of their gradients before
+// they need more.
 #include <fsdp/optim.h>
 
 #include <mutex>
@@ -15,11 +15,12 @@ using namespace fsdp::testing;
 namespace {
 
 struct Accumulation {
-  int backwards = 1;                              // before a step
-  GradientSync sync_before = GradientSync::kAll;  // of all but the last
+  int backwards = 1;                              // number of backwards before a step
+  GradientSync sync_before = GradientSync::kAll;  // for all backwards but the last
 };
 
-// Trains on ranks of this shape; no rank warns, and what the engine holds is what its plan says.
+// Trains on ranks of this shape. Checks that no rank warns, and that the engine holds the bytes of
+// its plan.
 void check_planned(const MeshShape& shape, const Options& options, const Accumulation& by) {
   std::vector<std::string> warnings;  // rank 0's
   RunRanksOptions ranks = torch_ranks_options();

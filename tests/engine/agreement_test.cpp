@@ -1,4 +1,5 @@
-// Tests that ranks with different options or models are refused together, with both sides named.
+// Tests that ranks with different options or models are all refused, with an error that names both
+// sides.
 #include "fsdp/error.h"
 #include "support/models.h"
 #include "support/torch_ranks.h"
@@ -13,7 +14,7 @@ struct Side {
   std::function<Unit<Chain>()> make = [] { return Unit<Chain>(); };
 };
 
-// Runs three ranks, of which rank 2 has `other`. All must get one text, which begins with `text`.
+// Runs three ranks. Rank 2 has `other`. All ranks must get the same text, which begins with `text`.
 void check_refused(const Side& other, const std::string& text) {
   CAPTURE(text);
   const auto errors = errors_of_ranks(

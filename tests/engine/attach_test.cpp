@@ -1,4 +1,4 @@
-// Tests of the parameters that units own, and of models that are refused with reason and fix.
+// Tests the parameters that units own, and models that are refused with a reason and a fix.
 #include <ATen/autocast_mode.h>
 
 #include "engine/support/twin.h"
@@ -11,7 +11,7 @@ namespace nn = torch::nn;
 
 namespace {
 
-// A model whose embedding's weight is also the head's.
+// A model whose embedding and head share one weight.
 struct TiedImpl : torch::nn::Module {
   TiedImpl() : embedding(11, 6), middle(6, 6) {
     register_module("embedding", embedding);
@@ -25,7 +25,7 @@ struct TiedImpl : torch::nn::Module {
   Unit<torch::nn::Linear> middle;
 };
 TORCH_MODULE(Tied);
-// The same tie across units: the embedding is a unit of its own.
+// The same tie between two units: the embedding is a unit itself.
 struct TiedAcrossImpl : torch::nn::Module {
   TiedAcrossImpl() : embedding(11, 6), middle(6, 6) {
     register_module("embedding", embedding);
@@ -89,7 +89,7 @@ TEST_CASE("parameters tied across units under a BuildScope are refused with the 
 
 namespace {
 
-// A root that holds one parameter, as `tensor`.
+// A root that holds `tensor` as its only parameter.
 struct OneParameterImpl : nn::Module {
   explicit OneParameterImpl(at::Tensor tensor) {
     value = register_parameter("value", std::move(tensor), /*requires_grad=*/false);

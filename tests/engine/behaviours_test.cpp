@@ -1,4 +1,4 @@
-// Tests of things that models do in a training loop, against the plain model.
+// Tests things that models do in a training loop, in comparison with the plain model.
 #include <fsdp/recompute.h>
 
 #include <thread>
@@ -178,7 +178,7 @@ TEST_CASE("a unit trained alone reduces its own gradients and no others") {
     const auto model = build_seeded(7, twin.make);
     const auto plain = build_seeded(7, twin.make);
     Engine engine(model, mesh, {.debug = true});
-    const at::Tensor x = values({2, 6}, 3);  // equal on both ranks: the mean is each rank's own
+    const at::Tensor x = values({2, 6}, 3);  // equal on both ranks, so is the mean
     dynamic_cast<UnitImpl<GraphImpl>&>(*model).units[1](x).square().sum().backward();
     dynamic_cast<UnitImpl<GraphImpl>&>(*plain).units[1](x).square().sum().backward();
     CHECK(engine.stats().reduces == 1);
@@ -210,7 +210,7 @@ TEST_CASE("recomputed units keep the bits and cost no extra gather") {
       const auto model = build_seeded(7, graph_twin(4, 6, body).make);
       Engine engine(model, mesh, {});
       graph_loss(*model, 0, mesh.rank()).backward();
-      CHECK(engine.stats().all_gathers == 5 + 4);  // forward; backward without the root
+      CHECK(engine.stats().all_gathers == 5 + 4);  // in forward, and in backward without the root
       CHECK(engine.stats().reduces == 5);
     });
   }
@@ -266,7 +266,7 @@ TEST_CASE("gradients that a failed backward has mixed are refused until zero_gra
         h.register_hook([](at::Tensor) -> at::Tensor { throw std::runtime_error("thrown"); });
         CHECK_THROWS(graph.units[1](h).sum().backward());
       };
-      fail();  // leaves nothing behind
+      fail();  // must have no effect
       CHECK(engine.measure_gradients().norm() == 0.0);
       graph_loss(*model, 0, mesh.rank()).backward();
       const double norm = engine.measure_gradients().norm();
@@ -330,7 +330,7 @@ TEST_CASE("frozen units and frozen parameters in a unit keep the bits and are no
     const CollectiveLog collectives(mesh);
     graph_loss(*model, 0, mesh.rank()).backward();
     CHECK(engine.stats().reduces == 4);  // root, u0, u2, u3
-    // u2 reduces its bias only: 6 elements, in slices of 16 on each of the 2 ranks.
+    // u2 reduces only its bias. It has 6 elements, in slices of 16 on each of the 2 ranks.
     std::string lines;
     for (const std::string& line : collectives.lines()) lines += line + "\n";
     CAPTURE(lines);

@@ -1,4 +1,4 @@
-// Tests of buffers on several ranks: equal after construction, averaged on request.
+// Tests buffers on several ranks. They are equal after construction, and averaged on request.
 #include "engine/buffers.h"
 
 #include "engine/support/twin.h"
@@ -11,7 +11,7 @@ namespace nn = torch::nn;
 
 namespace {
 
-// A linear layer and the buffers that the test gives it.
+// A linear layer with the buffers that the test passes.
 struct BufferedImpl : nn::Module {
   explicit BufferedImpl(const std::vector<at::Tensor>& buffers)
       : linear(register_module("linear", nn::Linear(4, 4))) {

@@ -40,7 +40,8 @@ TEST_CASE("under a BuildScope no more than the shards and one unit exist at any 
       for (int i = 0; i < 4; ++i) {
         made_.emplace_back(8, 8);
         register_module("l" + std::to_string(i), made_.back());
-        // Sharded as soon as it is made: its whole values are gone.
+        // The module is sharded as soon as it is made, so its whole values are not available any
+        // more.
         CHECK_THROWS_WITH(made_.back()->weight.sum(),
                           doctest::Contains("initialise parameters in the constructor"));
       }
@@ -77,7 +78,7 @@ TEST_CASE(
       Engine engine(model, building);
       loss_of(model, batch_of(0, mesh.rank())).backward();
       const auto expected = plain_parameters(*build_seeded(3, [] { return Unit<Chain>(8, 2); }));
-      if (mesh.world_size() > 1) return;  // the process's one generator serves one rank at a time
+      if (mesh.world_size() > 1) return;  // the process's only generator serves one rank at a time
       for (const auto& [fqn, value] : full_parameters(engine)) {
         CHECK(bit_equal(value, expected.at(fqn)));
       }

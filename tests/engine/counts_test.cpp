@@ -1,4 +1,4 @@
-// Tests of the number of collectives of a step, and of the order of events of each unit.
+// Tests the number of collectives in a step, and the order of the events of each unit.
 #include <fmt/format.h>
 #include <fsdp/recompute.h>
 
@@ -11,11 +11,11 @@ using namespace fsdp::testing;
 
 namespace {
 
-constexpr int kLayers = 4;  // and the root: five units
+constexpr int kLayers = 4;  // with the root: five units
 
 using Events = std::vector<std::string>;
 
-// Returns the events of one step, after a first one that made the order of units known.
+// Returns the events of one step. An earlier step has already recorded the order of the units.
 Events events_of_step(const Options& options, int world = 2) {
   Events events;
   run_torch_ranks(world, [&](Mesh mesh) {
@@ -43,7 +43,7 @@ Events list(std::string_view text) {
   return events;
 }
 
-// Returns the events without gathers, which no prefetch depth may change.
+// Returns the events without gathers. The prefetch depth must not change them.
 Events without_unshard(Events events) {
   std::erase_if(events, [](const std::string& each) { return each.starts_with("unshard"); });
   return events;
@@ -159,7 +159,7 @@ TEST_CASE("gathers and reductions follow their formulas") {
   struct Case {
     std::string_view name;
     Options options;
-    int kept = 0;  // units, beside the root, that need no gather in backward
+    int kept = 0;  // units besides the root that need no gather in backward
   };
   const std::vector<Case> cases = {
       {"default", {}, 0},
@@ -217,7 +217,7 @@ TEST_CASE("accumulation reduces each time or once, with exact counts and one lar
       mean_gradients(*plain, world, [&](int rank) {
         for (int micro = 0; micro < kMicro; ++micro) graph_loss(*plain, micro, rank).backward();
       });
-      for (const int kept : {0, 1, 2}) {  // micro-batches without reduction at the start
+      for (const int kept : {0, 1, 2}) {  // number of first micro-batches without reduction
         CAPTURE(world);
         CAPTURE(kept);
         run_torch_ranks(world, [&](Mesh mesh) {
@@ -232,8 +232,9 @@ TEST_CASE("accumulation reduces each time or once, with exact counts and one lar
             }
             const int64_t units = kLayers + 1;
             const bool each_use = strategy == Strategy::kFullShard;
-            // Two reasons for a gather count as a change here: the copies are made, and in the
-            // second step views from sharded_parameters() of the first may have been written.
+            // Two things count as a change here and cause a gather. In the first step, the copies
+            // are made. In the second step, the views that sharded_parameters() returned in the
+            // first step may have been written.
             const bool each_change = strategy == Strategy::kZero2 || strategy == Strategy::kZero1;
             CHECK(engine.stats().all_gathers - before.all_gathers ==
                   (world == 1    ? 0

@@ -1,4 +1,4 @@
-// Tests of units whose parameters are all empty: no byte is gathered or reduced for them.
+// Tests units whose parameters are all empty. The engine must not gather or reduce a byte for them.
 #include "engine/support/twin.h"
 
 using namespace fsdp;
@@ -8,7 +8,8 @@ namespace {
 
 namespace nn = torch::nn;
 
-// A module with the usual `dummy = torch.empty(0)`, by which it finds its device.
+// A module with the usual parameter `dummy = torch.empty(0)`, which shows on which device the
+// module is.
 struct HollowImpl : nn::Module {
   HollowImpl() {
     dummy = register_parameter("dummy", torch::empty({0}));

@@ -1,4 +1,4 @@
-// Tests of main gradients as users access them: through `.grad` of the local shards.
+// Tests main gradients through `.grad` of the local shards, as users access them.
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 
@@ -15,7 +15,7 @@ TEST_CASE("gradients that the user replaces or clears are the ones that count") 
       for (ShardedParameter& each : parameters) {
         each.local.mutable_grad() = torch::ones({each.local.numel()});
       }
-      CHECK(engine.measure_gradients(1.0).norm() == 12 + 2 * 42);  // every element once
+      CHECK(engine.measure_gradients(1.0).norm() == 12 + 2 * 42);  // counts each element once
       for (ShardedParameter& each : parameters) {
         if (!each.fqn.starts_with("u1.")) each.local.mutable_grad() = at::Tensor();
       }
@@ -57,7 +57,7 @@ TEST_CASE("a gradient that LibTorch hands over with a pending sign is read with 
   struct Signed : torch::nn::ModuleHolder<SignedImpl> {
     using torch::nn::ModuleHolder<SignedImpl>::ModuleHolder;
   };
-  for (const int64_t rows : {3, 512}) {  // copied to a slot, and zero-copy
+  for (const int64_t rows : {3, 512}) {  // copied to a slot; zero-copy
     run_torch_ranks(2, [&](Mesh mesh) {
       Unit<Signed> model(rows);
       bool pending = false;
@@ -137,7 +137,7 @@ TEST_CASE("a view that the user kept follows its parameter: readable again when 
       auto model = build_seeded(7, [&] {
         return Unit<Graph>(2, 6, [&](GraphImpl& g, const at::Tensor& x) {
           const at::Tensor y = in_a_row(g, x);
-          kept = g.units[1]->weight.t();  // metadata only: legal while it is sharded
+          kept = g.units[1]->weight.t();  // only metadata: allowed while it is sharded
           return y;
         });
       });

@@ -1,4 +1,4 @@
-// Tests of meshes with two axes: sharding within groups of ranks, and reductions over the groups.
+// Tests meshes with two axes: sharding within groups of ranks, and reductions over the groups.
 #include <fsdp/checkpoint.h>
 
 #include <map>
@@ -29,7 +29,7 @@ TEST_CASE("on a mesh of two axes each row has the plain model's bits, reduced in
         for (const Strategy strategy : kAllStrategies) {
           if (is_by_groups(strategy) != by_groups) continue;
           for (const bool reshard : {true, false}) {
-            if (!by_groups && !reshard) continue;  // as on a mesh of one axis
+            if (!by_groups && !reshard) continue;  // the same as on a mesh of one axis
             if (!is_tried(shape.replicate + shape.shard + (reshard ? 1 : 0))) continue;
             CAPTURE(name_of(strategy));
             CAPTURE(shape.replicate);
@@ -67,7 +67,7 @@ TEST_CASE("gradients that are lent are reduced within groups and over them, with
 TEST_CASE("micro-batches are reduced inside each time, over the groups in the last") {
   constexpr int kMicro = 3;
   for (const MeshShape& shape : kGroupShapes) {
-    // Each group adds up the means of its micro-batches; the result is the mean over the groups.
+    // Each group adds the means of its micro-batches. The result is the mean over the groups.
     const auto plain = build_seeded(7, graph_twin(kGroupLayers, 6, in_a_row).make);
     std::vector<at::Tensor> expected;
     for (int group = 0; group < shape.replicate; ++group) {
@@ -137,7 +137,7 @@ TEST_CASE(
 }
 
 TEST_CASE("units whose last backward is not reached are summed over the groups all the same") {
-  // The second unit is left out in the last micro-batch.
+  // The last micro-batch does not call the second unit.
   const auto skips = [](GraphImpl& graph, const at::Tensor& x) {
     at::Tensor h = torch::tanh(graph.units[0](x));
     if (graph.step == 0) h = torch::tanh(graph.units[1](h));
@@ -175,7 +175,7 @@ TEST_CASE("units whose last backward is not reached are summed over the groups a
 
 TEST_CASE("units of one model may have strategies of their own") {
   Twin twin = graph_twin(kGroupLayers, 6, in_a_row);
-  const MeshShape shape{.replicate = 2, .shard = 2};  // halves: any order of four sums rounds alike
+  const MeshShape shape{.replicate = 2, .shard = 2};  // halves: all orders of four sums round alike
   const auto by_unit = [](std::string_view fqn) {
     return UnitOptions{.strategy = fqn == "u0"   ? Strategy::kReplicate
                                    : fqn == "u1" ? Strategy::kHybridShard
@@ -184,7 +184,7 @@ TEST_CASE("units of one model may have strategies of their own") {
   };
   check_close(train_sharded(twin, shape, {.unit_options = by_unit}),
               train_plain(twin, shape, /*by_groups=*/false));
-  // The norm counts each element once, and is one for all ranks.
+  // The norm counts each element once, and is the same on all ranks.
   const auto model = build_seeded(7, twin.make);
   mean_gradients(*model, 4, [&](int rank) { graph_loss(*model, 0, rank).backward(); });
   const double expected = torch::nn::utils::clip_grad_norm_(model->parameters(), 1e9);

@@ -1,5 +1,6 @@
-// Tests of legal programs that an engine can easily get wrong: failed backwards, forwards between
-// backward and step, unfreezing, gradients kept in a low type, forwards that are dropped.
+// Tests legal programs that an engine can easily treat wrongly: failed backwards, forwards between
+// backward and step, unfreezing, gradients kept in a low-precision dtype, and forwards whose result
+// is dropped.
 #include <fsdp/recompute.h>
 
 #include "engine/support/twin.h"
@@ -45,7 +46,7 @@ TEST_CASE("training goes on to the plain model's bits after a backward that thre
 
 TEST_CASE(
     "a forward with gradients between backward and step is right, whatever a rank's shard holds") {
-  // On five ranks some shards are padding only: torch's SGD changes nothing there.
+  // On five ranks, some shards contain only padding. torch's SGD must change nothing in them.
   for (const double lr : {0.2, 0.0}) {
     for (const int world : {1, 2, 5}) {
       CAPTURE(world);
@@ -136,7 +137,7 @@ TEST_CASE("unfreezing while gradients wait for a step is refused") {
 }
 
 TEST_CASE("gradients kept over hundreds of passes add up in fp32 where they are reduced in bf16") {
-  const int passes = rounds(600, 300);  // in bf16 the 257th adds nothing
+  const int passes = rounds(600, 300);  // in bf16 the 257th gradient adds nothing
   for (const int world : {1, 2}) {
     for (const auto strategy : kStrategies) {
       CAPTURE(world);

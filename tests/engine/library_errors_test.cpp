@@ -1,4 +1,4 @@
-// Tests of errors that LibTorch itself throws out of a unit's forward.
+// Tests errors that LibTorch itself throws in a unit's forward.
 #include <fsdp/engine.h>
 
 #include "support/torch_ranks.h"
@@ -15,7 +15,7 @@ TEST_CASE("an error of LibTorch names the unit, and the buffer whose type does n
   struct Positions : torch::nn::ModuleHolder<PositionsImpl> {
     using torch::nn::ModuleHolder<PositionsImpl>::ModuleHolder;
   };
-  // A module with another buffer, beside a parameter.
+  // A module with a parameter and another buffer.
   struct ScaledImpl : torch::nn::Module {
     ScaledImpl() : weight(register_parameter("weight", torch::ones({4}))) {
       scale = register_buffer("scale", torch::ones({1, 4}, torch::kDouble));
@@ -36,7 +36,7 @@ TEST_CASE("an error of LibTorch names the unit, and the buffer whose type does n
     at::Tensor forward(const at::Tensor& x) { return linear(scaled(positions(x))); }
     Positions positions;
     Scaled scaled;
-    torch::nn::BatchNorm1d statistics{4};  // parameters keep the type of their statistics
+    torch::nn::BatchNorm1d statistics{4};  // its parameters keep the dtype of its statistics
     torch::nn::Linear linear;
   };
   struct Layer : torch::nn::ModuleHolder<LayerImpl> {

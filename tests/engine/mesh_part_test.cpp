@@ -1,4 +1,4 @@
-// Tests of engines on parts of a mesh: each trains its own model, beside the others.
+// Tests engines on parts of a mesh. Each part trains its own model, at the same time as the others.
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 
@@ -7,8 +7,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Trains on this rank's part and calls `between` after each step. Returns the result on the part's
-// rank 0, and an empty one on other ranks.
+// Trains on the part of this rank, and calls `between` after each step. Returns the result on rank
+// 0 of the part, and an empty result on other ranks.
 Trained train_on(const Mesh& part, const Twin& twin, const Options& options,
                  const std::function<void(float loss)>& between) {
   Trained trained;

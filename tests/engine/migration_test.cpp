@@ -1,4 +1,5 @@
-// Tests of the table of habits in docs/migration.md; refusals are also in misuse_test.cpp.
+// Tests the table of habits in docs/migration.md. misuse_test.cpp also tests habits that are
+// refused.
 #include <c10/core/InferenceMode.h>
 
 #include <sstream>
@@ -166,7 +167,7 @@ TEST_CASE("loading outside Gathered names the two lines that do it") {
                                            "run on every rank: { fsdp::Gathered whole(engine, "
                                            "fsdp::WriteBack::kFromRankZero);"),
                          StateError);
-    one_backward(model, mesh);  // nothing was changed
+    one_backward(model, mesh);  // the file changed nothing
   });
 }
 
@@ -262,7 +263,7 @@ TEST_CASE(
                        doctest::Contains("a model without its engine cannot be saved; the model's "
                                          "values were freed with its engine"),
                        StateError);
-  model->zero_grad();  // nothing is left to clear
+  model->zero_grad();  // no gradient is left
 }
 
 TEST_CASE("a model without registered parameters is refused with the fix") {
@@ -300,7 +301,7 @@ TEST_CASE("inference mode is refused by name, around the engine and around the m
                        doctest::Contains("parameter 'weight' cannot be sharded: it was made under "
                                          "c10::InferenceMode; hint: build the model outside of it"),
                        InvalidArgument);
-  const Engine engine(model, Mesh::single());  // the refusal has not touched it
+  const Engine engine(model, Mesh::single());  // the refusal did not change the model
 }
 
 TEST_CASE("a root without inner units is warned of in the table, others are not") {
@@ -318,7 +319,7 @@ TEST_CASE("the line of an exception of LibTorch has no stack") {
   } catch (const std::exception& error) {
     const std::string line = error_line(error, {.rank = 0, .world_size = 1, .host = "h"});
     CHECK(line.starts_with("fsdp: error[70] rank 0/1 host h: "));
-    // LibTorch 2.15 puts the operator's name before it.
+    // LibTorch 2.15 writes the operator's name before this text.
     CHECK(line.ends_with("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"));
   }
 }

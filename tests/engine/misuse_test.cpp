@@ -1,4 +1,5 @@
-// Tests of programs that would train wrong in silence: each ends with an error that names the fix.
+// Tests programs that would train wrongly without an error. The engine must throw an error that
+// names the fix.
 #include <fsdp/recompute.h>
 
 #include <chrono>
@@ -15,7 +16,7 @@ namespace {
 
 using Body = GraphImpl::Body;
 
-// One rank's model and engine, and its loss of step 0.
+// The model and the engine of one rank, and its loss of step 0.
 struct Trainee {
   Trainee(const Mesh& mesh, const Body& body, const Options& options = {})
       : rank(mesh.rank()),
@@ -369,7 +370,7 @@ TEST_CASE("what only rank 0 does that all ranks must do is told at once, with bo
                           }
                         },
                         {.mesh = {.timeout = std::chrono::seconds(60)}, .in_each_thread = {}});
-    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));  // not the time-out
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));  // not the timeout
     for (const std::string& error : errors) {
       CAPTURE(error);
       CHECK(error == errors[0]);

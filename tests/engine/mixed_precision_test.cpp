@@ -1,5 +1,5 @@
-// Tests of MixedPrecision, for the engine and for a unit, as programs write it; and of private
-// names that programs must not see.
+// Tests MixedPrecision for the engine and for a unit, in the form in which programs write it. Also
+// tests private names that programs must not see.
 #include <fsdp/fsdp.h>
 
 #include <concepts>
@@ -26,7 +26,7 @@ concept NamesMeasurement = requires {
 
 using Gradients = std::map<std::string, at::Tensor>;
 
-// Returns rank 0's part of each gradient, after two backwards that are reduced together.
+// Returns rank 0's slice of each gradient, after two backwards that are reduced together.
 Gradients gradients_with(const MeshShape& shape, const Options& options) {
   Gradients result;
   const Twin twin = graph_twin(3, 6, in_a_row);

@@ -1,4 +1,4 @@
-// Tests of recomputed functions that use more than their inputs: buffers, training flags, the grad
+// Tests recomputed functions that use more than their inputs: buffers, training flags, and the grad
 // mode.
 #include <fsdp/recompute.h>
 
@@ -14,8 +14,8 @@ namespace nn = torch::nn;
 
 constexpr int64_t kImpureWidth = 6;
 
-// A module that changes statistics, a vector that its output depends on (power iteration, as
-// spectral norm does) and a large buffer. It reads the training flag and the grad mode.
+// A module with statistics that it changes, a vector on which its output depends (power iteration,
+// as in spectral norm), and a large buffer. It reads the training flag and the grad mode.
 struct ImpureImpl : nn::Module {
   ImpureImpl() : linear(kImpureWidth, kImpureWidth), norm(kImpureWidth) {
     register_module("linear", linear);
@@ -42,8 +42,8 @@ struct ImpureImpl : nn::Module {
 };
 TORCH_MODULE(Impure);
 
-// A model of blocks, each recomputed by its options or by a function, and a tail of the root's own
-// modules.
+// A model of blocks, and a tail that consists of the root's own modules. Each block is recomputed,
+// by its options or by a function.
 template <class Block>
 struct ImpuresImpl : nn::Module {
   explicit ImpuresImpl(bool by_functions) : again(by_functions), norm(kImpureWidth) {

@@ -1,4 +1,4 @@
-// Tests of ranks whose programs diverge in the middle of training: an error at once names both
+// Tests ranks whose programs diverge during training. All must get an error at once that names both
 // sides.
 #include <stdexcept>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kUnitWidth = 8;
 
-// Checks the errors of the ranks if rank 1 does something else in the second of four steps.
+// Checks the errors of the ranks if rank 1 runs another program in the second of four steps.
 void check_parting(const GraphImpl::Body& body) {
   for (const bool reshard : {true, false}) {
     for (const auto streams : every_stream_kind()) {

@@ -1,5 +1,5 @@
-// Tests of types (of parameters, of gradients in collectives, of inputs and outputs), of the
-// division of gradients, of norms, and of whole parameters that are read and written.
+// Tests dtypes (of parameters, of gradients in collectives, of inputs and outputs), the division of
+// gradients, norms, and whole parameters that are read and written.
 #include <fmt/format.h>
 
 #include "comm/mesh_state.h"
@@ -12,8 +12,9 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Computes by hand what the engine promises: fp32 master values, a model in `dtype`, gradients cast
-// to `reduce`, summed in rank order in fp32, divided, rounded to `reduce`, added in fp32, SGD.
+// Computes the engine's promise by hand. Master values are fp32, and the model is in `dtype`.
+// Gradients are cast to `reduce`, summed in rank order in fp32, divided, rounded to `reduce`, and
+// added in fp32. Then SGD steps.
 Trained train_by_hand(const Twin& twin, int world, torch::ScalarType dtype,
                       torch::ScalarType reduce, int micro_batches) {
   Trained trained;
@@ -73,8 +74,8 @@ Trained train_micro_batches(const Twin& twin, int world, const Options& options,
 
 const Twin kTwin = graph_twin(3, 9, in_a_row);
 
-// Returns a twin whose inputs have the parameters' type: the hand-made reference has no engine that
-// casts.
+// Returns a twin whose inputs have the dtype of the parameters, because the reference has no engine
+// that casts them.
 Twin low_precision_twin(torch::ScalarType dtype) {
   Twin twin = kTwin;
   twin.loss = [dtype](torch::nn::Module& model, int step, int rank) {
@@ -136,13 +137,13 @@ TEST_CASE(
                                          .cast_forward_inputs = casts}});
       const at::Tensor x = values({2, 6}, 1);
       if (!casts) {
-        CHECK_THROWS(model(x));  // float32 into a bfloat16 layer: the user's error
+        CHECK_THROWS(model(x));  // float32 into a bfloat16 layer: an error of the user
         CHECK((seen[0] == torch::kFloat));
         return;
       }
       CHECK((model(x).scalar_type() == torch::kFloat));
       CHECK((seen == std::vector<torch::ScalarType>{torch::kBFloat16, torch::kBFloat16}));
-      CHECK((x.scalar_type() == torch::kFloat));  // the caller's tensor is left alone
+      CHECK((x.scalar_type() == torch::kFloat));  // the caller's tensor is not changed
     });
   }
   struct BareImpl : torch::nn::Module {
@@ -232,7 +233,7 @@ TEST_CASE("units may differ in type, reshard rule and prefetch, by name") {
         engine = std::make_unique<Engine>(model, mesh, options);
       }
       graph_loss(*model, 0, mesh.rank()).backward();
-      CHECK(engine->stats().all_gathers == 4 + 2);  // u2 stayed
+      CHECK(engine->stats().all_gathers == 4 + 2);  // u2 was not resharded
       CHECK(engine->measure_gradients().finite());
     });
   }
@@ -342,7 +343,7 @@ TEST_CASE("what is modified while gathered is written back, and nothing else los
             const bool changed = fqn == "u1.weight";
             CHECK(bit_equal(value, changed ? torch::full_like(value, 3.0) : before.at(fqn)));
           }
-          const Gathered again(engine, "u1");  // the copy that forward sees is new, too
+          const Gathered again(engine, "u1");  // forward must use the new copy too
           CHECK(model->named_parameters()["u1.weight"].sum().item<float>() == 243.0F);
         });
       }

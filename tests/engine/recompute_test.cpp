@@ -1,4 +1,4 @@
-// Tests of activation recomputation, of any function and of units of an engine.
+// Tests the recomputation of activations, for functions and for units of an engine.
 #include <fsdp/recompute.h>
 
 #include "comm/mesh_state.h"
@@ -21,7 +21,7 @@ struct PartsAndCount {
   std::pair<at::Tensor, int64_t> count;
 };
 
-// Returns the gradients of every parameter, and of x.
+// Returns the gradients of all parameters and of x.
 std::vector<at::Tensor> gradients_of(const torch::nn::Module& module, const at::Tensor& x) {
   std::vector<at::Tensor> gradients{x.grad().clone()};
   for (const at::Tensor& parameter : module.parameters()) {
@@ -216,7 +216,7 @@ TEST_CASE("functions inside functions are recomputed, too") {
   const auto plain = run(false);
   calls = 0;
   check_same(run(true), plain);
-  CHECK(calls == 6);  // forward, the outer one again, and each inner one
+  CHECK(calls == 6);  // forward, the outer recomputation, and each inner one
 }
 
 TEST_CASE("a function that draws otherwise, autograd::grad and create_graph are refused") {

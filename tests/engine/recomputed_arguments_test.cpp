@@ -1,4 +1,4 @@
-// Tests of the arguments and results of recomputed functions and units.
+// Tests the arguments and results of recomputed functions and units.
 #include <fsdp/recompute.h>
 
 #include "engine/support/twin.h"
@@ -9,7 +9,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Returns the gradients of x and of every parameter.
+// Returns the gradients of x and of all parameters.
 std::vector<at::Tensor> gradients_from(const torch::nn::Module& module, const at::Tensor& x) {
   std::vector<at::Tensor> gradients{x.grad().clone()};
   for (const at::Tensor& parameter : module.parameters()) {
@@ -19,7 +19,7 @@ std::vector<at::Tensor> gradients_from(const torch::nn::Module& module, const at
   return gradients;
 }
 
-// A module that begins with an operator that changes its argument.
+// A module whose first operator changes its argument in place.
 struct InplaceFirstImpl : torch::nn::Module {
   InplaceFirstImpl() : linear(register_module("linear", torch::nn::Linear(4, 4))) {}
   at::Tensor forward(at::Tensor x) { return linear(x.relu_()); }
@@ -34,7 +34,8 @@ struct InplacesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Inplaces);
 
-// A module that passes undefined tensors to a recomputed function, which returns some.
+// A module that passes undefined tensors to a recomputed function. The function returns undefined
+// tensors too.
 struct AttentionsImpl : torch::nn::Module {
   AttentionsImpl() : first(torch::nn::MultiheadAttentionOptions(8, 2)) {
     register_module("first", first);

@@ -1,5 +1,5 @@
-// Tests of operators that users and LibTorch's optimizers call on Engine::parameters() and its
-// `.grad`. If one would give wrong results in silence, it throws.
+// Tests operators that users and LibTorch's optimizers call on Engine::parameters() and its
+// `.grad`. An operator that would silently give wrong results must throw.
 #include <torch/optim.h>
 
 #include <sstream>
@@ -53,7 +53,7 @@ TEST_CASE("LibTorch's clip_grad_norm_ over shards is refused, by every norm, bef
     Trainee trainee(mesh);
     trainee.loss().backward();
     const double norm = trainee.engine.measure_gradients().norm();
-    // On an empty shard LibTorch's own error for the last norm type precedes.
+    // On an empty shard, LibTorch's own error for the last norm type is thrown first.
     const bool any_empty =
         std::ranges::any_of(trainee.parameters, [](const auto& each) { return each.numel() == 0; });
     for (const double type : {2.0, 1.0, double{INFINITY}}) {
@@ -63,7 +63,7 @@ TEST_CASE("LibTorch's clip_grad_norm_ over shards is refused, by every norm, bef
           "clip with Engine::clip_grad_norm instead of torch::nn::utils::clip_grad_norm_");
     }
     CHECK(trainee.engine.measure_gradients().norm() == norm);
-    torch::nn::utils::clip_grad_value_(trainee.parameters, 1e9);  // makes no number of the shards
+    torch::nn::utils::clip_grad_value_(trainee.parameters, 1e9);  // computes no number
     CHECK(trainee.engine.clip_grad_norm(norm / 2).norm() == norm);
     CHECK(trainee.engine.measure_gradients().norm() == doctest::Approx(norm / 2));
   });

@@ -1,4 +1,4 @@
-// Tests of normalisations with running statistics under a lower param_dtype.
+// Tests normalizations with running statistics under a lower param_dtype.
 #include "engine/support/twin.h"
 
 using namespace fsdp;
@@ -36,7 +36,8 @@ at::Tensor images(int rank) { return values({4, 2, 5, 5}, static_cast<uint64_t>(
 const std::set<std::string> kWithStatistics = {"norm.weight", "norm.bias", "instance.weight",
                                                "instance.bias"};
 
-// Compares one step with the same model in plain LibTorch, converted module by module.
+// Compares one step with the same model in plain LibTorch. There each module is converted
+// separately.
 void check_against_plain(Engine& engine, Unit<Convolutions>& model, DType dtype) {
   const at::ScalarType type = dtype == DType::kBFloat16 ? at::kBFloat16 : at::kHalf;
   for (const ParameterSpec& spec : state_of(engine).model.units[0]->shard->layout().parameters()) {
@@ -59,7 +60,7 @@ void check_against_plain(Engine& engine, Unit<Convolutions>& model, DType dtype)
   for (const ShardedParameter& each : engine.sharded_parameters()) {
     const at::Tensor expected = plain->named_parameters()[each.fqn].grad().flatten();
     CAPTURE(each.fqn);
-    // Gradients of lower type are rounded once more by plain torch's `.grad` and its mean.
+    // In plain torch, `.grad` and its mean round a gradient of lower precision once more.
     CHECK(torch::allclose(each.local.grad(),
                           expected.narrow(0, each.begin, each.local.numel()).to(at::kFloat), 2e-2,
                           1e-3));

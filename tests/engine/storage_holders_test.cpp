@@ -1,5 +1,5 @@
-// Tests of parameters whose memory another tensor holds: refused by name, or recognised as
-// harmless.
+// Tests parameters whose memory is also held by another tensor. The engine must refuse them by
+// name, or recognize that they are harmless.
 #include "engine/storage_holders.h"
 
 #include "engine/support/twin.h"
@@ -12,7 +12,7 @@ namespace nn = torch::nn;
 
 namespace {
 
-// A module that keeps what `keep` makes of its weight, as a member or as a buffer.
+// A module that keeps keep(weight), as a member or as a buffer.
 struct KeepingImpl : nn::Module {
   using Keep = std::function<at::Tensor(const at::Tensor& weight)>;
   explicit KeepingImpl(const Keep& keep, bool registered = false)
@@ -111,7 +111,7 @@ TEST_CASE("a view taken inside a BuildScope after its unit was built is refused 
 
 namespace {
 
-// A root around any module, registered twice as a tie of modules.
+// A root that registers any module twice, so that the module is tied.
 struct AroundImpl : nn::Module {
   explicit AroundImpl(const std::shared_ptr<nn::Module>& inner) {
     register_module("inner", inner);
@@ -121,7 +121,8 @@ struct AroundImpl : nn::Module {
 };
 TORCH_MODULE(Around);
 
-// A module with one parameter that is a transposed view, and two that are halves of one tensor.
+// A module with a parameter that is a transposed view, and two parameters that are halves of one
+// tensor.
 struct ViewsImpl : nn::Module {
   ViewsImpl() {
     turned = register_parameter("turned", torch::rand({3, 4}).t());

@@ -1,4 +1,4 @@
-// Tests of SyncBatchNorm on several ranks against BatchNorm on their batches together.
+// Tests SyncBatchNorm on several ranks against BatchNorm on the concatenation of their batches.
 #include "fsdp/sync_batch_norm.h"
 
 #include <fsdp/recompute.h>
@@ -17,8 +17,8 @@ namespace {
 
 constexpr int64_t kChannels = 5;
 
-// Returns rank r's batch: r + 2 samples, or none if `empty` says so; far from zero, to show
-// cancellation.
+// Returns the batch of `rank`. It has rank + 2 samples, or none on some ranks if `empty`. The
+// values are far from zero, so that cancellation errors become visible.
 at::Tensor batch_of_rank(int step, int rank, bool empty) {
   const int64_t samples = empty && rank == 1 ? 0 : rank + 2;
   return values({samples, kChannels, 3, 2}, 100 * step + rank) * 2 + 50;
@@ -31,8 +31,8 @@ void check_close(const at::Tensor& a, const at::Tensor& b, double tolerance = 1e
   CHECK(torch::allclose(a, b, tolerance, tolerance));
 }
 
-// The plain module after training on all ranks' batches together, with the inputs and outputs that
-// rank r should have.
+// The plain module after training on the concatenated batches of all ranks. Also holds the inputs
+// and the outputs that each rank should have.
 struct Together {
   nn::BatchNorm2d norm = nullptr;
   std::vector<at::Tensor> inputs, outputs;
@@ -104,7 +104,7 @@ TEST_CASE("outputs, gradients and running statistics are BatchNorm's on all batc
   check_module(Options(kChannels), false);
   check_module(Options(kChannels), /*empty=*/true);
   check_module(Options(kChannels).momentum(0.3).eps(1e-2), false);
-  check_module(Options(kChannels).momentum(std::nullopt), false);  // cumulative
+  check_module(Options(kChannels).momentum(std::nullopt), false);  // cumulative average
   check_module(Options(kChannels).affine(false), false);
   check_module(Options(kChannels).track_running_stats(false), false);
 }
@@ -143,7 +143,7 @@ TEST_CASE("it is cloned, printed and saved as BatchNorm is") {
 
 namespace {
 
-// Two convolutions with a normalisation each, as units; `Norm` makes the normalisation.
+// Two convolutions, each with a normalization that `Norm` makes. All are units.
 struct NormedImpl : nn::Module {
   using MakeNorm = std::function<std::shared_ptr<nn::Module>()>;
   explicit NormedImpl(const MakeNorm& make)
@@ -188,7 +188,8 @@ TEST_CASE("inside an engine, recomputed or not, training is that on all batches 
         auto plain = build_seeded(7, [] { return Stack([] { return nn::BatchNorm2d(3).ptr(); }); });
         std::vector<at::Tensor> batches;
         for (int rank = 0; rank < world; ++rank) batches.push_back(pictures(rank));
-        // Equal batches: the mean over all is the mean of the ranks' means.
+        // The batches have equal sizes, so the mean over all samples is the mean of the ranks'
+        // means.
         const at::Tensor loss = plain(torch::cat(batches)).square().mean();
         loss.backward();
         run_torch_ranks(world, [&](Mesh mesh) {

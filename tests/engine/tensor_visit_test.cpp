@@ -1,5 +1,5 @@
-// Tests of the tensors that are found in a unit's arguments and results. Types that do not compile:
-// tests/build/unit_refusals.cpp.
+// Tests which tensors are found in a unit's arguments and results. tests/build/unit_refusals.cpp
+// tests types that do not compile.
 #include "fsdp/tensor_visit.h"
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 namespace fsdp::testing {
 namespace {
 
-// Puts a number into each place of a tensor and returns how many there are.
+// Assigns a number to each tensor in `value`, and returns how many tensors there are.
 template <class T>
 int fill(T& value) {
   int count = 0;
@@ -117,7 +117,7 @@ TEST_CASE("what holds nothing is passed over: empty classes, functions, const nu
   CHECK(fill(still_nothing) == 0);
   CHECK(fill(numbers) == 0);
   CHECK(fill(function) == 0);
-  std::filesystem::path path("a/b");  // a range of paths, of which the last is one of itself
+  std::filesystem::path path("a/b");  // a range of paths that can contain itself
   std::vector<std::filesystem::path> paths{path};
   CHECK(fill(path) == 0);
   CHECK(fill(paths) == 0);

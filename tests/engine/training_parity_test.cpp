@@ -13,7 +13,7 @@ struct Result {
 
 constexpr int kSteps = 4;
 
-// Returns rank 0's view of a sharded training run with plain SGD on the flat shards.
+// Returns rank 0's result of a sharded training with plain SGD on the flat shards.
 Result train_sharded(int world, const Options& options, int micro_batches = 1) {
   Result result;
   run_torch_ranks(world, [&](Mesh mesh) {

@@ -1,4 +1,4 @@
-// Tests of two engines on one mesh: their collectives share its communicators and streams.
+// Tests two engines on one mesh. Their collectives share the mesh's communicators and streams.
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 
@@ -11,8 +11,8 @@ constexpr int64_t kWidth = 8;
 
 using Values = std::map<std::string, at::Tensor>;
 
-// Trains a generator and a discriminator against each other. Returns their parameters, as rank 0
-// has them at the end.
+// Trains a generator and a discriminator against each other. Returns their parameters on rank 0 at
+// the end.
 Values train_against_each_other(int world, CpuStreamKind streams, bool delays) {
   Values trained;
   run_torch_ranks(world, [&](const Mesh& mesh) {

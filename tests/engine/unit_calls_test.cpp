@@ -1,4 +1,4 @@
-// Tests of the ways to write a unit, to make one and to call it.
+// Tests the ways in which a unit can be written, constructed and called.
 #include "engine/support/twin.h"
 
 using namespace fsdp;
@@ -60,7 +60,7 @@ std::shared_ptr<M> plain() {
 }
 
 // Checks that `call` gives the same bits on the plain module, on a unit without an engine, and on a
-// sharded one.
+// sharded unit.
 template <class T, class M = typename Unit<T>::Impl>
 void check_call(const std::function<at::Tensor(Unit<T>&)>& as_unit, const at::Tensor& expected) {
   auto alone = build_seeded(7, [] { return Unit<T>(); });
@@ -181,7 +181,7 @@ TEST_CASE("a ModuleList's unit is called as what it is, and names that way when 
     nn::ModuleList list = nullptr;
   };
   const at::Tensor x = values({3, 4}, 1);
-  const auto model = plain<NetImpl>();  // units, and no engine
+  const auto model = plain<NetImpl>();  // contains units, but has no engine
   check_call<NetImpl>([&](auto& net) { return net(x); }, model->forward(x));
   run_torch_ranks(2, [&](Mesh mesh) {
     Unit<NetImpl> net;
@@ -221,7 +221,7 @@ TEST_CASE("a module that exists may be an argument of a unit's constructor") {
     at::Tensor forward(const at::Tensor& x) { return inner->forward(x); }
     Defaults inner;
   };
-  struct HeirImpl : nn::Module {  // derives from a module class of its own
+  struct HeirImpl : nn::Module {  // derived from the test's own module class
     explicit HeirImpl(std::shared_ptr<HeirImpl> the_parent) : parent(std::move(the_parent)) {}
     at::Tensor forward(const at::Tensor& x) { return x; }
     std::shared_ptr<HeirImpl> parent;

@@ -1,4 +1,5 @@
-// LibTorch's own modules as units, alone and inside its containers; clones; UnitScope.
+// Tests LibTorch's own modules as units, alone and inside its containers. Also tests clones and
+// UnitScope.
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// Compares gradients, outputs and buffers of one step with the plain model's.
+// Compares the gradients, outputs and buffers of one step with those of the plain model.
 void check_step(const std::function<std::shared_ptr<nn::Module>()>& make,
                 const std::function<at::Tensor(nn::Module&, int rank)>& run) {
   for (const int world : {1, 2, 3}) {
@@ -101,7 +102,7 @@ TEST_CASE("BatchNorm2d trains with the plain model's bits and keeps its buffers"
   run_torch_ranks(2, [](Mesh mesh) {
     auto plain = build_seeded(7, [] { return nn::BatchNorm2d(3); });
     Unit<nn::BatchNorm2d> model(3);
-    if (mesh.rank() == 1) model->running_mean.fill_(9.0);  // rank 0's buffers win
+    if (mesh.rank() == 1) model->running_mean.fill_(9.0);  // rank 0's values are used
     Engine engine(model, mesh);
     const at::Tensor x = values({4, 3, 2, 2}, 1);
     CHECK(bit_equal(model(x), plain(x)));

@@ -1,4 +1,4 @@
-// Tests of outputs other than forward's return value.
+// Tests outputs that are not forward's return value.
 #include "engine/support/twin.h"
 
 using namespace fsdp;
@@ -8,7 +8,7 @@ namespace nn = torch::nn;
 
 namespace {
 
-// A module that returns nothing: it writes its result, and a second one, through references.
+// A module that returns nothing. It writes its two results through references.
 struct WritesOutputsImpl : nn::Module {
   explicit WritesOutputsImpl(int64_t width)
       : first(register_module("first", nn::Linear(width, width))),
@@ -21,7 +21,7 @@ struct WritesOutputsImpl : nn::Module {
 };
 TORCH_MODULE(WritesOutputs);
 
-// A module that changes its argument in place and returns something else.
+// A module that changes its argument in place and returns another tensor.
 struct InPlaceImpl : nn::Module {
   explicit InPlaceImpl(int64_t width)
       : linear(register_module("linear", nn::Linear(width, width))) {}
@@ -83,7 +83,7 @@ TEST_CASE("a reference argument that forward only reads stays the caller's tenso
     CHECK((x.scalar_type() == at::kFloat));
     CHECK(x.grad().defined());
     at::Tensor hidden = values({3, 4}, 1).requires_grad_() * 1;
-    hidden += model(hidden);  // legal in place: hidden was not replaced by a view
+    hidden += model(hidden);  // legal in place, because `hidden` was not replaced by a view
     hidden.sum().backward();
     CHECK(engine.measure_gradients().finite());
   });

@@ -1,4 +1,4 @@
-// Tests of gradients that are sent from the memory in which LibTorch made them: [Note: zero-copy
+// Tests gradients that are sent from the memory that LibTorch allocated for them: [Note: zero-copy
 // gradients] in shard/gradient_places.h.
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -14,9 +14,9 @@ using namespace fsdp::testing;
 namespace {
 
 constexpr int64_t kTableWidth = 128;
-constexpr int64_t kVocabulary = 2221;  // 1.08 MiB of fp32, not a multiple of anything
+constexpr int64_t kVocabulary = 2221;  // 1.08 MiB of fp32; the number is a prime
 
-// A large parameter between two small ones. The test decides how it is used.
+// A large parameter between two small ones. The test passes the function that uses it.
 struct TableImpl : torch::nn::Module {
   using Body = std::function<at::Tensor(TableImpl& table, const at::Tensor& tokens)>;
   explicit TableImpl(Body the_body) : body(std::move(the_body)) {
@@ -57,7 +57,7 @@ Twin table_twin(const TableImpl::Body& body) {
   return {.make = [=] { return Unit<TableModel>(body).ptr(); }, .loss = table_loss};
 }
 
-// A reporter of the most bytes that LibTorch's allocator has given at once to this thread.
+// Records the largest allocation of this thread from LibTorch's allocator.
 class TensorBytes : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
@@ -73,7 +73,7 @@ class TensorBytes : public c10::MemoryReportingInfoBase {
 
 thread_local Engine* engine_here = nullptr;
 
-// Returns a twin with two micro-batches a step; the first one's gradients are kept.
+// Returns a twin with two micro-batches a step. The gradients of the first are kept for the second.
 Twin kept_twin() {
   Twin twin = table_twin(looked_up);
   twin.before_step = [](torch::nn::Module&, Engine* engine, int) { engine_here = engine; };
@@ -88,8 +88,8 @@ Twin kept_twin() {
   return twin;
 }
 
-// Returns the plain model's parameters after a step with the sum of two micro-batches' mean
-// gradients.
+// Returns the plain model's parameters after one step. Its gradient is the sum of the mean
+// gradients of two micro-batches.
 std::map<std::string, at::Tensor> plain_after_two(int world) {
   const auto model = build_seeded(7, table_twin(looked_up).make);
   std::vector<at::Tensor> first;
@@ -169,7 +169,8 @@ TEST_CASE("a gradient that the user holds is neither kept nor written to") {
 
 TEST_CASE("no reduce slot has room for a large gradient, and LibTorch holds it once") {
   constexpr int64_t kLarge = kVocabulary * kTableWidth * 4;
-  // An embedding's gradient is a tensor of its own, a product's with weight.t() is a view.
+  // An embedding's gradient is a separate tensor. The gradient of a product with weight.t() is a
+  // view.
   const auto multiplied = [](TableImpl& table, const at::Tensor& tokens) {
     const at::Tensor chosen = torch::nn::functional::one_hot(tokens, kVocabulary).to(torch::kFloat);
     return torch::linear(chosen, table.weight.t());
@@ -203,7 +204,7 @@ TEST_CASE("no reduce slot has room for a large gradient, and LibTorch holds it o
 
 namespace {
 
-// A weight that fills its unit: on two ranks there is no padding and no reduce slot.
+// A weight that fills its unit. On two ranks, there is no padding and no reduce slot.
 struct SquareImpl : torch::nn::Module {
   explicit SquareImpl(int64_t width) {
     weight = register_parameter("weight", torch::randn({width, width}) / 32);
@@ -214,7 +215,8 @@ struct SquareImpl : torch::nn::Module {
 TORCH_MODULE(Square);
 
 struct SquaresImpl : torch::nn::Module {
-  // `again`: the first one three times, recomputed in backward; it then closes three times.
+  // If `again`, the first unit runs three times and is recomputed in backward. Then it closes three
+  // times.
   SquaresImpl(int count, int64_t width, bool runs_again) : again(runs_again) {
     for (int i = 0; i < count; ++i) {
       squares.emplace_back(width);
@@ -241,7 +243,7 @@ struct Flight {
   std::atomic<int> issued = 0, done = 0, most = 0;
 };
 
-// Makes reductions late and counts how many are under way.
+// Delays reductions, and counts how many are issued but not done.
 void delay_reductions(Engine& engine, const std::shared_ptr<Flight>& flight) {
   engine.observe_events([&engine, flight](std::string_view event, std::string_view) {
     if (event != "reduce") return;
@@ -298,7 +300,7 @@ TEST_CASE("a backward that fails after a large gradient came leaves nothing of i
           if (fails) throw std::runtime_error("this backward fails");
           return {};
         });
-        // Later in forward, hence earlier in backward.
+        // Used later in forward, so its gradient comes earlier in backward.
         return torch::embedding(table.weight, tokens) + before.sum() * 0;
       };
       const auto model = build_seeded(7, [&] { return Unit<TableModel>(body).ptr(); });

@@ -1,5 +1,6 @@
-// The code of docs/everyday.md. Every block of the page is a run of lines of this program, which
-// checks the page's claims. It writes files to $EVERYDAY_FOLDER, if that is set.
+// The code of docs/everyday.md. Every code block of the page is a sequence of lines of this
+// program. The program checks the statements of the page. If $EVERYDAY_FOLDER is set, it writes
+// files to this folder.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 
@@ -47,7 +48,7 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
-// Random rows and their classes; planes separate the classes.
+// Random rows and their classes. Planes separate the classes.
 struct Rows {
   at::Tensor x, y;
 };
@@ -116,7 +117,7 @@ double train_epochs(fsdp::Unit<Net>& model, fsdp::Engine& engine, const Rows& ro
   return last;
 }
 
-// Returns the loss with the weight of this rank's `count` rows.
+// Returns the loss, weighted by the number of rows of this rank (`count`).
 at::Tensor weighted(const fsdp::Mesh& mesh, const at::Tensor& loss, int64_t count) {
   const auto total = static_cast<double>(mesh.sum(count, "rows"));
   const double weight = static_cast<double>(mesh.world_size() * count) / total;
@@ -238,7 +239,7 @@ void seeds(const fsdp::Mesh& mesh, const fsdp::RunOptions& run) {
   check(draws_alike(), "one seed, one sequence on all ranks");
   torch::manual_seed(42 + mesh.rank());
   const bool before = draws_alike();
-  fsdp::Unit<Net> model;  // each rank has its own values; those of rank 0 are kept
+  fsdp::Unit<Net> model;  // each rank has its own values; rank 0's are used
   fsdp::Engine engine(model, mesh, run.engine);
   check(before == alone && draws_alike() == alone, "seeds that differ stay so");
   const std::vector<float> first = [&] {

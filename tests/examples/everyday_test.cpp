@@ -1,4 +1,5 @@
-// Tests docs/everyday.md: its code is in a program, and the program does what the page says.
+// Tests docs/everyday.md. Its code must be part of a program, and the program must do what the page
+// says.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Runs gpt as a user does, on the text shipped with it.
+// Runs gpt as a user does, on the text that is shipped with it.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -33,7 +33,8 @@ ProcessResult run_gpt(int ranks, const Words& arguments) {
   return result;
 }
 
-// Returns the losses of the printed lines: the first step, every fiftieth, the last.
+// Returns the losses in the printed lines: those of the first step, of every fiftieth, and of the
+// last.
 std::vector<double> losses_of(const std::string& out) {
   std::vector<double> losses;
   for (size_t at = 0; (at = out.find("  loss ", at)) != std::string::npos; ++at) {
@@ -48,7 +49,7 @@ std::string generated(const std::string& out) {
   return out.substr(begin);
 }
 
-// Checks that one rank prints the error, and only once.
+// Checks that only one rank prints the error, and only once.
 void check_refused(const Words& arguments, int code, const std::string& text, int ranks = 2) {
   const ProcessResult result = run_ranks_of(GPT, ranks, arguments);
   INFO(result.out << result.err);
@@ -72,7 +73,7 @@ TEST_CASE("gpt learns, and two ranks learn what one does with their batch") {
       losses_of(run_gpt(2, sixty_steps + Words{"--per-device-train-batch-size", "8"}).out);
   REQUIRE(one.size() == 3);
   REQUIRE(two.size() == 3);
-  CHECK(one.front() == doctest::Approx(5.55).epsilon(0.03));  // log 256: bytes are equally likely
+  CHECK(one.front() == doctest::Approx(5.55).epsilon(0.03));  // log 256: all bytes are likely
   CHECK(one.back() < 3.5);
   for (size_t i = 0; i < 3; ++i) CHECK(two[i] == doctest::Approx(one[i]).epsilon(1e-3));
 }
@@ -90,7 +91,7 @@ TEST_CASE("saved weights write the text that the trained model wrote, on any num
   }
   CHECK(generated(run_gpt(2, kTiny + Words{"--strategy", "zero2"} + load).out) == text);
   CHECK(generated(run_gpt(1, kTiny + load + Words{"--seed", "43"}).out) != text);
-  // Further steps continue from the loaded weights, not from new ones.
+  // Further steps must continue from the loaded weights, not from new ones.
   const Words onwards{"--weights", file, "--max-steps", "1"};
   CHECK(losses_of(run_gpt(1, kTiny + onwards).out).front() < 4.5);
 
@@ -130,7 +131,7 @@ TEST_CASE("hostile command lines end with one line and its code, none by a signa
                     "--offload",       "--log-level",      "--timeout"};
   const Words values{"",  "-1",   "1e400", "nan",    "0x10", "99999999999999999999",
                      "x", "%s%n", "--",    "--seed", "\xff", place.path()};
-  // Each is wrong with any other arguments.
+  // Each of these is wrong, whichever other arguments the command line has.
   const std::vector<Words> wrong{{"--block-size"},
                                  {"--max-steps=-1"},
                                  {"--train-file", place.path()},

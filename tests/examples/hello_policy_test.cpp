@@ -1,4 +1,4 @@
-// Runs the README's second program: an unchanged model of another library.
+// Runs the second program of the README. It shards an unchanged model of another library.
 #include <doctest/doctest.h>
 
 #include <sstream>

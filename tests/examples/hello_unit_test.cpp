@@ -1,4 +1,4 @@
-// Runs the README's program alone and on several ranks, with the engine's flags.
+// Runs the program of the README alone and on several ranks, with the engine's flags.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -11,7 +11,8 @@ namespace {
 
 double last_loss(const std::string& out) { return std::stod(out.substr(out.rfind("loss ") + 5)); }
 
-// Checks that the program prints one line with any number of ranks, and then the launcher its line.
+// Checks that the program prints one line for any number of ranks, and that the launcher then
+// prints its line.
 void check_refused(const Words& arguments, const std::string& text) {
   for (const int ranks : {1, 2}) {
     CAPTURE(ranks);
@@ -34,7 +35,7 @@ TEST_CASE("hello_unit learns to count on one rank and on three") {
     const ProcessResult result = run_ranks_of(HELLO_UNIT, ranks, {});
     INFO(result.out << result.err);
     REQUIRE(result.code == 0);
-    CHECK(result.out.find("tokens") != std::string::npos);  // its table of units
+    CHECK(result.out.find("tokens") != std::string::npos);  // the program's table of units
     CHECK(last_loss(result.out) < 0.1);
   }
 }
@@ -50,7 +51,7 @@ TEST_CASE("its flags reach the engine") {
     const size_t begin = out.find("parameter slots");
     return out.substr(begin, out.find('\n', begin) - begin);
   };
-  // If every rank has all parameters, nothing is gathered.
+  // If every rank holds all parameters, nothing is gathered.
   CHECK(slots_of(whole.out).find("KiB") == std::string::npos);
   const ProcessResult cut =
       run_ranks_of(HELLO_UNIT, 2, {"--device=cpu", "--map_shards", "false", "--prefetch=2"});

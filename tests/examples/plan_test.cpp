@@ -21,7 +21,7 @@ bool says(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// Checks for one error line with this code.
+// Checks that exactly one error line exists and has this code.
 void check_line(const ProcessResult& result, int code, const std::string& text) {
   INFO(result.out << result.err);
   CHECK(result.code == code);
@@ -33,7 +33,7 @@ void check_line(const ProcessResult& result, int code, const std::string& text) 
 
 }  // namespace
 
-// Excludes sanitizers: their own memory is many times the program's.
+// Not under sanitizers, because their own memory is many times that of the program.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("70 billion parameters on 512 ranks are planned in less than 500 MB") {
   rusage before{}, after{};
@@ -44,7 +44,7 @@ TEST_CASE("70 billion parameters on 512 ranks are planned in less than 500 MB") 
   INFO(result.out << result.err);
   CHECK(result.code == 0);
   CHECK(says(result.out, "68.98 billion parameters"));
-  // ru_maxrss is the highest of all children so far; none before was larger.
+  // ru_maxrss is the highest value of all children so far. No earlier child may have used more.
   CHECK(before.ru_maxrss < 500'000);
   CHECK(after.ru_maxrss * 1024 < 500'000'000);
 }

@@ -1,4 +1,4 @@
-// Checks that programs contain the README's code, and that docs/command-line.md shows real output.
+// Checks that the README's code is in programs, and that docs/command-line.md shows real output.
 #include <doctest/doctest.h>
 
 #include <filesystem>

@@ -19,7 +19,7 @@ TEST_CASE("items come in order, also ones that can only be moved") {
 
 TEST_CASE("no more than the depth is made ahead") {
   for (const int64_t depth : {1, 2, 5}) {
-    std::atomic<int64_t> asked{0};  // counted after next(), so at most one below the items taken
+    std::atomic<int64_t> asked{0};  // incremented after next(), so it may be one too low
     std::atomic<int64_t> furthest{0};
     Prefetcher<int64_t> items(200, depth, [&](int64_t index) {
       furthest = std::max<int64_t>(furthest, index - asked);
@@ -29,7 +29,7 @@ TEST_CASE("no more than the depth is made ahead") {
       CHECK(items.next() == i);
       ++asked;
     }
-    // Without a race the limit is depth - 1: an item may start between next() and ++asked.
+    // The limit is depth - 1 without the race: an item may start between next() and ++asked.
     CHECK(furthest <= depth);
   }
 }

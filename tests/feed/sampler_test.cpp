@@ -13,9 +13,9 @@ namespace {
 using Samples = std::vector<int64_t>;
 
 struct Epoch {
-  Samples counted;                        // over ranks, in the order of micro-batches and ranks
-  std::vector<Samples> global_batches;    // the counted samples of each, in that order
-  std::vector<double> weight_of_samples;  // for each sample: the sum of weight / samples run
+  Samples counted;                        // over all ranks, in the order of micro-batches and ranks
+  std::vector<Samples> global_batches;    // the counted samples of each global batch
+  std::vector<double> weight_of_samples;  // sum of weight / samples run, by sample
 };
 
 Epoch run_epoch(SamplerOptions options, int64_t epoch) {
@@ -113,7 +113,8 @@ TEST_CASE("drop_last leaves out what does not fill a micro-batch on every rank")
   CHECK(sampler.samples_per_epoch() == 1016);
   CHECK(sampler.batch(0, 126).micro_batches[0].count == 4);
   CHECK(run_epoch(options, 0).counted == count_from_zero(1016));
-  // Accumulation: 127 micro-batches make 42 batches of three and one of one.
+  // With accumulation, 127 micro-batches form 42 batches of three micro-batches and one batch of
+  // one.
   SamplerOptions accumulating = options;
   accumulating.accumulation_steps = 3;
   const BatchSampler accumulated(accumulating);
@@ -157,7 +158,8 @@ TEST_CASE("the order depends on seed and epoch, and all places are about equally
   }
   CHECK(first != second);
   CHECK(first != reseeded);
-  // 5 samples in 20,000 epochs: 4,000 a place, with a standard deviation of 57.
+  // Each of the 5 samples is expected 4,000 times at each position of 20,000 epochs. The standard
+  // deviation is 57.
   const BatchSampler five({.sample_count = 5});
   std::array<std::array<int, 5>, 5> seen{};
   for (int64_t epoch = 0; epoch < 20000; ++epoch) {

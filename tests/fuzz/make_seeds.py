@@ -1,7 +1,7 @@
 """usage: make_seeds.py FOLDER
 
-Writes seed inputs for the fuzz targets to FOLDER/TARGET, cut from files of this repository: small enough
-that a mutation hits what matters.
+Writes seed inputs for the fuzz targets to FOLDER/TARGET. They are parts of files of this repository. They are
+small, so that a mutation is likely to change an important byte.
 """
 import json
 import pathlib

@@ -1,6 +1,6 @@
-// A libFuzzer program for one of the readers: FSDP_FUZZ_READER of the namespace FSDP_FUZZ_LIBRARY.
-// It counts and bounds the memory that the reader holds at once; any wrong behaviour ends the
-// program with an uncaught exception.
+// A libFuzzer program for one reader: FSDP_FUZZ_READER in the namespace FSDP_FUZZ_LIBRARY. It
+// counts the memory that the reader holds at once and checks a limit. If the reader breaks its
+// promise, an uncaught exception ends the program.
 #include <sanitizer/allocator_interface.h>
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// libFuzzer's own threads allocate, too, but seldom and little.
+// libFuzzer's own threads allocate too, but rarely and little.
 std::atomic<int64_t> g_live_bytes{0}, g_peak_bytes{0};
 
 void on_malloc(const volatile void*, size_t size) {
@@ -29,7 +29,7 @@ void on_free(const volatile void* memory) {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  // Objects that are built once and kept do not count for an input.
+  // Objects that are built once and kept must not count for an input, so they are built here.
   const std::string_view reader = FSDP_FUZZ_READER;
   const bool tokenizes = reader == "squad" || reader == "tokenizer";
   for (int choice = 0; tokenizes && choice < 4; ++choice) {

@@ -1,4 +1,4 @@
-// Tests the time in which compute waits for communication, by the simulated GPU's clock.
+// Tests the time for which compute waits for communication, measured by the simulated GPU's clock.
 #include <fsdp/engine.h>
 #include <fsdp/trace.h>
 

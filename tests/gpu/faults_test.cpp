@@ -1,5 +1,5 @@
-// Lets each call of the CUDA runtime fail in turn. The error names rank, operation and unit, the
-// other ranks end too, and nothing is left on the device.
+// Makes each call of the CUDA runtime fail in turn. The error must name rank, operation and unit.
+// The other ranks must end too, and no object may remain on the device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fsdp/optim.h>
@@ -27,23 +27,25 @@ bool takes_all() {
 
 bool allocates(std::string_view name) { return name == "cudaMalloc" || name == "cudaHostAlloc"; }
 
-// Returns true if no error reports the failure, because the caller can neither act on it nor avoid
-// it.
+// Returns true if no error has to report the failure, because the caller can neither react to it
+// nor avoid it.
 bool is_ignored(const FaultyTraining& training, const CudaCall& call) {
-  // Destructors cannot throw, and no later work needs what they wait for.
+  // Destructors cannot throw, and no later work needs the work for which they wait.
   if (call.stage == Stage::kEnd) return true;
-  // Released resources are no longer used; at worst the process keeps them until it ends.
+  // Resources that are released are not used again. In the worst case the process keeps them until
+  // it ends.
   if (call.name == "cudaFree" || call.name == "cudaFreeHost") return true;
   if (call.name == "cudaEventDestroy" || call.name == "cudaStreamDestroy") return true;
-  // A pool waits for a slot's last use before cudaFree, which itself waits for the device.
+  // A pool waits for the last use of a slot before cudaFree, but cudaFree itself waits for the
+  // device.
   return call.name == "cudaEventSynchronize" && !training.is_traced;
 }
 
-// Returns true for a report about orphaned work. Work that the failed rank or its peers have left
-// may overlap their cleanup: the memory still exists, but is not read any more.
+// Returns true for a report about abandoned work. Work that the failed rank or its peers have
+// issued may overlap their cleanup. Its memory still exists, but is not read any more.
 bool is_garbage(std::string_view report) { return report.ends_with("and nothing orders them"); }
 
-// Returns the required begin of the error's text.
+// Returns the text with which the error must begin.
 std::string operation_of(const CudaCall& call) {
   if (call.name == "cudaLaunchKernel") return "the launch of ";
   if (call.name == "cudaFuncGetAttributes") return "loading the kernel ";
@@ -66,7 +68,8 @@ std::string message_of(const std::exception_ptr& thrown) {
   }
 }
 
-// Returns true if `where` is a call of the user: cudaSetDevice is called there, before any unit.
+// Returns true if `where` is a function that the user calls. It calls cudaSetDevice before any unit
+// runs.
 bool is_users_call(const std::string& where) {
   static const std::set<std::string> kCalls{
       "clip_grad_norm", "measuring gradients",   "an optimizer's step", "zero_grad",
@@ -124,8 +127,8 @@ void check_failed_rank(const CudaCall& call, int world, const std::exception_ptr
   }
 }
 
-// Checks another rank's error. All ranks share the device, so each of them may notice that it is
-// lost.
+// Checks the error of another rank. All ranks share the device, so each of them may notice that the
+// device is lost.
 void check_other_rank(const Fault& fault, bool is_lost, const std::exception_ptr& thrown) {
   if (!thrown) {
     CHECK(fault.call.stage == Stage::kBetween);  // the rank had already finished
@@ -144,8 +147,8 @@ void check_other_rank(const Fault& fault, bool is_lost, const std::exception_ptr
   }
 }
 
-// Returns false if the call did not happen: the schedule of the ranks decides how often some are
-// made.
+// Returns false if the call did not happen. For some calls, the schedule of the ranks decides how
+// often they are made.
 bool check_fault(const FaultyTraining& training, const Fault& fault, bool is_lost) {
   const CudaCall& call = fault.call;
   const std::string what =
@@ -155,8 +158,8 @@ bool check_fault(const FaultyTraining& training, const Fault& fault, bool is_los
   const FaultyResult result = train_with(training, fault);
   if (!result.failed) return false;
   const auto failed = static_cast<size_t>(call.rank);
-  // A trace continues without the time of a span, so the error reaches only code that uses the
-  // device.
+  // If a trace cannot read the time of a span, it continues without it. So the error reaches only
+  // code that uses the device.
   const bool is_heard = !training.is_traced || result.thrown[failed] != nullptr;
   if (!is_ignored(training, call) && is_heard) {
     check_failed_rank(*result.failed, training.world, result.thrown[failed]);
@@ -173,13 +176,14 @@ bool check_fault(const FaultyTraining& training, const Fault& fault, bool is_los
   return true;
 }
 
-// Chooses one call for each site that no earlier training had; or all.
+// Chooses one call for each site that no earlier training had. In a long run it chooses all calls.
 class Chosen {
  public:
   bool take(const FaultyTraining& training, const CudaCall& call) {
     if (takes_all()) return true;
     const uint64_t site = training.is_traced ? call.line : call.site;
-    // Precedes every other call, so one for each kind of event is enough.
+    // cudaGetDevice precedes every other call, so one of its calls for each kind of event is
+    // enough.
     const bool is_usual = call.name == "cudaGetDevice";
     return seen_.emplace(call.stage, call.name, is_usual ? call.event : "", is_usual ? 0 : site)
         .second;
@@ -244,7 +248,7 @@ TEST_CASE("each CUDA call with which a GPU is opened fails in turn") {
     fsdp_cuda_library()->open_device(0);
     calls = gpu.all_calls();
   }
-  CHECK(calls > 20);  // most of these calls load a kernel
+  CHECK(calls > 20);  // the kernels of most calls are loaded first
   for (int64_t n = 1; n <= calls; ++n) {
     CAPTURE(n);
     sim::SimulatedGpu gpu;
@@ -281,7 +285,7 @@ TEST_CASE("after a model that did not fit, a smaller one is built on the same me
       1,
       [&](const Mesh& mesh) {
         const std::vector<std::string> before = session->gpu.left();
-        for (const int64_t width : {300, 140}) {  // too large for u0; for u2
+        for (const int64_t width : {300, 140}) {  // too large for u0; too large for u2
           const auto large = build_seeded(7, graph_twin(3, width, in_a_row).make);
           CHECK_THROWS_WITH_AS(
               Engine(large, mesh, {}),
@@ -301,7 +305,7 @@ TEST_CASE("after a model that did not fit, a smaller one is built on the same me
 
 TEST_CASE("a step for which the memory was not enough is repeated once there is some") {
   int64_t allocations = 0;
-  // Lets the n-th allocation of the first step fail; 0: none.
+  // Trains while the n-th allocation of the first step fails. If n is 0, none fails.
   const auto train = [&](const Options& options, int64_t n) {
     const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{});
     RunRanksOptions ranks = on_simulated_gpu(session);

@@ -1,5 +1,5 @@
-// Counts launches, records and waits of a step, and of one more layer. They determine the host's
-// time, and a simulated GPU counts them exactly. The table is launches.txt beside this file.
+// Counts the launches, event records and waits of a step, and of one more layer. They determine the
+// host's time, and a simulated GPU counts them exactly. The table is launches.txt in this folder.
 #include <fmt/format.h>
 #include <fsdp/engine.h>
 #include <fsdp/optim.h>
@@ -26,10 +26,12 @@ constexpr int kCountedRanks = 2;
 const std::set<std::string> kCalls{"cudaEventRecord", "cudaStreamWaitEvent",
                                    "cudaStreamSynchronize", "cudaMalloc", "cudaHostAlloc"};
 
-// Counts by kind: kernels and collectives of rank 0, by stream; calls of the host, per rank.
+// Counts by kind. Kernels and collectives are those of rank 0, by stream. Calls of the host are per
+// rank.
 using Counts = std::map<std::string, int64_t>;
 
-// A layer has 16 gradients; the 6 of matrices have 256 KiB in float32, so they count as large.
+// A layer has 16 gradients. Those of its 6 matrices have 256 KiB each in float32, so they count as
+// large.
 bert::Config config_of(int64_t layers) {
   bert::Config config{.hidden_dropout_prob = 0, .attention_probs_dropout_prob = 0};
   config.vocab_size = 60;
@@ -45,7 +47,7 @@ void count_calls(const SimulatedSession& session, int sign, Counts& counts) {
   for (const std::string& name : kCalls) counts[name] += sign * session.gpu.calls(name);
 }
 
-// Counts kernels without their template arguments. LibTorch's operators are no kernels here.
+// Counts kernels without their template arguments. LibTorch's operators do not run as kernels here.
 void count_operations(const SimulatedSession& session, size_t begin, size_t end, Counts& counts) {
   std::set<std::string> ours{"copy", "set", "nccl"};
   for (const sim::LaunchRecord& launch : session.gpu.launches()) ours.insert(launch.kernel);
@@ -65,7 +67,7 @@ size_t operations_so_far(const SimulatedSession& session) {
   return session.gpu.simulation().log().all().size();
 }
 
-// Counts the second step; later steps are alike.
+// Counts the second step. Later steps have the same counts.
 Counts counts_of_step(int64_t layers, at::ScalarType dtype) {
   const auto session = std::make_shared<SimulatedSession>(
       SimulatedRanksOptions{.simulation = {.devices = kCountedRanks}, .nccl = true});

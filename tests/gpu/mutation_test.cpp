@@ -1,5 +1,5 @@
-// Leaves out each wait and each record of the engine in turn: the simulated GPU must report it
-// every time.
+// Leaves out each wait and each event record of the engine in turn. The simulated GPU must report
+// it every time.
 #include <fmt/format.h>
 #include <fsdp/optim.h>
 
@@ -20,13 +20,14 @@ using namespace fsdp::testing;
 
 namespace {
 
-constexpr int kFrozen = 4;  // the index of the unit that is not trained
+constexpr int kFrozen = 4;  // index of the frozen unit
 
 struct Seen {
   std::set<std::string> reports, waits, records;
 };
 
-// Returns a loss whose backward throws once the last unit is reduced and another one has captured.
+// Returns a loss whose backward throws after the last unit is reduced and another unit has captured
+// its gradients.
 at::Tensor failing_loss(torch::nn::Module& model, int rank) {
   auto& graph = dynamic_cast<GraphImpl&>(model);
   const at::Tensor h = torch::tanh(graph.units[0](values({2, 6}, 1 + rank)));
@@ -35,9 +36,9 @@ at::Tensor failing_loss(torch::nn::Module& model, int rank) {
   return last.sum();
 }
 
-// Reduces within groups, and sums over the groups with the gradients of the next backward. Then
-// does so again: the user changes the gradients, and a backward that reaches no parameter sums
-// them.
+// Runs a reduction within groups. The next backward sums it over the groups, together with its own
+// gradients. Then it reduces within groups again. This time the user changes the gradients, and a
+// backward that reaches no parameter sums them over the groups.
 void train_in_parts(torch::nn::Module& model, Engine& engine, int rank) {
   const auto reduce_inside = [&] {
     const GradSync inside(engine, GradientSync::kInside);
@@ -54,8 +55,8 @@ void train_in_parts(torch::nn::Module& model, Engine& engine, int rank) {
   dynamic_cast<GraphImpl&>(model).units[kFrozen](x).sum().backward();
 }
 
-// Trains with the calls that users make between and in steps, in an order that needs every wait
-// somewhere.
+// Trains with the calls that users make between and in steps. Their order makes every wait
+// necessary at least once.
 void train(torch::nn::Module& model, Engine& engine, int rank) {
   AdamW optimizer(engine, {.lr = 1e-2});
   for (int step = 0; step < 3; ++step) {
@@ -88,7 +89,7 @@ void train(torch::nn::Module& model, Engine& engine, int rank) {
   train_in_parts(model, engine, rank);
 }
 
-// Returns the options of all kinds, for two ranks or for two groups of two.
+// Returns all kinds of options, for two ranks or for two groups of two ranks.
 std::vector<Options> every_kind() {
   std::vector<Options> kinds;
   for (const Strategy strategy : {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
@@ -136,7 +137,7 @@ Seen run(const Options& options, uint32_t seed, const MutatedPlace& mutated = {}
   return seen;
 }
 
-// Returns the GPU's report, from whichever rank it has ended.
+// Returns the GPU's report. Any rank may have thrown it.
 std::string first_line(const std::set<std::string>& reports) {
   for (std::string text : reports) {
     if (const size_t at = text.find("reports: "); at != std::string::npos) text.erase(0, at + 9);
@@ -145,8 +146,8 @@ std::string first_line(const std::set<std::string>& reports) {
   return reports.empty() ? "nothing" : reports.begin()->substr(0, reports.begin()->find('\n'));
 }
 
-// Returns the first report. A kind reports nothing if it does not reach the place, or needs no
-// order there.
+// Returns the first report. A training with some options reports nothing, because it does not reach
+// the place or needs no order there.
 std::string objection(const MutatedPlace& mutated) {
   for (const Options& options : every_kind()) {
     const Seen seen = run(options, 1, mutated);
@@ -165,7 +166,7 @@ void expect_objection(std::string_view what, MutatedPlace mutated) {
   CHECK_MESSAGE(found != "nothing", what << " at " << mutated.place);
 }
 
-// Returns the places where streams wait and record, in any kind.
+// Returns the places at which streams wait and record, for all options.
 Seen everywhere() {
   Seen all;
   for (const Options& options : every_kind()) {
@@ -173,9 +174,9 @@ Seen everywhere() {
     all.waits.insert(seen.waits.begin(), seen.waits.end());
     all.records.insert(seen.records.begin(), seen.records.end());
   }
-  // docs/streams.md: 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14, 16, 18 to 20, and one of
-  // thread ranks. A smaller number means that the test no longer proves a wait, a larger one that
-  // the page lacks a new wait.
+  // These are the waits 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14, 16 and 18 to 20 of
+  // docs/streams.md, and one wait of thread ranks. A smaller number means that this test no longer
+  // proves some wait. A larger number means that the page lacks a new wait.
   CHECK(all.waits.size() == 18);
   return all;
 }
@@ -200,7 +201,7 @@ TEST_CASE("a wait that is left out is objected to") {
   }
 }
 
-// Runs for minutes, so only in tools/test sim.
+// Takes minutes, so it runs only in tools/test sim.
 TEST_CASE("an event that is not recorded, or early, is objected to" *
           doctest::skip(!is_long_run())) {
   const Seen all = everywhere();

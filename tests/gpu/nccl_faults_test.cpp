@@ -1,5 +1,5 @@
-// Lets NCCL's calls fail in a training: every rank's error names rank, unit, operation and place,
-// and nothing is left on the devices.
+// Makes NCCL's calls fail during a training. The error of every rank must name rank, unit,
+// operation and position in the collective sequence. No object may remain on the devices.
 #include <fmt/format.h>
 #include <fsdp/optim.h>
 
@@ -24,10 +24,10 @@ constexpr int kGuilty = 1;
 struct FaultOutcome {
   std::vector<std::string> told;  // by rank
   std::vector<std::string> left;
-  int64_t groups = 0;  // the guilty rank's, in its steps
+  int64_t groups = 0;  // of the failing rank, in its steps
 };
 
-// Trains two steps; `fault` counts calls from the first step on.
+// Trains two steps. `fault` counts calls from the start of the first step.
 FaultOutcome train_by_nccl(const sim::NcclFault& fault, milliseconds timeout) {
   FaultOutcome outcome;
   const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{
@@ -63,7 +63,7 @@ bool has_text(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// Returns true for a text like "reduce_scatter (sum) of 40 float32 'u1' #12".
+// Returns true for a text such as "reduce_scatter (sum) of 40 float32 'u1' #12".
 bool names_a_collective(const std::string& told) {
   const bool has_operation = has_text(told, "all_gather of ") ||
                              has_text(told, "reduce_scatter (") || has_text(told, "all_reduce (");

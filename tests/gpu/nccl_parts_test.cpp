@@ -1,4 +1,5 @@
-// Tests parts of a mesh with one GPU a rank: on one host, and on two that share only a store.
+// Tests parts of a mesh in which each rank has a GPU, on one host and on two hosts that share only
+// a store.
 #include "engine/support/twin.h"
 #include "simulator/torch/simulated_ranks.h"
 
@@ -16,7 +17,7 @@ TEST_CASE("engines on two parts train different models by NCCL, with the bits of
     run_ranks(
         4,
         [&](const Mesh& mesh) {
-          const int color = mesh.rank() % 2;  // parts that span the hosts
+          const int color = mesh.rank() % 2;  // each part contains ranks of both hosts
           const Mesh part = mesh.part(color, {.shard = 2});
           const auto model = build_seeded(7, twins[color].make);
           Engine engine(model, part, {});

@@ -1,5 +1,5 @@
-// Trains on simulated GPUs, one a rank, with NCCL between them: same bits as on the CPU, all work
-// ordered, and the host never waits.
+// Trains on simulated GPUs, one for each rank, with NCCL between them. The bits must be those of
+// the CPU, all work must be ordered, and the host must not wait.
 #include <doctest/doctest.h>
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
@@ -26,10 +26,11 @@ void compare_pairs(SmallModel model) {
   int number = 0;
   for (const Training& training : covering_trainings(model)) {
     if (seeds() == 1 && number++ % 3 != 0) continue;  // an ordinary run; tools/test sim takes all
-    if (training.world == 1) continue;  // one rank uses no NCCL
+    if (training.world == 1) continue;                // one rank uses no NCCL
     const std::string what = describe(training);
     CAPTURE(what);
-    // A mean over a power of two has the same bits, divided before or after the sum.
+    // If the number of ranks is a power of two, a division before the sum and one after the sum
+    // give the same bits.
     const TrainingResult on_cpu = train_on_cpu(training, /*sums=*/training.world == 3);
     for (int i = 0; i < seeds(); ++i) {
       ++seed;
@@ -56,7 +57,7 @@ TEST_CASE("a BERT by NCCL has the CPU's bits, whatever the schedule") {
 TEST_CASE("on two hosts of two GPUs a GPT has the CPU's bits, with every strategy") {
   uint32_t seed = 0;
   for (const fsdp::Strategy strategy : kAllStrategies) {
-    // Groups are the hosts, which is the default.
+    // By default, each host is a group.
     const Training training{
         .world = 4, .groups = is_by_groups(strategy) ? 2 : 1, .options = {.strategy = strategy}};
     const std::string what = describe(training);

@@ -1,5 +1,5 @@
-// Keeps main state on the host of a simulated GPU that works as late as it may: the host must only
-// read data that has arrived.
+// Keeps main state on the host, with a simulated GPU that runs work as late as possible. The host
+// may read only data that has arrived.
 #include <fsdp/optim.h>
 
 #include <functional>
@@ -18,7 +18,7 @@ namespace {
 using Parameters = std::map<std::string, at::Tensor>;
 using TrainSteps = std::function<void(torch::nn::Module& model, Engine& engine, int rank)>;
 
-// Runs two backwards; the second adds to the sum that the first has left on the host. Nothing is
+// Runs two backwards. The second adds to the sum that the first has stored on the host. Nothing is
 // read in between, because the host would wait for it.
 void backward_twice(torch::nn::Module& model, int step, int rank) {
   graph_loss(model, 2 * step, rank).backward();

@@ -1,4 +1,4 @@
-// Tests a device without free memory while LibTorch's allocator still caches some.
+// Tests a device without free memory, while LibTorch's allocator still caches some memory.
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 #include <fsdp/optim.h>
@@ -17,8 +17,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// A fake of LibTorch's GPU allocator, installed while it lives. It allocates nothing, because
-// LibTorch's tensors are on the CPU here.
+// A fake of LibTorch's GPU allocator. It is installed while the object exists. It allocates
+// nothing, because LibTorch's tensors are on the CPU in this test.
 class FakeCache final : public c10::DeviceAllocator {
  public:
   FakeCache() { c10::SetAllocator(at::kCUDA, this); }
@@ -50,7 +50,7 @@ struct TrainedOnGpu {
   int64_t allocations = 0;
 };
 
-// Trains while the n-th allocation fails, and the `failures` - 1 after it; 0: none.
+// Trains while `failures` allocations fail, beginning with the n-th. If n is 0, none fails.
 TrainedOnGpu train(int world, const Options& options, int64_t n, int failures = 1) {
   const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{});
   RunRanksOptions ranks = on_simulated_gpu(session);

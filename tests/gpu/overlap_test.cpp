@@ -1,5 +1,6 @@
-// Checks which work may overlap, by the order that events enforce, not by luck: a gather with the
-// forward of the unit before, a reduction with the backward of the unit after.
+// Checks which work may overlap. It relies on the order that events enforce, not on the actual
+// times. A gather may overlap the forward of the previous unit, and a reduction may overlap the
+// backward of the next unit.
 #include <fmt/format.h>
 #include <fsdp/engine.h>
 
@@ -16,8 +17,8 @@ namespace {
 
 constexpr int kUnits = 5;
 
-// Names the last work on a rank's streams as engine and model proceed, in the last step only:
-// "forward of u2, rank 0".
+// Labels the last work on the streams of a rank while engine and model run, for example "forward of
+// u2, rank 0". It does so only in the last step.
 class Labels {
  public:
   Labels(Engine& engine, SimulatedSession& session, const Mesh& mesh)
@@ -38,8 +39,8 @@ class Labels {
   }
 
  private:
-  // A prefetch is reported after its gather is issued; a demand and a reduction are reported
-  // before.
+  // The engine reports a prefetch after its gather is issued. It reports an unshard on demand and a
+  // reduction before they are issued.
   void observe(std::string_view event, std::string_view unit) {
     if (!gathered_.empty()) set(*context_.streams.gather, phase_ + " gather of", gathered_);
     if (!reduced_.empty()) set(*context_.streams.reduce, "reduce of", reduced_);
@@ -107,8 +108,8 @@ std::shared_ptr<SimulatedSession> run_labelled(int prefetch, uint32_t seed) {
   return session;
 }
 
-// Returns true if nothing orders the two. The label of a unit's backward marks its last work: it is
-// set when the gradient of its input, the output of the unit before, is computed.
+// Returns true if nothing orders the two works. The label of a unit's backward is on its last work.
+// It is set when the gradient of the unit's input is computed.
 bool at_once(const SimulatedSession& session, const std::string& one, const std::string& other) {
   return !session.gpu.is_ordered(one, other);
 }
@@ -146,7 +147,7 @@ TEST_CASE("a unit's reduction and the backward of the unit before may run at onc
   for (const int prefetch : {0, 1, 2}) {
     const auto session = run_labelled(prefetch, 3);
     for (const int rank : {0, 1}) {
-      for (int i = 2; i < kUnits; ++i) {  // no hook sees the first unit's backward
+      for (int i = 2; i < kUnits; ++i) {  // no hook observes the backward of the first unit
         const std::string reduce = fmt::format("reduce of u{}, rank {}", i, rank);
         const std::string backward = fmt::format("backward of u{}, rank {}", i - 1, rank);
         CAPTURE(prefetch);

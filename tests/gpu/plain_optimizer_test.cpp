@@ -1,5 +1,5 @@
-// Tests LibTorch's own optimizers on views of main shards: the engine detects changes by their
-// content.
+// Tests LibTorch's own optimizers on views of main shards. The engine detects that they changed the
+// shards' content.
 #include <fmt/format.h>
 #include <fsdp/engine.h>
 
@@ -20,10 +20,10 @@ constexpr int kSteps = 3;
 
 struct TrainedPlainly {
   std::map<std::string, at::Tensor> parameters;
-  int64_t waits_of_step = 0;  // times the host waited for the device, per rank
+  int64_t waits_of_step = 0;  // number of host waits for the device, per rank
 };
 
-// Trains with SGD that bypasses the engine: it writes through Tensor::data().
+// Trains with an SGD that bypasses the engine, because it writes through Tensor::data().
 TrainedPlainly train(int world, int units, const RunRanksOptions& options,
                      const std::function<int64_t()>& waits) {
   TrainedPlainly result;

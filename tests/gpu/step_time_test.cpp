@@ -1,5 +1,6 @@
-// Tests the duration of a step if communication and compute have known durations. On a simulated
-// GPU, with virtual time, it must equal the schedule in docs/performance.md to the nanosecond.
+// Tests the duration of a step in which communication and compute have given durations. The
+// simulated GPU has virtual time, so the duration must equal the schedule in docs/performance.md to
+// the nanosecond.
 #include <fsdp/engine.h>
 
 #include <algorithm>
@@ -19,9 +20,9 @@ struct UnitTimes {
   int64_t forward = 0, backward = 0;  // ns
 };
 
-// Returns the time of a step in which each gather and reduction takes `wire`. The host is ahead, so
-// a gather waits only for the gather before it and for a slot; there is one slot more than
-// `prefetch`.
+// Returns the time of a step in which each gather and each reduction takes `wire`. The host is
+// ahead of the device. So a gather waits only for the previous gather and for a free slot. There
+// are `prefetch` + 1 slots.
 int64_t overlapped(const std::vector<UnitTimes>& units, int64_t wire, int prefetch) {
   std::vector<int64_t> compute;
   for (const UnitTimes& unit : units) compute.push_back(unit.forward);
@@ -41,7 +42,7 @@ int64_t overlapped(const std::vector<UnitTimes>& units, int64_t wire, int prefet
   return reduced.back();
 }
 
-// A rank's compute stream, on which work is a pause.
+// The compute stream of a rank. Work on it is a pause.
 struct TimedCompute {
   explicit TimedCompute(const Mesh& mesh)
       : stream(state_of(mesh).device().compute_stream()),
@@ -111,10 +112,11 @@ struct Step {
   std::vector<UnitTimes> units;
   int64_t wire = 0;
   int prefetch = 1;
-  bool lends = true;  // gradients are reduced zero-copy; else copied to a slot
+  bool lends = true;  // true: gradients are reduced zero-copy; false: copied to a slot
 };
 
-// Returns the slower rank's time in ns for the third step, when the order of units is known.
+// Returns the time of the slower rank in ns for the third step. By then the order of the units is
+// known.
 int64_t time_of(const Step& step, uint32_t seed) {
   const auto latency =
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::nanoseconds(step.wire));

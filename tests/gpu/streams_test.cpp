@@ -1,5 +1,5 @@
-// Changes LibTorch's current stream between calls, as a stream guard does: compute must follow it
-// in order, and refuse where it cannot.
+// Changes LibTorch's current stream between calls, as a stream guard does. The engine must order
+// its compute with the new stream, and refuse the change where it cannot.
 #include <fmt/format.h>
 #include <fsdp/optim.h>
 
@@ -23,7 +23,7 @@ struct Result {
   Parameters parameters;  // rank 0's
 };
 
-// Runs every call of a step on another stream than the call before.
+// Runs every call of a step on another stream than the previous call.
 void train(torch::nn::Module& model, Engine& engine, const ComputeStreamOfThread& other) {
   AdamW optimizer(engine, {.lr = 1e-2});
   const auto on_other = [&](const auto& call) {
@@ -95,7 +95,7 @@ TEST_CASE("the wait of a stream that takes over is missed where it is left out")
   for (const std::string& place : run(true).waits) {
     if (!usual.waits.contains(place)) added.insert(place);
   }
-  CHECK(added.size() == 1);  // wait 15 of docs/streams.md
+  CHECK(added.size() == 1);  // this is wait 15 of docs/streams.md
   for (const std::string& place : added) {
     CAPTURE(place);
     CHECK(run(true, {Mutation::kWaitLeftOut, place}).reports != std::set<std::string>{});

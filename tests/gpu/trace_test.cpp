@@ -1,4 +1,4 @@
-// Tests that a trace has the GPU's times. On a simulated GPU only a link takes time.
+// Tests that a trace contains the times of the GPU. On this simulated GPU, only a link takes time.
 #include <fsdp/optim.h>
 
 #include <map>
@@ -18,7 +18,7 @@ struct Traced {
   int64_t exposed_comm_ns = 0;
 };
 
-// Returns the trace of the second of two steps on rank 0.
+// Returns the trace of rank 0 in the second of two steps.
 Traced trace_step(const Wire& wire) {
   const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{.wire = wire});
   const RunRanksOptions ranks = on_simulated_gpu(session);
@@ -56,7 +56,7 @@ Traced trace_step(const Wire& wire) {
   return traced;
 }
 
-// CUDA reports an event's time as a float, in milliseconds.
+// CUDA reports an event's time in milliseconds, as a float. So the time is rounded.
 bool is_about(int64_t ns, int64_t expected) { return std::abs(ns - expected) < 200; }
 
 }  // namespace
@@ -78,6 +78,6 @@ TEST_CASE("every span of a trace has the device's times, and a gather those of t
   const Traced slow = trace_step({.latency = std::chrono::microseconds(100)});
   CHECK(is_about(slow.ns.at("gather").first, kLatency));
   CHECK(is_about(slow.ns.at("gather").second, kLatency));
-  CHECK(slow.ns.at("backward").second > kLatency);  // the root's; it contains other gathers
-  CHECK(slow.exposed_comm_ns >= kLatency - 200);    // the first gather at least: nothing hides it
+  CHECK(slow.ns.at("backward").second > kLatency);  // the root's backward contains other gathers
+  CHECK(slow.exposed_comm_ns >= kLatency - 200);    // nothing hides the first gather
 }

@@ -1,4 +1,5 @@
-// Trains on a simulated GPU: same bits as on the CPU, all work ordered, and the host never waits.
+// Trains on a simulated GPU. The bits must be those of the CPU, all work must be ordered, and the
+// host must not wait.
 #include "gpu/support/training.h"
 
 #include <doctest/doctest.h>
@@ -57,7 +58,7 @@ TEST_CASE("a BERT on a simulated GPU has the CPU's bits, whatever the schedule")
   compare_pairs(SmallModel::kBert);
 }
 
-// CUDA_DEVICE_MAX_CONNECTIONS=1: a wait on one stream blocks later work on all streams.
+// With CUDA_DEVICE_MAX_CONNECTIONS=1, a wait on one stream blocks later work on all streams.
 TEST_CASE("with one hardware queue for all streams a training ends, with the CPU's bits") {
   uint32_t seed = 0;
   for (const bool nccl : {false, true}) {

@@ -1,5 +1,5 @@
-"""Tests tools/bench gpu on programs that imitate the real ones: rows, bars, tables, and programs that hang, die, or
-answer with something else."""
+"""Tests tools/bench gpu on programs that imitate the real ones: its rows, limits and tables, and programs that hang,
+die, or print a wrong answer."""
 import json
 import subprocess
 import sys
@@ -13,7 +13,8 @@ from gpu_bars import bench as benches
 from gpu_bars import contestants, kernels, memory, report, steps
 import schedule
 
-# The second argument selects the answers: one number for all lines, or one for each first word of a line.
+# The second argument selects the answers: one number for all lines, or a number for each first word
+# of a line.
 PROBE = """import sys
 answers = {ANSWERS}[sys.argv[2]]
 for line in sys.stdin:
@@ -121,7 +122,8 @@ class BarsTest(BenchCase):
         self.assertEqual(self.bars(kernels.g4(self.bench, self.deadline)), [("copy", True), ("copy", False)])
 
     def test_g6_is_held_against_the_schedule_with_prefetch(self):
-        # Eight units of 2 + 4 ms, 1 ms a collective: the first gather, all compute, the last reduction.
+        # There are eight units of 2 + 4 ms, and a collective takes 1 ms. The time is the first
+        # gather, all compute, and the last reduction.
         self.assertEqual(schedule.overlapped_ahead([2000] * 8, [4000] * 8, 1000, 1), 1000 + 48000 + 1000)
         self.assertEqual([row["details"]["holds"] for row in steps.g6(self.bench, self.deadline)], [None, False])
         self.program("gpu_probe", probe(overlap={"step": 50900.0}))

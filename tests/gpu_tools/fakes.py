@@ -43,7 +43,7 @@ class Scratch(unittest.TestCase):
 
 
 def state_of(pid):
-    """Returns the process's state letter; None if there is no such process."""
+    """Returns the state letter of the process, or None if it does not exist."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -51,7 +51,7 @@ def state_of(pid):
 
 
 def ends(pid, seconds=60):
-    """Returns whether the process ends in time: a killed one exists for another moment."""
+    """Returns True if the process ends in time. A killed process still exists for a short time."""
     until = time.monotonic() + seconds
     while state_of(pid) not in (None, "Z", "X"):
         if time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""Kills a rank of a real training job on the CPU, and stops a rank of another: tools/test gpu does the same on
+"""Kills a rank of a real training job on the CPU, and stops a rank of another job. tools/test gpu does the same on
 GPUs.  faults_test.py BIN-FOLDER"""
 import dataclasses
 import pathlib

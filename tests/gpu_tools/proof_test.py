@@ -1,5 +1,5 @@
-"""Tests the parts of tools/test gpu on programs that pass, fail, hang, die and print garbage, and the reports about
-them, with a GPU and without."""
+"""Tests the parts of tools/test gpu on programs that pass, fail, hang, die or print garbage. Also tests the reports
+about these programs, with and without a GPU."""
 import contextlib
 import io
 import os
@@ -20,7 +20,7 @@ BITS = "import sys\nopen(sys.argv[2], 'w').write('0123456789abcdef 4 adamw\\nend
 OTHER_BITS = BITS.replace("0123456789abcdef", "0123456789abcdee")
 PATIENT = 600.0  # seconds, for tests that must not reach the limit
 KILLS_ITSELF = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
-# Imitates fsdp-run: --log-dir's rank-1 reports when it was hit, rank 0 names it.
+# Imitates fsdp-run. The log of rank 1 in --log-dir reports when it was hit, and rank 0 names it.
 FAKE_RUN = """import os, pathlib, sys, time
 words = sys.argv[1:]
 if 'training_rank' not in ' '.join(words):
@@ -37,7 +37,7 @@ sys.exit(75)
 
 
 class UntilSaid(programs.Deadline):
-    """A deadline that is over once a program has printed something."""
+    """A deadline that expires when a program has printed something."""
 
     def __init__(self, log):
         super().__init__(PATIENT)

@@ -17,7 +17,7 @@
 namespace fsdp {
 namespace {
 
-// A limit on the size of this process's files while it lives: a full disk without a disk.
+// Limits the size of this process's files while the object exists. It imitates a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -99,7 +99,7 @@ TEST_CASE("A path without a folder part is written to the current folder") {
   CHECK(read_whole(folder / "here") == "content");
 }
 
-// Runs a process that dies between its first byte and its commit.
+// Runs a process that ends between its first write and its commit.
 void die_while_writing(const std::filesystem::path& path) {
   const pid_t child = ::fork();
   if (child == 0) {

@@ -58,8 +58,8 @@ TEST_CASE("a file is known by its first bytes") {
 }
 
 TEST_CASE("a safetensors file is one whatever the size of its header") {
-  // Sizes of headers: 640 has a pickle's first two bytes, 67,324,752 a zip archive's first four,
-  // 35,615 gzip's.
+  // These header sizes begin like other formats. 640 has the first two bytes of a pickle,
+  // 67,324,752 the first four of a zip archive, and 35,615 the first two of gzip.
   for (const int64_t size : {640L, 640L + 65'536, 640L + 10 * 65'536, 67'324'752L, 35'615L}) {
     const std::string begin = little_endian(size) + "{" + std::string(100, ' ');
     CAPTURE(size);

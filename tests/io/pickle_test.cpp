@@ -54,7 +54,7 @@ TEST_CASE("an OrderedDict is a dict, and what is put into it later is in it") {
   REQUIRE(pickle.root->kind == Kind::kDict);
   REQUIRE(pickle.root->items.size() == 4);
   CHECK(pickle.root->items[1]->integer == 7);
-  CHECK(pickle.root->items[3] == pickle.root);  // itself
+  CHECK(pickle.root->items[3] == pickle.root);  // the list contains itself
 }
 
 TEST_CASE("a module of TorchScript is its attributes") {
@@ -95,11 +95,11 @@ TEST_CASE(
   CHECK(parsed("\x80\x02"
                "ctorch\nfloat16\n."s)
             .root->text == "torch.float16");
-  // A number of more than 64 bits has no value, not the value 0.
+  // A number of more than 64 bits must have no value. It must not become 0.
   CHECK(parsed("\x80\x02\x8a\x09\x01\0\0\0\0\0\0\0\0."s).root->kind == Kind::kOther);
 }
 
-// Returns the pickle of torch._utils.FUNCTION(storage of 6 floats, 0, (6,), (1,), MORE).
+// Returns the pickle of the call torch._utils.FUNCTION(storage of 6 floats, 0, (6,), (1,), MORE).
 std::string rebuilt(const std::string& function, const std::string& more,
                     const std::string& type = "FloatStorage") {
   return "ctorch._utils\n" + function + "\n((" + pickled_text("storage") + "ctorch\n" + type +

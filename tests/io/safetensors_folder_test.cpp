@@ -26,7 +26,7 @@ std::vector<std::string> names_of(const SafetensorsFolder& model) {
   return names;
 }
 
-// Writes two shards with tensors a, b and c.
+// Writes two shards that contain the tensors a, b and c.
 void write_shards(const ScratchFolder& folder) {
   write_zeros(folder / "m-1.safetensors", small_tensors({"a", "b"}));
   write_zeros(folder / "m-2.safetensors", small_tensors({"c"}));
@@ -116,13 +116,13 @@ TEST_CASE("An index and shards that disagree are refused with the tensor's name"
     CHECK(error.text().what == expected);
     CHECK(error.text().where == (folder / kIndex).string());
   }
-  // Both shards have the same tensor.
+  // Both shards contain tensor a.
   write_zeros(folder / "m-2.safetensors", small_tensors({"a", "c"}));
   folder.write(kIndex, R"({"weight_map":{"a":"m-1.safetensors","b":"m-1.safetensors",)"
                        R"("c":"m-2.safetensors"}})");
   CHECK(folder_refusal(folder.path()).text().what ==
         "tensor 'a' is in m-2.safetensors, where the index does not have it");
-  // A shard is missing.
+  // A shard of the index is missing.
   folder.write(kIndex, R"({"weight_map":{"a":"m-1.safetensors","z":"m-9.safetensors"}})");
   const IoError missing = folder_refusal(folder.path());
   CHECK(missing.code() == ExitCode::kIoError);

@@ -27,7 +27,7 @@ using Names = std::vector<std::string>;
 
 const std::string kIndexFile = "model.safetensors.index.json";
 
-// Writes F32 tensors of 8 bytes that hold `value`, in files of at most `max_bytes`.
+// Writes F32 tensors of 8 bytes whose elements are `value`, in files of at most `max_bytes`.
 void write_set(const std::filesystem::path& folder, const Names& tensors, float value,
                int64_t max_bytes) {
   SafetensorsFolderWriter writer(folder, small_tensors(tensors), {.max_shard_bytes = max_bytes});
@@ -36,7 +36,7 @@ void write_set(const std::filesystem::path& folder, const Names& tensors, float 
   writer.commit();
 }
 
-// Returns the value that all tensors of the folder hold; NaN if they differ.
+// Returns the value of all tensors in the folder, or NaN if they differ.
 float value_in(const std::filesystem::path& folder, size_t tensors) {
   const SafetensorsFolder model(folder);
   REQUIRE(model.tensors().size() == tensors);
@@ -141,7 +141,7 @@ TEST_CASE("A set that is not committed leaves nothing, and the earlier one as it
   CHECK(value_in(folder.path(), 2) == 1);
 }
 
-// Ends the writer at moments spread over the time that a set takes.
+// The writer is killed at times that are distributed over the time of a write.
 TEST_CASE("Whenever a writer dies the folder has the earlier set, the new one, or none") {
   constexpr int kMoments = 30;
   const Names tensors = {"a", "b", "c"};
@@ -165,11 +165,12 @@ TEST_CASE("Whenever a writer dies the folder has the earlier set, the new one, o
         const float value = value_in(folder.path(), tensors.size());
         CHECK((value == 1 || value == 2));
       } catch (const IoError& error) {
-        CHECK(earlier == later);  // only then the sets share file names
+        CHECK(earlier == later);  // if equal, both sets use the same file names
         CHECK(error.text().what.find("has neither") != std::string::npos);
       }
       remove_leftovers(folder.path(), is_weights_name);
-      write_set(folder.path(), tensors, 1, earlier);  // leftovers do not disturb the next run
+      // Files of a killed writer must not disturb the next writer.
+      write_set(folder.path(), tensors, 1, earlier);
       CHECK(value_in(folder.path(), tensors.size()) == 1);
     }
   }

@@ -11,7 +11,7 @@ namespace {
 using namespace std::string_literals;
 
 std::string header_refusal(const std::string& file) {
-  // A copy of exactly this size, so that a sanitizer reports a read beyond its end.
+  // The copy has exactly this size, so that a sanitizer reports a read beyond its end.
   const std::vector<char> exact(file.begin(), file.end());
   try {
     parse_safetensors(std::as_bytes(std::span(exact)), "m.safetensors");
@@ -22,7 +22,7 @@ std::string header_refusal(const std::string& file) {
   return "accepted";
 }
 
-// Returns the header of one tensor named t with these three values, spelled as given.
+// Returns a header with one tensor named t. The three values are inserted as text.
 std::string tensor(const std::string& dtype, const std::string& shape, const std::string& offsets) {
   return R"({"t":{"dtype":)" + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets +
          "}}";

@@ -1,4 +1,4 @@
-// Compares this library with Python's safetensors: always by a recorded file, live if .venv exists.
+// Compares this library with Python's safetensors: with a recorded file, and live if .venv exists.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -20,7 +20,7 @@ std::string hex_of(std::span<const std::byte> bytes) {
   return hex;
 }
 
-// Returns the lines that `safetensors_peer.py list` prints.
+// Returns the lines that `safetensors_peer.py list` prints for this file.
 std::vector<std::string> lines_of(const SafetensorsFile& file) {
   std::vector<const StoredTensor*> sorted;
   for (const StoredTensor& tensor : file.tensors()) sorted.push_back(&tensor);
@@ -34,7 +34,7 @@ std::vector<std::string> lines_of(const SafetensorsFile& file) {
   return lines;
 }
 
-// Returns nothing if there is no such Python.
+// Returns the output of safetensors_peer.py, or nothing if that Python does not exist.
 std::vector<std::string> peer(const std::string& arguments) {
   return python_lines("tests/io/safetensors_peer.py", arguments);
 }

@@ -50,7 +50,7 @@ TEST_CASE("Every dtype and every kind of shape comes back as it was written") {
     CHECK(stored_dtype_from_name(name_of(dtype)) == dtype);
     std::vector<TensorSpec> specs;
     for (const auto& shape : shapes) {
-      if (!count_elements(dtype, shape)) continue;  // 4 and 6 bits need whole bytes
+      if (!count_elements(dtype, shape)) continue;  // elements of 4 or 6 bits must fill whole bytes
       specs.push_back({"t" + std::to_string(specs.size()), dtype, shape});
     }
     REQUIRE(specs.size() >= 2);

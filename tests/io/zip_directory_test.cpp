@@ -60,7 +60,7 @@ TEST_CASE("records are found by name in the first one's folder, whatever the arc
 }
 
 TEST_CASE("every flag of a record is honoured or refused by name") {
-  CHECK(part_refusal({"a/r", "2", 1 << 3}) == "accepted");   // sizes behind the bytes
+  CHECK(part_refusal({"a/r", "2", 1 << 3}) == "accepted");   // the sizes follow the bytes
   CHECK(part_refusal({"a/r", "2", 1 << 11}) == "accepted");  // the name is UTF-8
   CHECK(part_refusal({"a/r", "2", 1 << 0}) == "record 'a/r' is encrypted");
   CHECK(part_refusal({"a/r", "2", 1 << 6}) == "record 'a/r' is encrypted");

@@ -20,7 +20,7 @@ using test::Elements;
 
 constexpr StepBetas kBetas{.beta1 = 0.9, .beta2 = 0.999};
 
-// One segment's memory, and a second copy for the twin.
+// The memory of one segment, and a second copy of it for the twin.
 struct State {
   State(int64_t numel, uint32_t seed, DType copy_dtype = DType::kBFloat16)
       : param(test::values(numel, seed)),
@@ -50,7 +50,7 @@ struct State {
   StepCount step = test::counted(1, 0.9, 0.999);
 };
 
-// Computes the header's formula, with a rounding to float at each line.
+// Computes the formula in the header, and rounds to float on each line.
 void plain_adamw(State& s, const AdamW& o, float grad_scale, bool bias_correction) {
   const StepCount count =
       bias_correction ? test::counted(s.step.step, o.beta1, o.beta2) : StepCount{0, 1, 1};
@@ -213,8 +213,8 @@ TEST_CASE("the step stays near the exact one") {
     const double v = 0.999 * before.exp_avg_sq[i] + 0.001 * g * g;
     const double p = before.param[i] * (1 - 3e-3 * 0.1) -
                      3e-3 * (m / 0.1) / (std::sqrt(v) / std::sqrt(1 - 0.999) + 1e-8);
-    // The bound allows a few roundings of 2^-24 each, of terms at most as large as param and the
-    // step.
+    // The bound allows a few roundings of 2^-24 each. The terms are at most as large as the
+    // parameter plus the step.
     REQUIRE(std::fabs(ours.param[i] - p) < 1e-6 * (std::fabs(before.param[i]) + 0.1));
   }
 }

@@ -15,7 +15,8 @@ namespace {
 
 using test::Elements;
 
-// Returns the first index at which destination is not source · scale, rounded; -1 if there is none.
+// Returns the first index at which destination is not the rounded source · scale, or -1 if there is
+// none.
 int64_t first_wrong_cast(const Elements& source, const Elements& destination, float scale) {
   for (int64_t i = 0; i < source.numel(); ++i) {
     Elements expected(destination.dtype(), 1);

@@ -47,8 +47,8 @@ TEST_CASE("the corrections are near those of pow, and 1 without betas") {
     CAPTURE(step);
     const StepCount count = next_of(*stream, step - 1, kUsualBetas);
     const auto exponent = static_cast<double>(step);
-    // An error of step / 2 last places of beta^step is largest, relative to 1 - beta^step, if
-    // beta^step is 1 / e: 500 · 2^-53 here.
+    // beta^step has an error of step / 2 units in the last place. Relative to 1 - beta^step, this
+    // error is largest if beta^step is 1 / e. Then it is 500 · 2^-53 here.
     CHECK(std::fabs(count.inverse_correction1 * (1 - std::pow(0.9, exponent)) - 1) < 1e-13);
     CHECK(std::fabs(count.root_correction2 / std::sqrt(1 - std::pow(0.999, exponent)) - 1) < 1e-12);
   }

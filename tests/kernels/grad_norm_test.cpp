@@ -49,7 +49,7 @@ double block_result(std::span<const float> block, NormType type) {
   return sums[0];
 }
 
-// Computes the tree over the blocks as the header describes it, level by level.
+// Computes the tree over the blocks level by level, as the header describes it.
 double power_in_order(const Grads& grads, NormType type) {
   std::vector<double> level;
   for (const std::vector<float>& grad : grads) {
@@ -78,8 +78,8 @@ double power_one_by_one(const Grads& grads, NormType type) {
   return power;
 }
 
-// Returns values so far apart that nearly every addition in double rounds: another order gives
-// other bits.
+// Returns values of very different magnitudes, so that nearly every addition in double rounds. Then
+// another order of additions gives other bits.
 std::vector<float> spread_values(int64_t numel, uint32_t seed) {
   std::vector<float> result = test::values(numel, seed);
   int exponent = 0;
@@ -148,7 +148,7 @@ TEST_CASE("the blocks of all segments make one tree, where empty segments have n
       CHECK(norm_of(*stream, grads, type).power == power_in_order(grads, type));
     }
   }
-  // Checks that the values would show another order.
+  // Checks that the bits would be different in another order.
   for (const NormType type : {NormType::kOne, NormType::kTwo}) {
     CHECK(power_in_order(grads, type) != power_one_by_one(grads, type));
   }

@@ -27,7 +27,7 @@ std::vector<Element> reduce(const std::vector<std::vector<Element>>& sources, DT
 }
 
 TEST_CASE("sums are formed in the order of the ranks") {
-  // (1e8 + -1e8) + 1 is 1; 1e8 + (-1e8 + 1) is 0 in fp32.
+  // In fp32, (1e8 + -1e8) + 1 is 1, but 1e8 + (-1e8 + 1) is 0.
   const std::vector<std::vector<float>> sources{{1e8F}, {-1e8F}, {1.0F}};
   CHECK(reduce(sources, DType::kFloat32, ReduceOp::kSum)[0] == 1.0F);
   const std::vector<std::vector<float>> turned{{1.0F}, {1e8F}, {-1e8F}};
@@ -35,7 +35,8 @@ TEST_CASE("sums are formed in the order of the ranks") {
 }
 
 TEST_CASE("16-bit types are summed in fp32 and rounded once") {
-  // 256 + 0.75 + 0.75: bfloat16 would round each addition away (its step there is 2).
+  // The sum is 256 + 0.75 + 0.75. At 256 the spacing of bfloat16 is 2, so bfloat16 would round each
+  // addition away.
   const auto bf16 = [](float value) { return test::encode(DType::kBFloat16, value); };
   const std::vector<std::vector<uint16_t>> sources{{bf16(256)}, {bf16(0.75F)}, {bf16(0.75F)}};
   CHECK(reduce(sources, DType::kBFloat16, ReduceOp::kSum)[0] == bf16(258));

@@ -1,5 +1,5 @@
-// Checks that GPU kernels compute the CPU's bits: for operands at every distance from a boundary,
-// for tables of one and of many entries, in any order of blocks and warps.
+// Checks that GPU kernels compute the same bits as the CPU. Operands have every distance from a
+// boundary, tables have one or many entries, and blocks and warps run in any order.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -24,11 +24,12 @@ namespace {
 
 using test::Arena;
 
-// Entries of a table that needs several launches. Only one dtype of each kernel uses it: the
-// interpreter needs a second for it, because each thread searches for its segment.
+// The number of entries of a table that needs several launches. Only one dtype of each kernel uses
+// such a table, because the interpreter needs a second for it: each thread searches for its
+// segment.
 constexpr int kMany = 600;
 
-// Entries that in_tables passes to one call.
+// The largest number of entries that in_tables passes to one call.
 size_t most_entries = SIZE_MAX;
 
 template <class Run, class Call>
@@ -41,8 +42,8 @@ void in_tables(const std::vector<Run>& runs, Call call) {
   }
 }
 
-// Compares call(stream, base) on the CPU and on the simulated GPU, with three schedules. One of
-// them uses short tables, which have kernels of their own.
+// Compares call(stream, base) on the CPU and on the simulated GPU with three schedules. In one of
+// them the tables are short, because short tables have their own kernels.
 template <class Call>
 void check_same_bits(const Arena& operands, Call call) {
   const auto host = cpu_device().make_stream({.name = "host", .runs_beside = false});
@@ -61,7 +62,7 @@ void check_same_bits(const Arena& operands, Call call) {
   }
 }
 
-// Calls visit(numel, misaligned, misaligned of another) with distances in elements.
+// Calls visit(numel, misaligned, misaligned of another operand). The distances are in elements.
 template <class Visit>
 void for_each_size(int64_t element_bytes, Visit visit) {
   const int64_t width = 16 / element_bytes;
@@ -81,7 +82,8 @@ struct Copy {
   int64_t source, destination, numel;
 };
 
-// Returns copies with `from` source bytes and `to` destination bytes an element.
+// Returns copies whose source elements have `from` bytes and whose destination elements have `to`
+// bytes.
 std::vector<Copy> copies_of(Arena& arena, int64_t from, int64_t to, bool many, bool finite) {
   std::vector<Copy> copies;
   const auto add = [&](int64_t numel, int64_t at, int64_t other) {
@@ -89,7 +91,7 @@ std::vector<Copy> copies_of(Arena& arena, int64_t from, int64_t to, bool many, b
                                                : arena.random_bytes(numel * from, at * from);
     const int64_t destination = finite && to == 4 ? arena.floats(numel, other * to)
                                                   : arena.random_bytes(numel * to, other * to);
-    // A sum of two NaNs may return either, so there is none.
+    // A sum of two NaNs may be either of them, so the data contains no NaN.
     if (finite && to == 2) arena.clear_high_bits(destination, numel, to);
     copies.push_back({source, destination, numel});
   };
@@ -272,7 +274,8 @@ TEST_CASE("fills of every width, and digests") {
   }
 }
 
-// Compares the norms. `bad_at` is the offset of an element that becomes NaN; negative: none.
+// Compares the norms. `bad_at` is the offset of an element that is set to NaN. If it is negative,
+// there is none.
 void check_norm(Arena& arena, const std::vector<Copy>& copies, NormType type, int64_t bad_at) {
   const int64_t norm = arena.value(GradNorm{}), first = arena.value(0.0);
   std::vector<double> scratch;
@@ -306,8 +309,8 @@ TEST_CASE("norms over many segments, with one that is not finite and without") {
   }
 }
 
-// A launch of the tree joins 2,048 blocks of 1,024 elements; with one element more, a second launch
-// joins its results.
+// A launch of the tree combines 2,048 blocks of 1,024 elements. With one element more, a second
+// launch combines its results.
 TEST_CASE("norms of 2,097,152 elements and more") {
   constexpr int64_t kOneLaunch = int64_t{2048} * 1024;
   for (const int64_t numel : {kOneLaunch, kOneLaunch + 1, 3 * kOneLaunch + 77}) {
@@ -341,7 +344,8 @@ TEST_CASE("reductions of every dtype and operation, over three ranks") {
           Reduced run{.sources = {}, .out = 0, .numel = numel};
           for (int64_t& source : run.sources) {
             source = arena.random_bytes(numel * size, at * size);
-            // Excludes NaN, as a sum may return either of two: exponents are not all ones.
+            // A sum of two NaNs may be either of them. So NaN is excluded: no exponent has all bits
+            // set.
             if (is_floating(dtype)) arena.clear_high_bits(source, numel, size);
           }
           run.out = other == at ? run.sources[1] : arena.take(numel * size, other * size);

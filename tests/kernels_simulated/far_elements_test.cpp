@@ -1,5 +1,5 @@
-// Tests runs of more than 2^31 elements, in which only the first and last blocks run: they must
-// access 64-bit offsets correctly.
+// Tests operands of more than 2^31 elements. Only the first and the last blocks run. They must
+// compute 64-bit offsets correctly.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -22,10 +22,10 @@ namespace {
 constexpr int64_t kTwo31 = int64_t{1} << 31;
 constexpr std::array kFarNumels{kTwo31 - 1, kTwo31 + 1, 4 * kTwo31 + 3};
 
-// A GPU whose launches run only their first and last blocks, and a stream on it.
+// A GPU that runs only the first and the last blocks of a launch, and a stream on it.
 struct FarGpu {
   explicit FarGpu(uint64_t edge_blocks) { gpu.run_only_edges(edge_blocks); }
-  // Returns an array of zeros, without memory for pages that nothing writes.
+  // Returns an array of zeros. Pages that nothing writes use no memory.
   template <class T>
   T* array(int64_t numel) {
     return static_cast<T*>(gpu.sparse_memory(numel * static_cast<int64_t>(sizeof(T))));
@@ -117,7 +117,7 @@ TEST_CASE("a reduction sums the first and the last elements of huge runs") {
   }
 }
 
-// For the longest run the tree takes three launches.
+// For the largest number of elements the tree takes three launches.
 TEST_CASE("a norm counts the first and the last elements of huge runs") {
   for (const int64_t numel : kFarNumels) {
     CAPTURE(numel);
@@ -145,7 +145,8 @@ TEST_CASE("a norm counts the first and the last elements of huge runs") {
   }
 }
 
-// Each block walks over the whole run, so two blocks run, and the words set are theirs.
+// Each block reads words across the whole array. Only two blocks run, so the nonzero words are
+// words that these blocks read.
 TEST_CASE("a digest of more than 2^31 words has the terms of the words that its blocks read") {
   constexpr int64_t kCount = kTwo31 + 5, kLastBlock = kDigestParts - 1;
   FarGpu far(1);

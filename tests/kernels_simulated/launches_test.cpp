@@ -1,4 +1,4 @@
-// Tests how often a call launches, with which table, and the width of its accesses.
+// Tests how often a call launches kernels, with which table, and how wide its accesses are.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -26,7 +26,8 @@ std::vector<LaunchRecord> launches_of(const std::function<void(Stream&)>& call) 
   return test::last_launches();
 }
 
-// Checks for one launch of `kernel` for up to `most` entries, with the short table if they are few.
+// Checks that calls with up to `most` entries make one launch of `kernel`. If the entries are few,
+// the launch must use the short table.
 void check_launches(const std::string& kernel, int most,
                     const std::function<void(Stream&, int count)>& call) {
   CAPTURE(kernel);
@@ -118,8 +119,8 @@ Accesses accesses_of(Arrays& arrays, const std::function<void(Stream&, Arrays&)>
   return sum;
 }
 
-// Checks the accesses to the arrays of floats that are read and written: four elements at a time if
-// all are aligned, one by one if one array is not.
+// Checks the accesses to the arrays of floats that are read and written. If all arrays are aligned,
+// four elements are accessed at a time. Otherwise each element is accessed singly.
 void check_width(uint64_t read, uint64_t written,
                  const std::function<void(Stream&, Arrays&)>& call) {
   constexpr uint64_t kEach = kNumel;
@@ -160,8 +161,8 @@ TEST_CASE("arrays that begin at the same distance from a boundary are touched 16
   CHECK(accesses_of(arrays, [&](Stream& stream, Arrays&) {
           fill_zero(stream, {&run, 1});
         }) == Accesses{0, kNumel / 4});
-  // A common distance: only elements before the first boundary and after the last are accessed
-  // singly.
+  // All arrays have the same distance from a boundary. So only elements before the first boundary
+  // and after the last one are accessed singly.
   Arrays skewed(3);
   const CastRun copy{skewed.array(0), skewed.array(1), kNumel};
   CHECK(accesses_of(skewed, [&](Stream& stream, Arrays&) {

@@ -1,4 +1,4 @@
-// Tests the duration of the GPU's pause kernel, on a clock that starts at 0 with each call.
+// Tests the duration of the GPU's pause kernel. The clock starts at 0 in each call.
 #include <doctest/doctest.h>
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Tests that warps access adjacent memory: long runs cost at most 5 % more sectors than their bytes
-// need.
+// Tests that warps access adjacent memory. For many elements they may access at most 5 % more
+// sectors than the bytes need.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -101,7 +101,7 @@ TEST_CASE("sectors of strided sources, transposed and not") {
       source.data = arrays.array(0);
       accumulate_strided(stream, source, arrays.array(1), DType::kFloat32);
     });
-    source.sizes = {128, 128};  // rows of a wider matrix
+    source.sizes = {128, 128};  // the rows of a wider matrix
     source.strides = {256, 1};
     check_sectors([&](Stream& stream, SectorArrays& arrays) {
       source.data = arrays.array(0);

@@ -16,13 +16,13 @@ namespace F = torch::nn::functional;
 
 struct Case {
   const char* name;
-  std::vector<std::vector<int64_t>> shapes;  // inputs that need a gradient
+  std::vector<std::vector<int64_t>> shapes;  // shapes of the inputs; each needs a gradient
   std::function<at::Tensor(const Tensors&)> run;
   at::ScalarType type = at::kFloat;
 };
 
 struct Seen {
-  std::vector<std::string> tensors;  // the result and the gradients: shape, strides, dtype
+  std::vector<std::string> tensors;  // shape, strides and dtype of result and gradients
   int64_t kept = 0, forward_peak = 0, backward_peak = 0;
   std::vector<std::string> probed;
 };
@@ -67,8 +67,8 @@ at::Tensor plain(const at::Tensor& like, std::vector<int64_t> shape) {
   return at::zeros(shape, like.options());
 }
 
-// Returns the bytes by which plan and run may differ. As a rule, one of them makes a tensor of a
-// number.
+// Returns the number of bytes by which plan and run may differ. The default covers a number that
+// only one of them turns into a tensor.
 int64_t slack_of(std::string_view name) {
   struct Slack {
     std::string_view name;
@@ -76,14 +76,14 @@ int64_t slack_of(std::string_view name) {
   };
   static constexpr Slack kSlack[] = {
       {"causal attention of bfloat16", 50000},  // the packed operand of oneDNN's product
-      {"conv2d of three channels", 160000},     // oneDNN's scratch area, which differs by shape
+      {"conv2d of three channels", 160000},     // oneDNN's scratch area depends on the shape
       {"conv3d", 29000},                        // oneDNN's blocks without AVX-512
       {"conv2d by matrices", 200},              // a bias for a whole block
-      {"index", 3300},                          // on a device with memory it adds to zeros in place
-      {"maximum", 200},                         // on a device with memory it fills in place
+      {"index", 3300},                          // real devices add to zeros in place
+      {"maximum", 200},                         // real devices fill in place
       {"nan_to_num", 100},                      // a mask of LibTorch's own kernel
-      {"mse_loss", 210},                        // losses, before its own kernel takes the mean
-      {"smooth_l1_loss", 210},                  // losses, too
+      {"mse_loss", 210},                        // the losses before the mean
+      {"smooth_l1_loss", 210},                  // the losses before the mean
   };
   for (const Slack& each : kSlack) {
     if (each.name == name) return each.bytes;
@@ -291,7 +291,7 @@ const Case kOthers[] = {
      }},
 };
 
-// Operators that run LibTorch's own kernels on zeros.
+// The meta kernels of these operators run LibTorch's own kernels on zeros.
 const Case kProbed[] = {
     {"huber_loss",
      {{6, 8}},

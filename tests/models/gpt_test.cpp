@@ -53,7 +53,8 @@ TEST_CASE("a new model holds every token for about equally likely") {
     auto model = build_seeded(3, [&] { return fsdp::Unit<gpt::Gpt>(config); });
     const torch::NoGradGuard no_grad;
     const at::Tensor ids = torch::randint(config.vocabulary, {16, config.block_size + 1});
-    // The head is the tokens' embedding, so the current token is a little more likely.
+    // The head is the embedding of the tokens. So the current token is slightly more likely than
+    // others.
     CHECK(next_token_loss(model, ids).item<double>() ==
           doctest::Approx(std::log(config.vocabulary)).epsilon(0.02));
   }
@@ -63,7 +64,7 @@ TEST_CASE("initial weights are GPT-2's: projections onto the residual stream sta
   const gpt::GptConfig config{
       .layers = 8, .hidden = 128, .heads = 2, .block_size = 64, .vocabulary = 256};
   auto model = build_seeded(5, [&] { return fsdp::Unit<gpt::Gpt>(config); });
-  // With 16,384 weights and more the measured deviation is within 3 % of the true one.
+  // A tensor has at least 16,384 weights, so the measured deviation is within 3 % of the true one.
   const auto near = [](double value) { return doctest::Approx(value).epsilon(0.03); };
   CHECK(deviation(model->tokens->weight) == near(0.02));
   for (const auto& block : model->blocks) {
@@ -113,7 +114,7 @@ TEST_CASE("generated tokens depend on seed and temperature, and not on the ranks
   CHECK(Ids(expected.begin(), expected.begin() + 3) == prompt);
   CHECK(gpt::generate(plain, prompt, {.tokens = 20, .temperature = 1.0, .seed = 10}) != expected);
 
-  // Close to zero the most likely token is drawn, with any seed.
+  // At a temperature near zero, the most likely token is drawn with every seed.
   const torch::NoGradGuard no_grad;
   const at::Tensor likeliest = plain(torch::tensor(prompt).unsqueeze(0))[0][-1].argmax();
   for (const uint64_t seed : {9, 10, 11}) {

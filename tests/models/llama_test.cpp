@@ -40,7 +40,8 @@ TEST_CASE("llama: a later token changes no earlier logit, and every later one") 
 TEST_CASE("llama: a token's place counts") {
   auto model = small_llama();
   const torch::NoGradGuard no_grad;
-  // Without positions the last token would see a set, and these two sets are equal.
+  // Without positions, attention would see only a set of tokens. The first three tokens of both
+  // rows are the same set.
   const at::Tensor ids = torch::tensor({{1, 2, 3, 9}, {2, 3, 1, 9}}, torch::kLong);
   const at::Tensor last = model(ids).select(1, 3);
   CHECK((last[0] - last[1]).abs().max().item<double>() > 1e-7);
@@ -57,7 +58,7 @@ TEST_CASE("llama: grouped heads are whole ones whose keys and values are equal")
     at::Tensor value = of_grouped[item.key()];
     const bool is_grouped =
         item.key().ends_with(".key.weight") || item.key().ends_with(".value.weight");
-    // Repeats each head for the two query heads that share it.
+    // Repeats each head for the two query heads that share the head.
     if (is_grouped) value = value.view({2, 8, 32}).repeat_interleave(2, 0).view({32, 32});
     item.value().copy_(value);
   }

@@ -25,7 +25,7 @@ at::Tensor values_of_unit(int64_t unit) {
 }
 
 struct SlabImpl : torch::nn::Module {
-  // `filled`: with values; `transposed`: column-major in memory.
+  // If `filled`, the tensor has values. If `transposed`, it is column-major in memory.
   SlabImpl(int64_t unit, bool filled, bool transposed) {
     const std::vector<int64_t> strides =
         transposed ? std::vector<int64_t>{1, kRows} : std::vector<int64_t>{kColumns, 1};
@@ -50,7 +50,7 @@ struct SlabsImpl : torch::nn::Module {
 };
 TORCH_MODULE(Slabs);
 
-// Returns a value of /proc/self/status in bytes: "VmRSS", "VmHWM".
+// Returns a value of /proc/self/status in bytes. `what` is its name, such as "VmRSS" or "VmHWM".
 int64_t resident(const std::string& what) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -69,7 +69,7 @@ void write(const fsdp::Mesh& mesh, const std::string& folder, int64_t units) {
 }
 
 void load(const fsdp::Mesh& mesh, const std::string& file, int64_t units) {
-  values_of_unit(0).sum().item<float>();  // LibTorch allocates its own memory now
+  values_of_unit(0).sum().item<float>();  // makes LibTorch allocate its own memory now
   const int64_t empty = resident("VmRSS");
   fsdp::BuildScope building(mesh);
   fsdp::Unit<Slabs> model(units);
@@ -102,7 +102,8 @@ int fsdp::testing::checkpoint_rank(int argc, char** argv) {
                                           .from = std::stoll(words.at(3)),
                                           .to = std::stoll(words.at(4)),
                                           .tag = words.at(5),
-                                          // Ranks map each other's shards of this one.
+                                          // This width makes the shards so large that ranks map
+                                          // each other's shards.
                                           .last = 9000});
     }
     return 0;

@@ -37,8 +37,8 @@ TEST_CASE("a run of 4 processes goes on, on any number of them, as if nothing ha
   }
 }
 
-// The file is four times as large as a rank's shard, and so is the part that a rank reads: neither
-// may be in memory as a whole.
+// The file is four times as large as a rank's shard, and so is the part of the file that a rank
+// reads. Neither may be in memory as a whole.
 TEST_CASE("weights load into a rank's shard and little more, from each format and in any order") {
   constexpr int64_t kUnits = 8;  // units of 16 MiB
   constexpr int64_t kBesides = 32 << 20;

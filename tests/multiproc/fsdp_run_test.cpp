@@ -47,7 +47,7 @@ TEST_CASE("what all survivors say is one line and a count, unless all lines are 
   CAPTURE(once);
   const int shown = lines_with(once, "fsdp: error[75] rank "), counted = lines_with(once, "note: ");
   CHECK(lines_with(once, "rank 1 was killed by signal 9 (SIGKILL)") == shown);
-  CHECK(shown >= 2);  // the root cause, and a line per collective that survivors waited in
+  CHECK(shown >= 2);  // the root cause, and a line for each collective in which a survivor waited
   CHECK(shown <= 3);
   CHECK(counted >= 1);
   CHECK(lines_with(once, "\n") == shown + counted);
@@ -95,7 +95,7 @@ TEST_CASE("the launcher's last line does not repeat the error that it stands bel
                      "ended with code 78; hint: see the error above; a "
                      "restart alone is likely to end the same way\n") == 1);
   }
-  // One rank reports the error that ends all; another rank may be the first to end.
+  // One rank reports the error that ends all ranks. Another rank may be the first to end.
   const ProcessResult refused = fsdp_run(3, {"no-such-mode"});
   CAPTURE(refused.err);
   CHECK(refused.code == 64);
@@ -155,7 +155,7 @@ TEST_CASE("a log folder takes each rank's output, and the guilty rank's line is 
   const std::string logs = directory.path() + "/a/b";
   const ProcessResult good = fsdp_run(2, {"steps", "3"}, {}, {"--log-dir", logs});
   CHECK(good.code == 0);
-  CHECK(good.out == "rank 0 of 2 done\n");  // rank 0 shows the job's progress
+  CHECK(good.out == "rank 0 of 2 done\n");  // rank 0 prints the job's progress
   CHECK(content(logs + "/rank-1.out") == "rank 1 of 2 done\n");
   const ProcessResult bad =
       fsdp_run(2, {"steps", "100000", "throw", "1", "3"}, {}, {"--log-dir", logs});

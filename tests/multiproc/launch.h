@@ -1,4 +1,4 @@
-// Starts rank_program: under fsdp-run, or by hand as torchrun does.
+// Starts rank_program, under fsdp-run or by hand as torchrun does.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace fsdp::testing {
 
 using Environment = std::map<std::string, std::string>;
 
-// Runs fsdp-run so that it prints the errors of every rank.
+// Runs fsdp-run with the option that prints the errors of every rank.
 inline ProcessResult fsdp_run(int ranks, std::vector<std::string> arguments,
                               const Environment& environment = {},
                               const std::vector<std::string>& options = {}) {
@@ -35,7 +35,7 @@ inline Environment torchrun_rank(int rank, int world, const std::string& directo
           {"XDG_RUNTIME_DIR", directory}};
 }
 
-// Starts one process for each environment, side by side, and waits for all.
+// Starts one process for each environment, all at the same time, and waits for all of them.
 inline std::vector<ProcessResult> run_by_hand(const std::vector<Environment>& environments,
                                               const std::vector<std::string>& arguments) {
   std::vector<std::string> command{RANK_PROGRAM};
@@ -51,15 +51,15 @@ inline std::vector<ProcessResult> run_by_hand(const std::vector<Environment>& en
   return results;
 }
 
-// Scales the limits of tests that check "at once": the promises hold on a machine with time for all
-// ranks, not in a sanitized build.
+// Scales the time limits of tests that check "at once". The limits hold if the machine has time for
+// all ranks. In a sanitized build they do not.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr double kPatience = 10;
 #else
 inline constexpr double kPatience = 1;
 #endif
 
-// Returns the project's files in /dev/shm and in `directory`: none may remain after a job.
+// Returns the project's files in /dev/shm and in `directory`. None may remain after a job.
 inline std::vector<std::string> residue(const std::string& directory = {}) {
   std::vector<std::string> found;
   for (const std::string& place : {std::string("/dev/shm"), directory}) {
@@ -72,7 +72,7 @@ inline std::vector<std::string> residue(const std::string& directory = {}) {
   return found;
 }
 
-// Waits until the condition holds; returns false after ten seconds.
+// Waits until the condition is true. Returns false if that takes more than ten seconds.
 template <class Condition>
 bool eventually(Condition condition) {
   for (int i = 0; i < 1000; ++i) {

@@ -41,7 +41,7 @@ class MeetingLeftOut final : public ForwardingCommunicator {
   const std::string purpose_;
 };
 
-// A mebibyte each: half of it on each of two ranks is enough to be mapped.
+// A model of two parameters of 1 MiB. On two ranks, half of this is enough to be mapped.
 struct LateImpl : torch::nn::Module {
   explicit LateImpl(bool sleeps) : sleeps_in_forward(sleeps) {
     register_module("first", first);

@@ -1,5 +1,4 @@
-// Tests the barriers of ranks with mapped shards (docs/streams.md, wait 11), with a rank that is
-// late.
+// Tests the barriers of ranks with mapped shards (docs/streams.md, wait 11). One rank is late.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -12,7 +11,8 @@
 namespace fsdp::testing {
 namespace {
 
-// Returns the lines by rank, in each rank's order: the ranks' lines interleave at random.
+// Returns the lines sorted by rank. Each rank's lines keep their order. In the output, the lines of
+// different ranks interleave at random.
 std::vector<std::string> losses(const std::string& how) {
   const ProcessResult result = run_process({FSDP_RUN, "-n", "2", TORCH_RANK, "meeting", how}, {});
   CAPTURE(result.err);

@@ -1,8 +1,9 @@
 #!/bin/bash
 # usage: mpirun_test.sh BINARY
-# Starts ranks on two hosts with a real mpirun: they connect to rank 0's store, and report missing variables.
-# The second host is this machine under another name: mpirun reaches it by AGENT instead of ssh. Skipped (77)
-# without Open MPI, or if the host's name may not be changed.
+# Starts ranks on two hosts with a real mpirun. They must connect to rank 0's store, and report
+# missing variables. The second host is this machine under another name, which mpirun reaches
+# through AGENT instead of ssh. The test is skipped (77) without Open MPI, or if the host's name
+# cannot be changed.
 set -euo pipefail
 binary=$1
 command -v mpirun >/dev/null || { echo "skipped: there is no mpirun" && exit 77; }

@@ -1,4 +1,5 @@
-// Kills a rank during a step: the others report which and why, and end; no files remain.
+// Kills a rank during a step. The others must report which rank died and why, and end. No files may
+// remain.
 #include <doctest/doctest.h>
 
 #include "comm/support/steps_apart.h"
@@ -9,7 +10,7 @@ namespace {
 
 struct Death {
   std::string fault;
-  std::string cause;  // as the survivors and fsdp-run report it
+  std::string cause;  // the text of the survivors and of fsdp-run
   int code;           // exit code of fsdp-run
 };
 
@@ -44,7 +45,7 @@ TEST_CASE("a rank that dies is named with its cause by all survivors and by fsdp
     }
     CHECK(lines_with(result.err, death.cause) == 4);  // three survivors and the root cause
     CHECK(lines_with(result.err, fmt::format("fsdp: error[{}] rank 1/4 host ", death.code)) == 1);
-    // A survivor is in this step or, because it issues gathers ahead, in the one before.
+    // A survivor is in step 20. It may also be in step 19, because gathers are issued ahead.
     CHECK(lines_with(result.err, " step 20: ") + lines_with(result.err, " step 19: ") == 3);
     CHECK(residue().empty());
   }
@@ -64,7 +65,8 @@ TEST_CASE("an exception on one rank is the cause that all report, and its code i
   CHECK(result.code == 65);
   CHECK(result.err.find("fsdp: error[65] rank 2/3 host ") == 0);
   CHECK(lines_with(result.err, "rank 2 gave up (") == 2);
-  CHECK(lines_with(result.err, "a file is broken") == 3);  // its own line, and two survivors' lines
+  // The lines are its own and those of two survivors.
+  CHECK(lines_with(result.err, "a file is broken") == 3);
   CHECK(lines_with(result.err,
                    "rank 2 ended with code 65; hint: see the error above; a restart alone") == 1);
   CHECK(result.err.find("terminate called") == std::string::npos);
@@ -143,7 +145,7 @@ TEST_CASE("processes that issue different collectives end with code 75 and both 
     CAPTURE(what);
     CAPTURE(result.err);
     CHECK(result.code == 75);
-    // Three ranks and the launcher report it.
+    // Three ranks and the launcher report this.
     CHECK(lines_with(result.err, "ranks disagree about a collective: rank 0 issued " + ours +
                                      ", rank 2 issued " + issued + " (collective ") == 4);
     CHECK(lines_with(result.err, "fsdp: error[75] rank ") == 4);
@@ -168,7 +170,7 @@ TEST_CASE("processes that part ways into different communicators end with code 7
     CAPTURE(way);
     CAPTURE(result.err);
     CHECK(result.code == 75);
-    // Three ranks and the launcher report it.
+    // Three ranks and the launcher report this.
     CHECK(lines_with(result.err, "ranks disagree about a collective: rank ") == 4);
     CHECK(lines_with(result.err, ", in different communicators)") == 4);
   }

@@ -51,8 +51,8 @@ int sweep(Communicator& communicator, int64_t large) {
   return wrong == 0 ? 0 : 1;
 }
 
-// Sweeps on the groups of even and odd ranks, in reverse order, while the parent runs its own
-// sweep.
+// Sweeps on the groups of even and odd ranks, in reverse order. At the same time, the parent
+// communicator runs its own sweep.
 int sweep_groups(const Mesh& mesh, int64_t large) {
   Communicator& all = state_of(mesh).gather_communicator(Axis::kShard);
   const auto group = all.split(mesh.rank() % 2, -mesh.rank());
@@ -76,7 +76,7 @@ void commit(const std::string& fault) {
   if (fault == "terminate") std::thread([] { throw std::runtime_error("lost"); }).join();
 }
 
-// Runs steps as training does: gathers ahead on one stream, reductions on another.
+// Runs steps like those of a training: gathers ahead on one stream, and reductions on another.
 int steps(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& arguments) {
   const int64_t count = std::stoll(arguments[1]);
   const std::string fault = arguments.size() > 4 ? arguments[2] : "";
@@ -118,7 +118,7 @@ int mismatch(const Mesh& mesh, const std::string& what, int odd) {
   if (differs("count")) part.numel = 4;
   if (differs("dtype")) part.dtype = DType::kInt32;
   if (differs("order")) tag.sequence = 8;
-  std::string name;  // "name60": 60 bytes; on RANK the first differs
+  std::string name;  // "name60" means 60 bytes, of which the first differs on RANK
   if (what.starts_with("name")) {
     name.assign(std::stoi(what.substr(4)), 'x');
     if (mesh.rank() == odd) name.front() = 'y';
@@ -138,7 +138,7 @@ int disagree(const Mesh& mesh, int odd) {
   return 0;
 }
 
-// Makes parts of neighbours; ranks of different parts issue different collectives.
+// Makes parts of neighbouring ranks. Different parts issue different collectives.
 int parts(const Mesh& mesh, const std::vector<std::string>& arguments) {
   const std::string fault = arguments.size() > 2 ? arguments[1] : "";
   const int color = mesh.rank() / 2;
@@ -224,7 +224,7 @@ int body(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& ar
 }  // namespace fsdp
 
 int main(int argc, char** argv) {
-  // Processes die on purpose here: no core files.
+  // Processes die on purpose here, so they write no core files.
   const rlimit none{.rlim_cur = 0, .rlim_max = 0};
   setrlimit(RLIMIT_CORE, &none);
   const std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -1,4 +1,5 @@
-// Starts ranks by hand, as torchrun does, on one host: they connect without a port, or all refuse.
+// Starts ranks by hand on one host, as torchrun does. They must connect without a port, or all
+// refuse.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -89,7 +90,7 @@ TEST_CASE("what killed starts of other jobs left goes with a later start, once i
   { const Process killed = start("29512"); }
   { const Process killed = start("29513"); }
   const Process alive = start("29514");
-  ::kill(alive.pid(), SIGSTOP);  // it keeps its lock, and cannot give up meanwhile
+  ::kill(alive.pid(), SIGSTOP);  // a stopped process keeps its lock and cannot give up
   REQUIRE(known.size() == 3);
   for (const int old : {1, 2}) {
     last_write_time(known[old], last_write_time(known[old]) - std::chrono::minutes(2));
@@ -228,7 +229,7 @@ TEST_CASE("different programs are refused on all ranks") {
   const TemporaryDirectory directory;
   const TemporaryDirectory programs;
   const std::string copy = programs.path() + "/other";
-  // Strips the build id: the copy counts as another build.
+  // Removes the build id, so that the copy counts as another build.
   const ProcessResult made =
       run_process({"sh", "-c",
                    fmt::format("cp {} {} && objcopy --remove-section .note.gnu.build-id {}",

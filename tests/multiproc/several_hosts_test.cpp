@@ -1,5 +1,5 @@
-// Tests ranks of several hosts that connect through LibTorch's store: real processes, all on this
-// machine.
+// Tests ranks of several hosts that connect through LibTorch's store. They are real processes on
+// this machine.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
@@ -13,7 +13,7 @@
 namespace fsdp::testing {
 namespace {
 
-// A socket that occupies a port of this machine, and the port.
+// A socket that occupies a port of this machine, and the number of the port.
 struct HeldPort {
   Descriptor socket_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   int number = 0;
@@ -30,7 +30,7 @@ struct HeldPort {
 
 std::string free_port() { return std::to_string(HeldPort().number); }
 
-// Returns the variables of one rank of four, two on each host, as torchrun sets them.
+// Returns the variables that torchrun sets for one of four ranks, with two ranks on each host.
 Environment rank_of_host(int rank, const std::string& port) {
   return {{"RANK", std::to_string(rank)},
           {"WORLD_SIZE", "4"},
@@ -73,7 +73,7 @@ bool has_text(const std::string& text, std::string_view part) {
 
 TEST_CASE("processes of several hosts meet at rank 0's store, and leave it in any order") {
   const std::string port = free_port();
-  for (int start = 0; start < 2; ++start) {  // at the same port again
+  for (int start = 0; start < 2; ++start) {  // the second start uses the same port
     for (const ProcessResult& result : run(ranks_of_hosts(port), {"20"})) {
       CHECK(result.err == "");
       CHECK(result.out == "0.20 1.20 2.20 3.20\n");
@@ -97,8 +97,8 @@ TEST_CASE("a process that dies is named on its host and on the other, within sec
   }
 }
 
-// Rank 2 sees the process end but is busy elsewhere; the ranks that wait for it are on the other
-// host.
+// Rank 2 is on the host of the dead process and can see its end, but is busy elsewhere. The ranks
+// that wait for the dead rank are on the other host.
 TEST_CASE("a process that dies is told to the other host by one of its own that waits for nobody") {
   const auto results = run(ranks_of_hosts(free_port()), {"1000000", "kill", "3", "5", "2"});
   for (int rank = 0; rank < 3; ++rank) {

@@ -1,6 +1,7 @@
-// Trains a step with static objects and ends: torch_rank static WHERE UNITS ORDER. A destructor
-// (WHERE static) or an exit handler (exit) destroys them in ORDER. It was registered before the
-// library's first use, so it runs after the destructors of the library's static objects.
+// Trains a step with static objects and ends. Usage: torch_rank static WHERE UNITS ORDER. A
+// destructor (WHERE is "static") or an exit handler (WHERE is "exit") destroys the objects in
+// ORDER. It is registered before the first use of the library, so it runs after the destructors of
+// the library's own static objects.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

@@ -6,7 +6,8 @@
 namespace fsdp::testing {
 
 TEST_CASE("static objects may be destroyed in any order, in exit handlers too") {
-  // Letters: mesh, nn::Module, engine, optimizer, scheduler, loss scaler, plain optimizer, tensors.
+  // Each letter is an object: mesh, nn::Module, engine, optimizer, scheduler, loss scaler, plain
+  // optimizer, tensors.
   const char* const orders[] = {"mneoslpt", "tplsoenm", "oslmnept", "enmtlpso"};
   for (const std::string where : {"static", "exit"}) {
     for (const std::string order : orders) {

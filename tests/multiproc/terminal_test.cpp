@@ -1,4 +1,4 @@
-// Tests a job under a shell and a terminal: streams that are closed or full, Ctrl-Z, stty tostop.
+// Tests a job under a shell and a terminal: closed or full streams, Ctrl-Z, and stty tostop.
 #include <doctest/doctest.h>
 #include <fmt/ranges.h>
 #include <sys/ioctl.h>
@@ -16,14 +16,14 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Runs `command` with its streams redirected by the shell.
+// Runs `command` in a shell that redirects its streams.
 ProcessResult redirected(const std::string& redirections, const Words& command) {
   Words words{"sh", "-c", "exec \"$@\" " + redirections, "sh"};
   words.insert(words.end(), command.begin(), command.end());
   return run_process(words);
 }
 
-// Returns the exit code of `command` as a shell's foreground job on `terminal`.
+// Runs `command` as the foreground job of a shell on `terminal`. Returns its exit code.
 int code_on(const PseudoTerminal& terminal, const Words& command) {
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -46,7 +46,8 @@ int code_on(const PseudoTerminal& terminal, const Words& command) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// Returns the states of the processes with `token` as an argument; 'T' is a stopped one.
+// Returns the states of the processes that have `token` as an argument. The state of a stopped
+// process is 'T'.
 std::string states_of(const std::string& token) {
   std::string states;
   std::error_code gone;
@@ -68,7 +69,7 @@ TEST_CASE("an exit code does not depend on who takes stderr") {
     CHECK(redirected(closed, {RANK_PROGRAM, "no such mode"}).code == 64);
     CHECK(redirected(closed, {FSDP_RUN, "-n", "2", RANK_PROGRAM, "no such mode"}).code == 64);
     CHECK(redirected(closed, {FSDP_RUN, "--no-such-flag"}).code == 64);
-    // A thread relays the error here: nothing could catch its exception.
+    // A thread forwards the error here. If it threw, nothing could catch its exception.
     CHECK(redirected(closed, {FSDP_RUN, "-n", "2", RANK_PROGRAM, "steps", "9", "throw", "1", "3"})
               .code == 65);
   }
@@ -126,7 +127,7 @@ TEST_CASE("ranks write to a terminal that stops what is in the background") {
   CHECK(lines_with(text, "of 2 done\r\n") == 2);
 }
 
-// Rank 0 leaves a status line without a newline; then a rank fails, or the job is stopped.
+// Rank 0 leaves a status line without a newline. Then a rank fails, or the job is stopped.
 TEST_CASE("errors and warnings begin in a row of their own below a status line") {
   const std::string status = R"(printf '\rstep 3/9  loss 1.0\033[K'; )";
   const std::string says = "fsdp: warning rank 0/1 host h: slow";

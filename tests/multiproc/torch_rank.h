@@ -3,7 +3,7 @@
 
 namespace fsdp::testing {
 
-// Each takes its arguments as a main does, with its name first, and returns the exit code.
+// Each function takes its arguments as main does, with its name first, and returns the exit code.
 int checkpoint_rank(int count, char** words);
 int host_rank(int count, char** words);
 int meeting_rank(int count, char** words);

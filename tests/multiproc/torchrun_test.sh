@@ -1,8 +1,9 @@
 #!/bin/bash
 # usage: torchrun_test.sh BINARY TORCHRUN
-# A real torchrun must train with fsdp-run's losses, to the bit, and leave no files. A killed rank ends
-# torchrun's first start of the job; its second start connects again and trains the same. Ranks of two
-# torchruns, as on two hosts, connect to the store of their agents.
+# Under a real torchrun, training must have the bits of fsdp-run's losses and leave no files. When a
+# rank is killed, torchrun's first start of the job ends. Its second start must connect again and
+# train the same. If two torchruns run, as on two hosts, the ranks must connect to the store of
+# their agents.
 set -euo pipefail
 binary=$1 torchrun=$2
 work=$(mktemp -d)

@@ -68,8 +68,8 @@ void commit(const Fault& fault) {
   throw fsdp::InvalidArgument({.what = "no fault is called " + fault.what}, fsdp::ExitCode::kUsage);
 }
 
-// Counts how often this rank entered the fault's phase in the present step, and does the fault when
-// due.
+// Counts how often this rank entered the fault's phase in the current step, and causes the fault at
+// the chosen time.
 class Harm {
  public:
   Harm(Fault fault, int rank) : fault_(std::move(fault)), mine_(fault_.rank == rank) {}
@@ -137,7 +137,7 @@ int train(const fsdp::Mesh& mesh, fsdp::ErrorPlace& place, int64_t steps, const 
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Processes die on purpose here: no core files.
+  // Processes die on purpose here, so they write no core files.
   const rlimit none{.rlim_cur = 0, .rlim_max = 0};
   setrlimit(RLIMIT_CORE, &none);
   const std::vector<std::string> words(argv + 1, argv + argc);

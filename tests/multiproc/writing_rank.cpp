@@ -11,7 +11,7 @@
 
 namespace {
 
-// A mebibyte: half of it on each of two ranks is enough to be mapped.
+// A model with a weight of 1 MiB. On two ranks, half of it is enough to be mapped.
 struct WritingImpl : torch::nn::Module {
   explicit WritingImpl(bool through_data) : layer(512, 512), through_data_(through_data) {
     register_module("layer", layer);

@@ -1,4 +1,4 @@
-// Tests a forward that writes a weight which is mapped from all ranks' memory.
+// Tests a forward that writes a weight. The weight is mapped from the memory of all ranks.
 #include <doctest/doctest.h>
 
 #include "launch.h"

@@ -1,6 +1,6 @@
-// Checks that every wrong environment ends within ten seconds with code 78 and one line a process,
-// which names the variable, its value and the remedy. rendezvous_test.cpp tests ranks that connect
-// wrongly.
+// Checks that every wrong environment ends within ten seconds with code 78. Each process must print
+// one line that names the variable, its value and the remedy. rendezvous_test.cpp tests ranks that
+// connect wrongly.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
@@ -65,7 +65,8 @@ const std::vector<Wrong> kWrong{
     {{{"FSDP_JOB_FDS", "900,901,902"}},
      "descriptor 900 of the job is not open (FSDP_JOB_FDS); Bad file descriptor; hint: let "
      "fsdp-run start the program directly: other processes cannot join the job"},
-    // Several hosts: an error in the address, the port, or the process that listens there.
+    // With several hosts: an error in the address, in the port, or in the process that listens
+    // there.
     {{{"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "no-such-host.invalid"}},
      "ranks on several hosts need a GPU each; 2 ranks, 1 on this host, compute on the CPU "
      "(environment); between hosts, collectives run only between GPUs; hint: compute on GPUs "

@@ -99,7 +99,7 @@ class Build:
     def of_cu(self, source):
         for part in self.last_command(f"cuda/{source}.o").split(" && "):
             if " -c " in part:
-                # The simulated GPU runs the PTX of one architecture.
+                # The simulated GPU runs PTX of only one architecture.
                 part = re.sub(r"code=\[[^]]*\]", "code=[sm_80,compute_80]", part)
                 return ROOT / source, part
         raise Wrong(f"nothing compiles {source}")
@@ -136,7 +136,7 @@ class Build:
 
 
 def run_test(program, mutant, limit):
-    """Returns its output, and its exit status: None if it still runs after the limit."""
+    """Returns the output and the exit status. The status is None if the program still runs after the limit."""
     test = subprocess.Popen([program, f"--test-case={mutant.keys['cases']}"], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
                             env=os.environ | {"FSDP_SIM_SEEDS": "2"})
@@ -167,7 +167,7 @@ def find(mutant, build):
         raise Wrong(f"it survives {program} --test-case='{mutant.keys['cases']}'")
     if status is None and not hangs:
         raise Wrong(f"the test still runs after {LIMIT_S} s:\n{printed[-3000:]}")
-    # Else the test found nothing: the program did not start.
+    # If no test case was printed, the test found nothing, because the program did not start.
     if status is not None and "TEST CASE:" not in printed:
         raise Wrong(f"the program ends with {status} outside of a test case:\n{printed[-3000:]}")
     return "it hangs" if status is None else f"ends with {status}"

@@ -1,4 +1,4 @@
-// Tests the capture of a user's CUDA graph while a collective runs.
+// Tests a user's CUDA graph that is captured while a collective runs.
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
@@ -22,7 +22,7 @@ TEST_CASE("a graph can be captured while a collective is under way") {
     const auto gather = [&] {
       communicator->all_gather({&part, 1}, {.sequence = 1, .label = "layers.3"}, *stream);
     };
-    rank.meet("begin");  // from here on only rank 0 calls CUDA until it has captured
+    rank.meet("begin");  // until it has captured, only rank 0 calls CUDA
     if (rank.mesh.rank() == 0) {
       gather();  // pending until rank 1 issues its share
       auto* const captured = static_cast<cudaStream_t>(of_user->native());

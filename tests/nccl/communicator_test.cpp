@@ -1,4 +1,4 @@
-// Tests NCCL's communicator between simulated GPUs.
+// Tests NCCL's communicator on simulated GPUs.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -105,7 +105,7 @@ TEST_CASE("maxima of several parts are each their own") {
   for (const int world : {2, 3}) {
     NcclMachine machine(world);
     run_nccl_ranks(world, machine, [&](const NcclRank& rank) {
-      // Depends on the part; in each element another rank has the largest.
+      // The value depends on the part. For each element, another rank has the largest value.
       const auto value = [](size_t part, int of, int64_t i) {
         return static_cast<float>(1000 * (part + 1)) + static_cast<float>((7 * i + 5 * of) % 97);
       };
@@ -116,7 +116,7 @@ TEST_CASE("maxima of several parts are each their own") {
       };
       StagedCommunicator staged(rank.make("all"), rank.device);
       const auto stream = make_cpu_stream(CpuStreams::kInline, "all");
-      for (const int pieces : {1, world}) {  // pieces of all_reduce, and of reduce_scatter
+      for (const int pieces : {1, world}) {  // for all_reduce; for reduce_scatter
         std::vector<std::vector<float>> sent, received;
         std::vector<CollectivePart> parts;
         for (size_t part = 0; part < kNumels.size(); ++part) {

@@ -1,4 +1,4 @@
-// Tests the end of ranks: collectives that hang one after the other, and ranks that end late.
+// Tests the end of ranks: collectives that hang one after another, and ranks that end late.
 #include <doctest/doctest.h>
 #include <fsdp/error.h>
 
@@ -21,15 +21,15 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// Ends the test's process, as the library ends a program's.
+// Ends the process of the test, as the library ends a program's process.
 void end_the_test(const Failure& failure) {
   const CommError error(failure.text, failure.code);
   std::fprintf(stderr, "rank %d is stuck: %s\n", failure.rank, error.what());
   std::_Exit(static_cast<int>(failure.code));
 }
 
-// Hangs two collectives as in a step: a gather waits for a slot, which compute releases after a
-// reduction.
+// Makes two collectives hang, as in a step. A gather waits for a slot, and compute releases the
+// slot after a reduction.
 struct TwoThatHang {
   explicit TwoThatHang(const NcclRank& rank)
       : memory(rank.device.allocate(4096, MemoryKind::kDevice)),
@@ -50,8 +50,8 @@ struct TwoThatHang {
 
   const Buffer memory;
   const std::unique_ptr<Stream> gathers, reduces;
-  // Members are destroyed in reverse: the gather's communicator ends first, while its collective
-  // waits for the reduction.
+  // Members are destroyed in reverse order. So the gather's communicator ends first, while its
+  // collective waits for the reduction.
   const std::unique_ptr<Communicator> reduce, gather;
 };
 
@@ -94,7 +94,7 @@ TEST_CASE("a rank that ends later than the others is no failure of theirs") {
     mesh.agree("trained", {});
     if (mesh.rank() == 1) return;
     while (machine.nccl().calls("ncclCommDestroy", 1) == 0) std::this_thread::yield();
-    std::this_thread::sleep_for(kTimeout);  // it saves a checkpoint, for example
+    std::this_thread::sleep_for(kTimeout);  // for example, it saves a checkpoint
   });
   CHECK(machine.nccl().calls("ncclCommAbort") == 0);
 }

@@ -1,4 +1,4 @@
-// Tests that NCCL collectives that do not end, or fail, end the job.
+// Tests that the job ends if an NCCL collective does not end or fails.
 #include <doctest/doctest.h>
 #include <fsdp/error.h>
 
@@ -28,7 +28,7 @@ void gather(const NcclRank& rank, Communicator& communicator) {
   stream->synchronize();
 }
 
-// Returns the error text of the rank.
+// Runs the body and returns the error text of the rank.
 template <class Body>
 std::string told_in(Body body) {
   try {
@@ -60,7 +60,8 @@ TEST_CASE("a collective that does not end is left when its time is over, by all 
   CHECK(machine.gpu().take_reports().empty());
 }
 
-// Collectives end faster than the watchdog looks: one look must drop all that have ended.
+// Collectives end faster than the watchdog checks. So one check must drop all collectives that have
+// ended.
 TEST_CASE("a collective that does not end behind a thousand that have ended is left in time") {
   using std::chrono::seconds;
   constexpr int kEnded = 1000;
@@ -81,7 +82,7 @@ TEST_CASE("a collective that does not end behind a thousand that have ended is l
     const std::string told = gather_and_wait(rank, *communicator);
     CAPTURE(told);
     CHECK(contains(told, "NCCL did not finish within 2.0 s"));
-    // With one look for each of them it would take kEnded looks more.
+    // If each of them took one check, kEnded more checks would be necessary.
     CHECK(std::chrono::steady_clock::now() - begin < kEnded / 2 * kLook);
   });
   CHECK(machine.gpu().take_reports().empty());
@@ -93,7 +94,7 @@ TEST_CASE("a communicator's first collectives have more time than later ones") {
     NcclMachine machine(2, {.timeout = std::chrono::milliseconds(100), .first_use = 10});
     run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
       const auto communicator = rank.make("gather");
-      // The watchdog notices the end of earlier ones when it looks at a later one.
+      // The watchdog notices the end of earlier collectives when it checks a later one.
       for (int i = 0; i < 2 && !is_first; ++i) gather(rank, *communicator);
       rank.meet("used");
       machine.nccl().hang_collectives();
@@ -109,7 +110,7 @@ TEST_CASE("a communicator's first collectives have more time than later ones") {
 TEST_CASE("a call that NCCL refuses ends the job, and names the rank and the collective") {
   struct Refused {
     std::string name;
-    int calls_before;  // calls that made the communicator
+    int calls_before;  // number of calls that made the communicator
   };
   for (const auto& [name, before] :
        {Refused{"ncclGroupStart", 2}, Refused{"ncclAllGather", 0}, Refused{"ncclGroupEnd", 2}}) {
@@ -132,7 +133,7 @@ TEST_CASE("an error that NCCL finds on its own ends the job") {
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
     const auto communicator = rank.make("gather");
     machine.nccl().hang_collectives();
-    if (rank.mesh.rank() == 1) {  // waits until the other rank has made it
+    if (rank.mesh.rank() == 1) {  // waits until rank 0 has issued its gather
       while (machine.nccl().calls("ncclAllGather", 0) == 0) std::this_thread::yield();
       machine.nccl().break_communicator(1, 1, Result::kRemoteError);
     }
@@ -146,7 +147,7 @@ TEST_CASE("a watchdog that cannot choose its device ends the job, not the proces
   NcclMachine machine(2, {.timeout = std::chrono::milliseconds(5000)});
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
     const std::string told = told_in([&] {
-      rank.meet("made");  // the slower rank may return from it after the other has failed
+      rank.meet("made");  // the slower rank may return after the other has failed
       machine.gpu().choose([](std::string_view name) {
         return name == "cudaSetDevice" ? std::optional(cudaErrorInvalidDevice) : std::nullopt;
       });
@@ -171,7 +172,7 @@ TEST_CASE("who finds the job failed has aborted before it throws, and its memory
       rank.mesh.abort("it gives up");
       return;
     }
-    const std::string told = told_in([&] {  // stays on the device until it is aborted
+    const std::string told = told_in([&] {  // remains on the device until it is aborted
       while (true) communicator->all_gather({&part, 1}, {.label = "layers.3"}, *stream);
     });
     CAPTURE(told);
@@ -186,12 +187,12 @@ TEST_CASE("a watchdog that hangs in a question of the device's is told of") {
   std::atomic<int> told_of = 0;
   NcclMachine machine(
       2, {.timeout = std::chrono::milliseconds(400), .on_stuck = [&](const Failure& failure) {
-            // A thread that waits for the simulated runtime meanwhile is reported, too.
+            // A thread that waits for the simulated runtime at this time is reported too.
             const std::string text = CommError(failure.text, failure.code).what();
             if (!contains(text, "cudaEventQuery did not return")) return;
             CHECK(contains(text, "watch over NCCL's collectives"));
             ++told_of;
-            hangs = false;  // the library would end the process here
+            hangs = false;  // in a program, the library would end the process
           }});
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
     const auto communicator = rank.make("gather");

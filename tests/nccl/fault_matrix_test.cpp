@@ -1,6 +1,6 @@
-// Lets each NCCL call fail, hang or stay in progress, while communicators are made and during a
-// step, on one rank and on all: every rank ends soon, with an error that names rank, place and
-// operation.
+// Makes each NCCL call fail, hang or stay in progress, while communicators are made and during a
+// step, on one rank and on all ranks. Every rank must end soon, with an error that names rank,
+// operation and position in the collective sequence.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <fsdp/error.h>
@@ -29,8 +29,8 @@ constexpr int kWorld = 2;
 constexpr int kGuilty = 1;
 constexpr auto kTimeout = milliseconds(300);
 
-// Runs a rank's calls: two communicators and a split, two steps of every collective, and the end of
-// all.
+// Makes the calls of a rank: it makes two communicators and a split, runs two steps of every
+// collective, and ends everything.
 void life_of_a_rank(const NcclRank& rank) {
   const auto stream = rank.device.make_stream({.name = "step"});
   const Buffer memory = rank.device.allocate(4096, MemoryKind::kDevice);
@@ -56,7 +56,7 @@ struct Outcome {
   double seconds = 0;
 };
 
-// Runs with `fault` on rank kGuilty, or on every rank.
+// Runs the ranks with `fault` on rank kGuilty, or on every rank if `on_all`.
 Outcome run_with(NcclFault fault, bool on_all, milliseconds timeout) {
   Outcome outcome{.told = std::vector<std::string>(kWorld)};
   std::mutex mutex;
@@ -98,8 +98,8 @@ int64_t calls_of_a_rank(const std::string& name) {
   return machine.nccl().calls(name, kGuilty);
 }
 
-// Returns true if the text names a communicator's creation or end, or a collective with unit and
-// place.
+// Returns true if the text names the creation or the end of a communicator, or a collective with
+// its unit and its position in the collective sequence.
 bool names_a_place(const std::string& told) {
   return contains(told, "NCCL communicator '") || contains(told, "layers.3' #") ||
          contains(told, "'warm-up'") || contains(told, "'split'") ||
@@ -121,7 +121,7 @@ void expect_failure(const Outcome& outcome, const std::string& name, NcclWrong w
     return;
   }
   CHECK((on_all ? outcome.failure->rank >= 0 : outcome.failure->rank == kGuilty));
-  // On a busy machine the other rank may be the first to notice a rank that hangs.
+  // On a busy machine, the other rank may be the first to notice that this rank hangs.
   if (wrong == NcclWrong::kHangs && contains(outcome.failure->text.what, "did not arrive")) return;
   CHECK(contains(outcome.failure->text.what, fmt::format("on rank {}", outcome.failure->rank)));
   CHECK(contains(outcome.failure->text.what,
@@ -131,8 +131,9 @@ void expect_failure(const Outcome& outcome, const std::string& name, NcclWrong w
                      : name));
 }
 
-// Returns the calls to fail: first, second, middle and last. The number of progress queries varies,
-// because the watchdog asks too; at least the chosen ones happen before the end.
+// Returns the numbers of the calls to fail: the first, second, middle and last one. The number of
+// progress queries varies, because the watchdog makes queries too. The numbers chosen for queries
+// are small enough to occur in every run.
 std::set<int64_t> chosen(const std::string& name, int64_t calls) {
   if (name == "ncclCommGetAsyncError") return {1, 2, 7, 12};
   std::set<int64_t> chosen{1, (calls + 1) / 2, calls};
@@ -197,7 +198,7 @@ TEST_CASE("an end of a communicator that fails or stays in progress is an abort"
   for (const NcclWrong wrong : {NcclWrong::kFails, NcclWrong::kStaysInProgress}) {
     const Outcome outcome =
         run_with({.name = "ncclCommFinalize", .wrong = wrong}, /*on_all=*/false, kTimeout);
-    CHECK(outcome.told == std::vector<std::string>(kWorld));  // all work was done
+    CHECK(outcome.told == std::vector<std::string>(kWorld));  // all work had already ended
     CHECK(outcome.reports.empty());
     CHECK(outcome.left.empty());
   }

@@ -1,4 +1,4 @@
-// Tests the time that NCCL costs the thread which launches compute, by the simulated host's clock.
+// Tests how much time NCCL costs the thread that launches compute, by the simulated host's clock.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -27,7 +27,7 @@ TEST_CASE("a collective costs its rank's thread at most 40 us") {
     const double us_each =
         static_cast<double>(machine.gpu().host_ns() - begin) / 1e3 / kCollectives;
     MESSAGE("a collective costs " << us_each << " us");
-    CHECK(us_each >= 25);  // NCCL's own time
+    CHECK(us_each >= 25);  // time of NCCL itself
     CHECK(us_each <= 40);
     stream->synchronize();
     rank.meet("end");

@@ -1,4 +1,4 @@
-// Tests the choice of the NCCL library, and the settings made before its first call.
+// Tests the choice of the NCCL library, and the settings that are made before its first call.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <fsdp/error.h>
@@ -21,7 +21,7 @@ std::string refusal() {
   return {};
 }
 
-// A library with NCCL's names whose functions do nothing.
+// A library with the names of NCCL's functions. The functions do nothing.
 struct Stub {
   Stub(const char* path, int flags) : file(dlopen(path, RTLD_NOW | flags)) {
     REQUIRE(file != nullptr);
@@ -43,7 +43,7 @@ TEST_CASE("NCCL is what is loaded, new enough, and launches in the host's order"
 
   setenv(kFile, "/no/such/file", 1);
   CHECK(refusal().starts_with("/no/such/file cannot be loaded"));
-  // FSDP_NCCL names the file: as for a LibTorch that contains NCCL with hidden names.
+  // FSDP_NCCL names the file. This is needed if a LibTorch contains NCCL with hidden names.
   const Stub inside(STUB_NCCL_INSIDE, RTLD_LOCAL);
   inside.set_version(22602);
   setenv(kFile, STUB_NCCL_INSIDE, 1);
@@ -51,7 +51,7 @@ TEST_CASE("NCCL is what is loaded, new enough, and launches in the host's order"
   unsetenv(kFile);
   CHECK(refusal().starts_with("libnccl.so.2 is not loaded"));
 
-  // Now NCCL is in a loaded library with global names.
+  // Now a loaded library contains NCCL with global names.
   const Stub shown(STUB_NCCL_INSIDE, RTLD_GLOBAL);
   CHECK(refusal().empty());
   inside.set_version(22503);

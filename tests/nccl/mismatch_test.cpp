@@ -1,4 +1,5 @@
-// Tests that ranks about to issue different collectives get an error before NCCL runs any of them.
+// Tests ranks that are about to issue different collectives. They must get an error before NCCL
+// runs any of them.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <fsdp/error.h>
@@ -44,7 +45,8 @@ void issue(Communicator& communicator, const Side& side, const Buffer& memory, S
   stream.synchronize();
 }
 
-// Checks that all ranks get one text if rank `odd` of three does `theirs`, the others `ours`.
+// Checks that all ranks get the same text if rank `odd` of three issues `theirs` and the others
+// issue `ours`.
 void expect_disagreement(const Side& ours, const Side& theirs, const std::string& we,
                          const std::string& they) {
   for (const int odd : {0, 1, 2}) {
@@ -137,7 +139,7 @@ TEST_CASE("on several hosts ranks that differ are told so once it is late, both 
       const auto gather =
           make_nccl_communicator(machine.session(*parts.control_plane), "gather", {0, 1, 2, 3});
       const auto stream = device.make_stream({.name = "gather"});
-      machine.nccl().hang_collectives();  // their result is undefined
+      machine.nccl().hang_collectives();  // the result of these collectives is undefined
       gather->barrier({.sequence = 1, .label = own == odd ? "odd" : "even"}, *stream);
       stream->synchronize();
     });

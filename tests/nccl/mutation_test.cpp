@@ -1,4 +1,4 @@
-// Breaks NCCL's rules on purpose: the simulated GPUs must report it every time.
+// Breaks NCCL's rules on purpose. The simulated GPUs must report this every time.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <fsdp/error.h>
@@ -20,7 +20,8 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// The library that a mutated one forwards its calls to, and the switch that turns the mutation on.
+// The library to which a mutated library forwards its calls, and the switch that turns the mutation
+// on.
 const Library* real = nullptr;
 std::atomic<bool> is_mutated = false;
 thread_local Comm* gathers_by = nullptr;  // the communicator of this rank's last all_gather
@@ -47,7 +48,7 @@ Result seen_all_reduce(const void* send, void* recv, size_t count, nccl::DataTyp
   return real->all_reduce(send, recv, count, type, op, comm, stream);
 }
 
-// A copy of the simulated library, mutated by `change`.
+// A copy of the simulated library that `change` has mutated.
 class Mutated {
  public:
   explicit Mutated(const std::function<void(Library& library)>& change) {
@@ -77,7 +78,8 @@ struct Memory {
   CollectivePart part;
 };
 
-// Issues a collective, and a read of its result on another stream, ordered by an event.
+// Issues a collective. Then another stream reads its result. An event orders the read after the
+// collective.
 void gather_and_read(const NcclRank& rank, Communicator& communicator) {
   const auto stream = rank.device.make_stream({.name = "gather"});
   const auto reader = rank.device.make_stream({.name = "reader"});
@@ -88,12 +90,12 @@ void gather_and_read(const NcclRank& rank, Communicator& communicator) {
   reader->wait(gathered);
   reader->copy(memory.buffer.at(2048), memory.buffer.at(1024), 128);
   reader->synchronize();
-  // Waits until NCCL's own thread would have launched it.
+  // Waits until NCCL's own thread would have launched the collective.
   Result state = Result::kInProgress;
   while (is_mutated && state == Result::kInProgress) real->comm_get_async_error(gathers_by, &state);
 }
 
-// Turns the mutation on, on both ranks.
+// Turns the mutation on for both ranks.
 void mutate(const NcclRank& rank) {
   rank.meet("made");
   if (rank.mesh.rank() == 0) is_mutated = true;
@@ -139,8 +141,8 @@ TEST_CASE("mutation: a group left out") {
 TEST_CASE("mutation: launches of two communicators in another order on one rank") {
   struct Way {
     bool has_places;
-    bool is_launched;            // else each rank's first one stays in progress
-    std::string_view objection;  // the GPUs' report
+    bool is_launched;            // false: each rank's first collective stays in progress
+    std::string_view objection;  // text that the GPUs must report
   };
   for (const auto& [has_places, is_launched, objection] :
        {Way{false, true, "share is of communicator"},
@@ -168,7 +170,8 @@ TEST_CASE("mutation: launches of two communicators in another order on one rank"
       try {
         const bool one_first = rank.mesh.rank() == 0;
         one_first ? issue_one() : issue_two();
-        // Else a rank could issue its second one before the other's first is launched.
+        // Without this barrier, a rank could issue its second collective before the other rank's
+        // first one is launched.
         if (is_launched && !has_places) rank.meet("launched");
         one_first ? issue_two() : issue_one();
         one->synchronize();
@@ -181,7 +184,8 @@ TEST_CASE("mutation: launches of two communicators in another order on one rank"
         }
       }
     });
-    // With places in the collective sequence the ranks notice it before NCCL runs.
+    // If collectives have numbers in the collective sequence, the ranks notice the difference
+    // before NCCL runs.
     CHECK(told == (has_places ? 2 : 0));
     CHECK((objection.empty() || objects(machine, objection)));
     CHECK(machine.gpu().take_reports().empty());

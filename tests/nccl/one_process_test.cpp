@@ -1,4 +1,4 @@
-// Tests threads with one GPU each in one process: calls that may wait for a peer's collective.
+// Tests threads with one GPU each in one process. Some calls may wait for a peer's collective.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -12,8 +12,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Returns the reports if rank 1 allocates, frees and loads a kernel, after or before rank 0's
-// collective.
+// Returns the reports of a job in which rank 1 allocates, frees and loads a kernel. It does so
+// after rank 0's collective if `behind_a_collective`, and otherwise before it.
 std::vector<std::string> reports_of(bool one_process, bool behind_a_collective) {
   NcclMachine machine(2, {.one_process = one_process});
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {

@@ -1,4 +1,4 @@
-// Tests memory registered with NCCL, and breaks its rules on purpose.
+// Tests memory that is registered with NCCL, and breaks the rules for this memory on purpose.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <fsdp/error.h>
@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr int64_t kBytes = 4096;
-constexpr int64_t kNumel = 16;  // elements of a rank
+constexpr int64_t kNumel = 16;  // number of elements of a rank
 
 // Gathers in place.
 void gather(Communicator& communicator, const Buffer& memory, Stream& stream, int64_t at = 0) {
@@ -152,7 +152,7 @@ TEST_CASE("a registration that fails, hangs or does not end, ends the job on all
         told = error.what();
       }
       CAPTURE(told);
-      // On a busy machine the other rank may be the first to notice that it waits.
+      // On a busy machine, the other rank may be the first to notice that it waits.
       const bool may_wait = wrong == NcclWrong::kStaysInProgress;
       CHECK((contains(told, "registration of a window") || contains(told, "rank 1 gave up") ||
              (may_wait && contains(told, "NCCL did not finish within 0.3 s"))));

@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kUsage = 64, kNoGpu = 77;
 
-// Returns the FNV-1a hash.
+// Returns the FNV-1a hash of the bytes.
 uint64_t hash_of(std::span<const std::byte> bytes) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const std::byte byte : bytes) {
@@ -44,7 +44,7 @@ class BitsFile {
     file_ << fmt::format("{:016x} {} {}\n", hash_of(bytes), bytes.size(), name);
     ++count_;
   }
-  // Returns false if something could not be written.
+  // Ends the file. Returns false if a write failed.
   bool end() {
     file_ << fmt::format("end {}\n", count_) << std::flush;
     return file_.good();

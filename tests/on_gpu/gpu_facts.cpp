@@ -1,5 +1,5 @@
-// Prints the GPUs that this process sees as one JSON object: name, memory and compute capability of
-// each, the versions of driver, CUDA runtime and NCCL. Without a GPU, it prints the reason.
+// Prints one JSON object about the GPUs that this process sees: name, memory and compute capability
+// of each, and the versions of driver, CUDA runtime and NCCL. Without a GPU, it prints the reason.
 #include <ATen/Parallel.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ std::string cuda_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// Returns NCCL's version; empty if LibTorch has loaded no NCCL.
+// Returns NCCL's version, or an empty string if LibTorch has loaded no NCCL.
 std::string nccl_text() {
   int version = 0;
   try {
@@ -41,7 +41,7 @@ std::string nccl_text() {
 }  // namespace
 
 int main() {
-  at::set_num_threads(1);  // loads LibTorch, and with it its CUDA library
+  at::set_num_threads(1);  // loads LibTorch and, with it, LibTorch's CUDA library
   const fsdp::CudaDevices& devices = fsdp::cuda_devices();
   nlohmann::json facts{{"gpus", nlohmann::json::array()}, {"why_none", devices.why_none}};
   for (int ordinal = 0; ordinal < devices.count; ++ordinal) {

@@ -1,5 +1,6 @@
-// Trains small models on thread ranks of one GPU: the CPU's bits if they do not depend on the
-// device, else the CPU's losses within a tolerance; and the same bits each time.
+// Trains small models on thread ranks of one GPU. If a model's bits do not depend on the device,
+// they must be the CPU's bits. Otherwise its losses must be near the CPU's. The bits must be the
+// same each time.
 #include "gpu/support/training.h"
 
 #include <doctest/doctest.h>
@@ -18,7 +19,8 @@ TrainingResult train_on_this_gpu(const Training& training) {
   return train_on(training, ranks_on_gpu(), [] { return 0; });
 }
 
-// Returns the trainings; on a simulated GPU only a few, because it is some hundred times slower.
+// Returns the trainings to run. On a simulated GPU these are only a few, because it is some hundred
+// times slower.
 std::vector<Training> tried(const std::vector<Training>& trainings) {
   if (!gpu_is_simulated()) return trainings;
   std::vector<Training> few;
@@ -26,8 +28,8 @@ std::vector<Training> tried(const std::vector<Training>& trainings) {
   return few;
 }
 
-// Returns the distance reached by the third loss: the order of LibTorch's matrix products depends
-// on the device, and AdamW turns a gradient near zero into a whole step.
+// Returns the distance that the third loss may have. The order of sums in LibTorch's matrix
+// products depends on the device, and AdamW turns a gradient near zero into a whole step.
 double tolerance_of(const Training& training) {
   return training.options.mixed_precision.reduce_dtype == torch::kBFloat16 ? 5e-2 : 2e-3;
 }
@@ -53,7 +55,7 @@ TEST_CASE("thread ranks of one GPU: what rounds once has the CPU's bits") {
     const std::string what = describe(training);
     CAPTURE(what);
     const TrainingResult on_cpu = train_on_cpu(training);
-    CHECK(std::isfinite(on_cpu.losses.back()));  // NaN would hide what differs
+    CHECK(std::isfinite(on_cpu.losses.back()));  // NaN would hide a difference
     CHECK(on_cpu.losses.back() != on_cpu.losses.front());
     CHECK(difference(train_on_this_gpu(training), on_cpu) == "");
   }

@@ -1,4 +1,4 @@
-// Tests of objects that outlive the engine, and of calls of an optimizer at the wrong place.
+// Tests objects that outlive the engine, and calls of an optimizer at a wrong time.
 #include <fsdp/optim.h>
 
 #include <thread>
@@ -28,7 +28,7 @@ TEST_CASE("shards, gradients and optimizers that outlive the engine keep their m
         CHECK(torch::equal(shards[i].local.detach(), values[i]));
         gradients[i].zero_();  // its memory still exists
       }
-      plain.step();  // without gradients it does nothing
+      plain.step();  // without gradients, this does nothing
       for (const auto& call : std::vector<std::function<void()>>{
                [&] { optimizer.step(); }, [&] { optimizer.zero_grad(); },
                [&] { optimizer.clip_grad_norm(1.0); }}) {

@@ -1,5 +1,5 @@
-// Tests of a mixture of experts under an optimizer whose moments change parameters with a
-// gradient of zero.
+// Tests a mixture of experts with an optimizer whose moments change a parameter even if its
+// gradient is zero.
 #include <fsdp/optim.h>
 
 #include "engine/support/twin.h"
@@ -12,9 +12,9 @@ namespace {
 constexpr int kExperts = 3;
 constexpr int64_t kExpertWidth = 6;
 
-// A model that passes each token to one expert: `route` by token. An expert is called if any rank
-// has a token for it (`everywhere`, which all ranks know before the forward), also on ranks without
-// one.
+// A model that passes each token to one expert. `route` holds the expert of each token. If any rank
+// has a token for an expert, every rank calls this expert, also a rank without such a token.
+// `everywhere` holds these experts; all ranks must know it before the forward.
 template <class Expert>
 struct MixtureImpl : torch::nn::Module {
   MixtureImpl() {
@@ -42,8 +42,8 @@ using TogetherImpl = MixtureImpl<torch::nn::Linear>;
 TORCH_MODULE(Apart);
 TORCH_MODULE(Together);
 
-// Returns for each expert whether its weight has changed in a step of AdamW for which no rank had a
-// token for it, after a step for which one had.
+// Returns for each expert whether AdamW changed its weight in a step in which no rank had a token
+// for it. In the step before, one rank had a token for it.
 template <class Mixture>
 std::vector<bool> moved_without_tokens() {
   std::vector<bool> moved(kExperts);
@@ -76,6 +76,7 @@ std::vector<bool> moved_without_tokens() {
 
 TEST_CASE("an expert that is a unit stays where it is in a step without a token for it") {
   CHECK(moved_without_tokens<Apart>() == std::vector<bool>{true, true, false});
-  // In one unit it has a gradient of zeros, and moments and decay change it.
+  // If all experts are in one unit, an expert without tokens has a gradient of zeros. Then moments
+  // and decay change its weight.
   CHECK(moved_without_tokens<Together>() == std::vector<bool>{true, true, true});
 }

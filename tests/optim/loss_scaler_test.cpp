@@ -16,7 +16,7 @@ using Model = std::shared_ptr<torch::nn::Module>;
 
 Model make_row() { return build_seeded(7, graph_twin(2, 6, in_a_row).make); }
 
-// Makes one step on every rank; on `odd_rank` the loss is multiplied by `factor`.
+// Makes one step on every rank. On `odd_rank` the loss is multiplied by `factor`.
 StepReport step(LossScaler& scaler, Optimizer& optimizer, torch::nn::Module& model,
                 const Mesh& mesh, int odd_rank = -1, float factor = 1) {
   at::Tensor loss = graph_loss(model, 0, mesh.rank());
@@ -36,8 +36,8 @@ TEST_CASE("the scale follows PyTorch's rules: halved by an overflow, doubled aft
     Engine engine(model, mesh, {});
     SGD optimizer(engine, {.lr = 0.01});
     LossScaler scaler(engine, {.init_scale = 8, .growth_interval = 2});
-    // Overflows by step, and the scale after each, as torch.amp.GradScaler(init_scale=8,
-    // growth_interval=2) has them.
+    // For each step: whether it overflows, and the scale after it. The values are those of
+    // torch.amp.GradScaler(init_scale=8, growth_interval=2).
     const std::vector<std::pair<bool, double>> expected = {
         {false, 8},  {false, 16}, {false, 16}, {true, 8},  {false, 8},
         {false, 16}, {true, 8},   {true, 4},   {false, 4}, {false, 8}};
@@ -144,7 +144,7 @@ TEST_CASE("a scaler's state goes on where it was, and wrong ones are refused") {
           LossScalerOptions{.growth_interval = 0}}) {
       CHECK_THROWS_AS(LossScaler(engine, wrong), InvalidArgument);
     }
-    const LossScaler again(engine);  // the first is destroyed
+    const LossScaler again(engine);  // possible because the first one is destroyed
   });
 }
 

@@ -21,7 +21,8 @@ struct Subject {
   SGD sgd{other_engine, {.lr = 0.1, .momentum = 0.9}};
 };
 
-// A scheduler of tests/optim/record_lr_schedulers.py. An option that is not named has its default.
+// A scheduler in a case of tests/optim/record_lr_schedulers.py. Options that are not named have
+// their defaults.
 struct Named {
   explicit Named(std::istringstream words) {
     words >> name;
@@ -154,7 +155,7 @@ std::unique_ptr<LRScheduler> make_scheduler(const Named& from, Optimizer& optimi
   return std::make_unique<OneCycleLR>(optimizer, one_cycle_options(from));
 }
 
-// The scheduler of a case, with its optimizer.
+// The scheduler of a case and its optimizer.
 struct Schedule {
   explicit Schedule(const Case& of) : scheduler_of(of.scheduler) {
     double lr = 0.1;
@@ -175,7 +176,7 @@ struct Schedule {
     }
   }
 
-  // The metric of record_lr_schedulers.py.
+  // Returns the metric of record_lr_schedulers.py for this step.
   double metric(int64_t step) const {
     if (step % 97 == 96) return std::nan("");
     const double value = static_cast<double>((7 * step * step + 3 * step) % 11) / 16 + 4 -
@@ -202,7 +203,7 @@ bool is_near(double value, double expected) {
   return std::abs(value - expected) <= 1e-12 * std::abs(expected);
 }
 
-// Runs a case. From step `resumes` on, another scheduler of another optimizer continues.
+// Runs a case. From step `resumes` on, another scheduler with another optimizer continues.
 void check_case(const Case& of, size_t resumes) {
   CAPTURE(of.line);
   auto schedule = std::make_unique<Schedule>(of);
@@ -339,7 +340,7 @@ TEST_CASE("a step after the last one of OneCycleLR is an error that says so") {
                                        .anneal_strategy = OneCycleLROptions::Anneal::kLinear,
                                        .base_momentum = 0.1,
                                        .max_momentum = 0.99});
-  for (int step = 0; step < 3; ++step) scheduler.step();  // one after each step of the optimizer
+  for (int step = 0; step < 3; ++step) scheduler.step();  // once after each step of the optimizer
   CHECK(subject.adamw.lr() == doctest::Approx(1 / 25.0 / 1e4));
   CHECK(subject.adamw.momentum() == 0.99);
   CHECK_THROWS_WITH_AS(

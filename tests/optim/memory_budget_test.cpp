@@ -1,4 +1,5 @@
-// Tests of Options::memory_limit: what it refuses, how long it holds, and what it counts.
+// Tests Options::memory_limit: the memory that it counts, the errors that it throws, and how long
+// it is in effect.
 #include <fsdp/optim.h>
 
 #include <string>
@@ -71,7 +72,7 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
             "prefetch_units = 0; cpu_offload = true; mixed_precision.param_dtype = kBFloat16; more "
             "ranks"),
         below_plan);
-    // Nothing stays of it: neither the bytes, nor the limit, nor this thread's meter.
+    // Neither the bytes, nor the limit, nor this thread's meter remain.
     CHECK(torch_memory::current_meter() == nullptr);
     const auto model = make_three();
     Engine engine(model, mesh, {.memory_limit = kLimit});
@@ -82,7 +83,8 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
 }
 
 TEST_CASE("an optimizer for which there is no room is refused, and counts nothing") {
-  // Parameters and gradients fit, but two moments beside them do not, or only one of them does.
+  // Parameters and gradients fit into the limit. Two moments do not fit in addition, or only one of
+  // the two does.
   for (const int64_t limit : {130'000, 160'000}) {
     CAPTURE(limit);
     run_torch_ranks(1, [&](const Mesh& mesh) {
@@ -195,7 +197,7 @@ TEST_CASE("an engine in a thread that measures counts its buffers there") {
     const int64_t built = meter->reading().now.torch;
     Engine engine(model, mesh, {});
     CHECK(meter->reading().now.engine == engine.stats().memory.held_bytes);
-    CHECK(meter->reading().now.torch < built);  // the parameters as they were made
+    CHECK(meter->reading().now.torch < built);  // the parameters when they were made
     backward_of_rows(*model, 4);
     CHECK(meter->reading().now.engine == engine.stats().memory.held_bytes);
     CHECK(meter->limit() == 0);
@@ -204,7 +206,7 @@ TEST_CASE("an engine in a thread that measures counts its buffers there") {
 
 TEST_CASE("the limit follows the thread that calls forward") {
   run_torch_ranks(1, [](const Mesh& mesh) {
-    if (is_simulated_gpu()) return;  // its ranks have one thread each
+    if (is_simulated_gpu()) return;  // each of its ranks has only one thread
     const auto model = make_three();
     Engine engine(model, mesh, {.memory_limit = kLimit});
     backward_of_rows(*model, 4);

@@ -1,5 +1,5 @@
-// Tests of Options::memory_limit: a demand beyond it ends with an error that helps, and training
-// can continue.
+// Tests demands for memory beyond Options::memory_limit. The error must help the user, and training
+// must be able to continue.
 #include <fsdp/optim.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@ constexpr int64_t kWidth = 64;
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kFewRows = 4, kManyRows = 200;
 
-// A function that allocates memory in backward alone, so that a step is highest there: the
-// memory of LibTorch's own kernels depends on the processor.
+// A function that allocates memory only in backward, so that the peak of a step is there.
+// LibTorch's own kernels are not suitable, because their memory depends on the processor.
 struct WideBackward : torch::autograd::Function<WideBackward> {
   static at::Tensor forward(torch::autograd::AutogradContext* /*context*/, const at::Tensor& x) {
     return x.view_as(x);
@@ -39,7 +39,8 @@ std::shared_ptr<UnitImpl<GraphImpl>> make_graph(int units = 3) {
 }
 
 at::Tensor loss_of_rows(UnitImpl<GraphImpl>& graph, int64_t rows, int step, int rank) {
-  const at::Tensor weight = values({kWidth, 1}, 77);  // keeps no activation: the units' count
+  // It keeps no activation, because the test counts the units' activations.
+  const at::Tensor weight = values({kWidth, 1}, 77);
   return torch::matmul(graph.call(values({rows, kWidth}, 100 * step + rank)), weight).mean();
 }
 
@@ -47,16 +48,16 @@ MeterReading reading_of(Engine& engine) {
   return state_of(engine).context->memory.cap().meter->reading();
 }
 
-// A training run with a step between two that is too large by far.
+// The result of a training. Between two of its steps it may attempt a step that is much too large.
 struct Attempt {
-  std::vector<float> losses;  // rank 0's, of the regular steps
-  std::string where;          // of the step between; empty: it fitted, or there is none
-  int64_t peak = 0;           // of the last step
-  int64_t forward_peak = 0, backward_peak = 0;  // of the step between
+  std::vector<float> losses;  // rank 0's, without the attempted step
+  std::string where;          // where the attempt failed; empty: no failure or no attempt
+  int64_t peak = 0;           // peak of the last step
+  int64_t forward_peak = 0, backward_peak = 0;  // peaks of the attempted step
 };
 
 // Trains three steps within `limit`. If `tries`, attempts a step that is too large before the
-// second.
+// second step.
 Attempt train(int world, Options options, int64_t limit, bool tries) {
   options.memory_limit = limit;
   Attempt attempt;
@@ -244,7 +245,7 @@ TEST_CASE("one rank alone beyond its limit ends all of them, and none hangs") {
           Engine engine(model, mesh, {.memory_limit = 2 * kMiB});
           const at::Tensor loss = loss_of_rows(*model, kFewRows, 0, mesh.rank());
           std::vector<at::Tensor> ballast;
-          if (mesh.rank() == 1) {  // all but what the rest of this step needs
+          if (mesh.rank() == 1) {  // leaves only the bytes that the rest of the step needs
             const int64_t left = 2 * kMiB - reading_of(engine).now.total();
             ballast.push_back(torch::empty({left - 64}, torch::kByte));
           }
@@ -301,7 +302,7 @@ TEST_CASE("a step without memory for an unfrozen layer's moments fails again unt
       optimizer.zero_grad();
       model->units[1]->weight.set_requires_grad(true);
       graph_loss(*model, 1, 0).backward();
-      // Room for one of the two moments.
+      // The limit leaves memory for only one of the two moments.
       const MemoryStats memory = engine.stats().memory;
       limit = memory.held_bytes + memory.torch_in_use + kLayer * 6;
       if (!is_limited) continue;

@@ -1,5 +1,5 @@
-// Tests of Options::cpu_offload: main state on the host gives the same bits as on the device, and
-// the bytes of the plan.
+// Tests Options::cpu_offload. With main state on the host, the bits must be the same as on the
+// device, and the bytes must be those of the plan.
 #include <fsdp/optim.h>
 
 #include <vector>
@@ -15,16 +15,17 @@ namespace {
 constexpr int kOffloadSteps = 4;
 
 struct OffloadOutcome {
-  std::vector<float> losses;  // rank 0's, as everything here
+  std::vector<float> losses;  // all fields are rank 0's
   std::vector<double> norms;
   std::map<std::string, at::Tensor> parameters;
-  EngineStats after_backward;  // of the first step, as the plan
+  EngineStats after_backward;  // after the first step's backward, as in the plan
   MemoryPlan plan;
   EngineStats stats;
 };
 
-// Runs the backwards of a step: one; two that reduce; one that keeps and one that reduces; one that
-// reduces within groups and one over all.
+// Runs the backwards of a step. Step 0 has one backward. Later steps have two: both reduce; the
+// first keeps its gradients and the second reduces; or the first reduces within groups and the
+// second over all ranks.
 void backward_of_step(Engine& engine, Unit<Chain>& model, int step, int rank,
                       std::vector<at::Tensor>& losses) {
   const auto run = [&](int batch, GradientSync sync) {
@@ -48,7 +49,8 @@ OffloadOutcome train(const MeshShape& shape, const Options& options) {
     OffloadOutcome here;
     std::vector<at::Tensor> losses;
     std::vector<GradientReport> reports;
-    // Nothing is read before the last step: the host waits only as the engine makes it wait.
+    // The test reads nothing before the last step. So the host waits only if the engine makes it
+    // wait.
     for (int step = 0; step < kOffloadSteps; ++step) {
       backward_of_step(engine, model, step, mesh.rank(), losses);
       reports.push_back(optimizer.clip_grad_norm(0.5));
@@ -95,7 +97,7 @@ std::vector<MeshShape> shapes_for(Strategy strategy) {
   return shapes;
 }
 
-// Trains with main state on the device, and on the host, and compares.
+// Trains with main state on the device and with main state on the host, and compares.
 void check_offload(const MeshShape& shape, Options options) {
   CAPTURE(name_of(options.strategy));
   CAPTURE(shape.replicate);
@@ -117,7 +119,7 @@ void check_offload(const MeshShape& shape, Options options) {
           on_device.after_backward.memory.in_use[category]);
   }
   const bool cut = shape.size(Axis::kWorld) > 1;
-  if (!cut) return;  // if the device has all of it, nothing is kept to be reduced later
+  if (!cut) return;  // if the device holds everything, no gradient is kept for later
   CHECK(on_host.stats.all_gathers == on_device.stats.all_gathers);
   CHECK(on_host.stats.reduces == on_device.stats.reduces);
 }

@@ -1,4 +1,4 @@
-// Tests of AdamW and SGD on flat shards against torch::optim on the same shards and plainly.
+// Tests AdamW and SGD on flat shards against torch::optim, on the same shards and plain models.
 #include <fsdp/optim.h>
 
 #include "engine/support/twin.h"
@@ -10,7 +10,7 @@ using namespace fsdp::testing;
 namespace {
 
 using Parameters = std::map<std::string, at::Tensor>;
-// A function that makes the function which is called once a step, after backward.
+// A function that returns a step function. The step function is called after each backward.
 using MakeStep = std::function<std::function<void(int step)>(Engine&)>;
 using MakePlainStep = std::function<std::function<void(int step)>(torch::nn::Module&)>;
 
@@ -42,7 +42,7 @@ Parameters train_plain_with(int world, const Twin& twin, const MakePlainStep& ma
   return plain_parameters(*model);
 }
 
-// Parameters of at most one dimension get no decay and twice the learning rate.
+// Parameters with at most one dimension have no decay and twice the learning rate.
 std::vector<torch::optim::OptimizerParamGroup> split_groups(
     const std::vector<std::pair<at::Tensor, bool>>& tensors,
     const std::function<std::unique_ptr<torch::optim::OptimizerOptions>(bool small)>& options) {
@@ -182,7 +182,7 @@ TEST_CASE("clipping by norm 1, 2 and infinity equals torch's clip_grad_norm_") {
     for (const double type : {1.0, 2.0, kInf}) {
       CAPTURE(world);
       CAPTURE(type);
-      const double max_norm = type == 1.0 ? 0.5 : 0.05;  // low enough to clip
+      const double max_norm = type == 1.0 ? 0.5 : 0.05;  // low enough that gradients are clipped
       std::vector<double> norms;
       const Parameters plain = train_plain_with(world, kTwin, [&](torch::nn::Module& module) {
         auto optimizer = std::make_shared<torch::optim::SGD>(module.parameters(), 0.1);
@@ -204,7 +204,7 @@ TEST_CASE("clipping by norm 1, 2 and infinity equals torch's clip_grad_norm_") {
       for (const Strategy strategy : kStrategies) {
         check_near(train(world, kTwin, step_of, {.strategy = strategy}), plain, 1.3e-6, 1e-6);
       }
-      // Engine::clip_grad_norm is the same for optimizers of torch.
+      // Engine::clip_grad_norm does the same for the optimizers of torch.
       check_near(train(world, kTwin,
                        [&](Engine& engine) {
                          auto optimizer = std::make_shared<torch::optim::SGD>(
@@ -251,7 +251,7 @@ TEST_CASE("one rank's non-finite gradient makes all ranks skip, and all can name
             AdamW optimizer(engine, {.lr = 1e-2});
             const auto before = full_parameters(engine);
             graph_loss(*model, 0, mesh.rank()).backward();
-            // u2.bias ends its unit: the last ranks own it.
+            // u2.bias is at the end of its unit, so the last ranks own it.
             for (ShardedParameter& each : engine.sharded_parameters()) {
               const bool whole = strategy == Strategy::kReplicate;
               const bool here = whole || mesh.rank() == world - 1;

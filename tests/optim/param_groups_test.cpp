@@ -1,4 +1,4 @@
-// Tests of groups whose rate and decay change during training.
+// Tests parameter groups whose learning rate and decay change during training.
 #include <fsdp/lr_scheduler.h>
 
 #include "engine/support/twin.h"
@@ -46,7 +46,7 @@ struct Trainee {
 }  // namespace
 
 TEST_CASE("what is set of a group holds from the next step on, with torch::optim's bits") {
-  // Rate and decay before each step, by group.
+  // Returns the rate and the decay before each step, by group.
   const auto setting = [](int step, size_t group) {
     return std::pair(0.1 / (1 + step + static_cast<int>(group)), group == 0 ? 0.01 * step : 0.02);
   };
@@ -101,8 +101,8 @@ TEST_CASE("groups have names, rates and decays") {
   trainee.optimizer.set_lr(0.3);
   CHECK(groups[0].lr() == 0.3);
   CHECK(groups[2].lr() == 0.6);
-  groups[2].set_lr(0.5);  // its own from here on
-  groups[0].set_lr(0.4);  // no other group follows it
+  groups[2].set_lr(0.5);  // from here on, it has its own rate
+  groups[0].set_lr(0.4);  // no other group uses this rate
   trainee.optimizer.set_lr(0.7);
   CHECK(groups[0].lr() == 0.4);
   CHECK(groups[1].lr() == 0.7);

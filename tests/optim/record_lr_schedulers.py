@@ -1,11 +1,11 @@
 """Records the rates of torch.optim.lr_scheduler, for lr_scheduler_test.cpp: tests/optim/records/lr_schedulers.txt.
 
-Run with .venv-peers/bin/python. A case is a line `case NAME option=value …`. For SequentialLR a line
-`with NAME option=value …` follows for each scheduler in it. Then there is a line `lr` with the rate of each
-step, and for OneCycleLR a line `momentum`; `value*count` stands for as many equal values. ReduceLROnPlateau
-gets metric(step), or its negative if a higher metric is better. Options that are not PyTorch's: `lr`, the
-optimizer's initial rate; `set=STEP,LR`, which changes the rate by hand before that step of the scheduler;
-`decay=D`, a lambda D**epoch; and `optimizer`.
+Run with .venv-peers/bin/python. A case is a line `case NAME option=value …`. For SequentialLR, a line
+`with NAME option=value …` follows for each scheduler in it. The next line is `lr` with the rate of each step.
+OneCycleLR also has a line `momentum`. `value*count` means `count` equal values. ReduceLROnPlateau gets
+metric(step), or its negative if a higher metric is better.
+Some options are not PyTorch's: `lr` is the optimizer's initial rate. `set=STEP,LR` changes the rate directly
+before that step of the scheduler. `decay=D` is the lambda D**epoch. `optimizer` names the optimizer.
 """
 
 import itertools
@@ -85,7 +85,7 @@ FLAGS = {"three_phase", "cycle_momentum"}
 
 
 def metric(step):
-    """Exact in binary; falls with noise on it until it stays, and is no number at times."""
+    """Returns a metric that is exact in binary. It falls with noise, then stays level, and is NaN at some steps."""
     if step % 97 == 96:
         return math.nan
     return ((7 * step * step + 3 * step) % 11) / 16 + 4 - min(step, 130) / 64
@@ -153,7 +153,7 @@ def run(name, options, inner):
 
 
 def compute():
-    """The lines of the record."""
+    """Returns the lines of the record."""
     warnings.simplefilter("ignore")
     lines = []
     blocks = [block.splitlines() for block in CASES.strip().removeprefix("case ").split("\ncase ")]

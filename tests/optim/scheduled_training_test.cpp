@@ -1,4 +1,4 @@
-// Tests of schedulers in training: the steps that optimizers make, and errors where ranks differ.
+// Tests schedulers in training: the steps that optimizers make, and errors if ranks differ.
 #include <fsdp/lr_scheduler.h>
 
 #include "engine/support/twin.h"
@@ -14,7 +14,7 @@ constexpr OneCycleLROptions kCycle{.max_lr = 0.05, .total_steps = 8};
 
 using Parameters = std::map<std::string, at::Tensor>;
 
-// Trains; `make` returns the function that is called after each backward.
+// Trains. `make` returns the function that is called after each backward.
 template <class Make>
 Parameters train(const Mesh& mesh, int steps, Make make) {
   const auto model = build_seeded(7, kScheduled.make);
@@ -43,7 +43,8 @@ void check_close_to(const Parameters& a, const Parameters& b, double rtol, doubl
 
 }  // namespace
 
-// LibTorch's vector square root is not correctly rounded: an ulp a step.
+// LibTorch's vector square root is not correctly rounded. So results may differ by an ulp for each
+// step.
 TEST_CASE("a beta1 that cycles gives torch::optim::AdamW's steps with that beta1") {
   run_torch_ranks(2, [](Mesh mesh) {
     std::vector<std::pair<double, double>> used;  // lr, beta1
@@ -118,7 +119,7 @@ TEST_CASE("LibTorch's schedulers serve LibTorch's optimizers on the shards") {
     const Parameters sharded =
         train(mesh, 4, [&](Engine& engine) { return with_libtorch(engine.parameters()); });
     for (const auto& [fqn, value] : sharded) CHECK(bit_equal(value, expected.at(fqn)));
-    // step() of LibTorch's StepLR decays one call later than PyTorch's.
+    // step() of LibTorch's StepLR decays one call later than PyTorch's does.
     const Parameters ours = train(mesh, 4, [](Engine& engine) {
       auto optimizer = std::make_shared<SGD>(engine, SgdOptions{.lr = 0.2});
       auto scheduler =
@@ -143,7 +144,7 @@ TEST_CASE("ranks that give ReduceLROnPlateau different metrics are told both rat
           return [&, optimizer, scheduler, metric = 1.0]() mutable {
             optimizer->step();
             scheduler->step(metric);
-            metric += mesh.rank() == 0 ? -0.25 : 0.25;  // a local loss instead of mesh.mean's
+            metric += mesh.rank() == 0 ? -0.25 : 0.25;  // uses a local loss instead of mesh.mean's
           };
         });
       },

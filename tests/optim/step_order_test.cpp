@@ -1,4 +1,4 @@
-// Tests of calls in an order in which a step would be wrong.
+// Tests calls in an order that would make a step wrong.
 #include <fsdp/optim.h>
 
 #include "engine/support/twin.h"

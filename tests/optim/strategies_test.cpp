@@ -1,5 +1,5 @@
-// Tests of strategies, which are rows of a table: the bytes that a training step sends in each, and
-// that nothing else differs.
+// Tests the strategies, which are rows of a table. Strategies may differ only in the bytes that a
+// training step sends.
 #include <fsdp/optim.h>
 
 #include <map>
@@ -16,8 +16,8 @@ namespace {
 constexpr int kLayers = 3;
 constexpr int64_t kUnits = kLayers + 1;
 
-// Returns the collectives of a step. The root stays from forward to backward; one all_reduce is the
-// norm's.
+// Returns the collectives of a step. The root stays unsharded from forward to backward. One
+// all_reduce belongs to the norm.
 CollectiveCounts expected_step(Strategy strategy, const MeshShape& shape) {
   if (shape.size(Axis::kWorld) == 1) return {};
   switch (strategy) {
@@ -58,8 +58,8 @@ TEST_CASE("a step issues what its row says, evaluation in between only what has 
     for (const MeshShape& shape : {MeshShape{1, 1}, MeshShape{1, 2}, MeshShape{1, 3},
                                    MeshShape{2, 2}, MeshShape{2, 3}, MeshShape{3, 2}}) {
       for (const int prefetch : {0, 1, 2}) {
-        // On one axis strategies of groups are full shard; on two axes the others are as on one.
-        // One prefetch depth is enough for them.
+        // On one axis, the strategies of groups equal full shard. On two axes, the others behave as
+        // on one axis. One prefetch depth is enough for both.
         if (shape.has_two_axes() != is_by_groups(strategy) && prefetch != 1) continue;
         if (shape.has_two_axes() && prefetch != shape.shard - 1) continue;
         CAPTURE(name_of(strategy));
@@ -95,7 +95,7 @@ TEST_CASE("a step issues what its row says, evaluation in between only what has 
 
 namespace {
 
-// Bytes of a model's parameters in fp32 with their padding, for all units and for the root.
+// The bytes of a model's parameters in fp32 with padding, for all units and for the root.
 struct WholeBytes {
   std::vector<int64_t> units;
   int64_t all = 0, root = 0;
@@ -122,8 +122,9 @@ int64_t all_reduce_bytes(const WholeBytes& bytes, int over, int cut) {
   return sum;
 }
 
-// Returns the expected bytes, by docs/memory.md: a gather or reduce_scatter of Ψ bytes over n ranks
-// sends (n - 1)/n of them. Units are gathered for forward and for backward, the root once.
+// Returns the expected bytes, by docs/memory.md. A gather or reduce_scatter of Ψ bytes over n ranks
+// sends (n - 1)/n of them. Units are gathered for forward and again for backward. The root is
+// gathered once.
 Traffic expected_traffic(Strategy strategy, const MeshShape& shape, const WholeBytes& bytes) {
   const auto ring = [](int64_t tensor, int ranks) { return tensor / ranks * (ranks - 1); };
   const int world = shape.size(Axis::kWorld), inside = shape.shard, groups = shape.replicate;
@@ -205,7 +206,7 @@ TEST_CASE("bytes by row: what is cut over the ranks, and what every rank has who
       };
       const int64_t whole = of(Strategy::kReplicate, MemoryCategory::kMainShards);
       const int64_t slice = of(Strategy::kFullShard, MemoryCategory::kMainShards);
-      CHECK(slice * world == whole);  // sizes of this model divide
+      CHECK(slice * world == whole);  // divisible for the sizes of this model
       for (const Strategy strategy : {Strategy::kZero2, Strategy::kZero1}) {
         CAPTURE(name_of(strategy));
         CHECK(of(strategy, MemoryCategory::kMainShards) == slice);

@@ -1,4 +1,4 @@
-// Tests of LibTorch's options for fsdp's optimizers.
+// Tests the constructors of fsdp's optimizers that take LibTorch's options.
 #include <fsdp/optim.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -14,7 +14,7 @@ namespace {
 
 const Twin kSmallTwin = graph_twin(2, 6, in_a_row);
 
-// Returns whole parameters after three steps.
+// Returns the whole parameters after three steps.
 template <class Made, class Options>
 std::map<std::string, at::Tensor> train(const Options& options) {
   const auto model = build_seeded(7, kSmallTwin.make);

@@ -45,10 +45,10 @@ struct Bar {
   int64_t end;
 };
 
-// Checks what Perfetto requires of a trace: named threads of their own for each rank, and spans
-// that nest on each thread. Otherwise it merges threads and drops spans.
+// Checks the requirements of Perfetto: each rank has its own named threads, and the spans of each
+// thread nest. Otherwise Perfetto merges threads and drops spans.
 void check_rows(const nlohmann::json& events) {
-  constexpr int64_t kRounding = 8;  // of times read as a double, on a machine that is up for years
+  constexpr int64_t kRounding = 8;  // rounding of times as a double after years of uptime
   const auto nanoseconds = [](double microseconds) { return std::llround(microseconds * 1e3); };
   std::map<Row, std::string> names;
   std::map<Row, std::vector<Bar>> bars;
@@ -86,7 +86,7 @@ TEST_CASE("a trace shows each rank's forwards, gathers, captures, reductions and
       auto model = build_seeded(7, [] { return Unit<Chain>(16, 4); });
       Engine engine(model, mesh, {.tuning = {.cpu_streams = streams}});
       SGD optimizer(engine, {.lr = 0.1});
-      loss_of(model, batch_of(0, mesh.rank())).backward();  // before the trace: not in it
+      loss_of(model, batch_of(0, mesh.rank())).backward();  // before the trace begins
       optimizer.zero_grad();
       {
         const Trace earlier(engine);
@@ -111,13 +111,14 @@ TEST_CASE("a trace shows each rank's forwards, gathers, captures, reductions and
       CHECK(count(events, rank, "X", "backward") == kUnits);
       CHECK(count(events, rank, "X", "gather") == stats.all_gathers);
       CHECK(count(events, rank, "X", "reduce") == stats.reduces);
-      // One capture a parameter; on a GPU one a unit, as all gradients are small.
+      // There is one capture for each parameter. On a GPU there is one for each unit, because all
+      // gradients are small.
       CHECK(count(events, rank, "X", "capture") ==
             (is_simulated_gpu() ? kUnits : 1 + 4 * 6 + 2 + 2));
       CHECK(count(events, rank, "X", "optimizer") == 1);
       CHECK(count(events, rank, "X", "gradient norm") == 1);
     }
-    // The last count of bytes is what the engine holds.
+    // The last count of bytes must equal the bytes that the engine holds.
     nlohmann::json last;
     for (const auto& event : events) {
       if (event["ph"] == "C" && event["pid"] == 0) last = event;
@@ -145,7 +146,7 @@ TEST_CASE("a trace has a span for each step, without gaps, and one for each batc
       by.zero_grad();
     };
     backward();
-    step(optimizer);  // before the trace
+    step(optimizer);  // before the trace begins
     const Trace trace(engine);
     backward();
     backward();
@@ -174,7 +175,7 @@ TEST_CASE("a trace has a span for each step, without gaps, and one for each batc
     CHECK(steps[0]["name"] == "step 2");
     CHECK(steps[1]["name"] == "step 3");
     CHECK(steps[0]["tid"] == steps[1]["tid"]);
-    if (is_simulated_gpu()) continue;  // its clock does not advance
+    if (is_simulated_gpu()) continue;  // the clock of a simulated GPU does not advance
     const auto end_of = [](const nlohmann::json& span) {
       return span["ts"].get<double>() + span["dur"].get<double>();
     };

@@ -1,4 +1,4 @@
-// Tests of the list of objects that train with an engine.
+// Tests the list of the objects that train with an engine.
 #include <fsdp/loss_scaler.h>
 #include <fsdp/lr_scheduler.h>
 #include <fsdp/optim.h>
@@ -43,7 +43,7 @@ TEST_CASE("a second optimizer of all parameters is refused, naming the first") {
     CHECK_THROWS_WITH_AS(AdamW(made.engine, {}),
                          doctest::Contains("two optimizers: AdamW and AdamW"), StateError);
     CHECK(state_bytes() == bytes);
-    // The first one continues, and frees its place at its end.
+    // The first optimizer continues to work. When it is destroyed, its entry in the list is free.
     graph_loss(*made.model, 0, mesh.rank()).backward();
     first->step();
     CHECK(first->steps() == 1);
@@ -63,7 +63,7 @@ TEST_CASE("an optimizer that could not be made leaves its place free, and so doe
   CHECK(optimizer->lr() == 0.2);
   auto other = std::make_unique<Made>(Mesh::single());
   const AdamW of_another(other->engine, {});
-  other.reset();  // its place outlives the engine
+  other.reset();  // its entry outlives the engine
 }
 
 TEST_CASE("describe lists what trains, as long as it is there") {

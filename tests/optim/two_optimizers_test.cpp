@@ -1,5 +1,5 @@
-// Tests of two optimizers on one engine, each of its own parameters, against LibTorch's on lists of
-// them.
+// Tests two optimizers on one engine. Each has its own parameters. The reference is LibTorch's
+// optimizers on lists of the same parameters.
 #include <fsdp/loss_scaler.h>
 
 #include "fsdp/error.h"
@@ -64,7 +64,7 @@ std::vector<at::Tensor> tensors_of(const torch::nn::Module& model, bool of_gener
   return tensors;
 }
 
-// `options(of_generator)`: LibTorch's.
+// `options(of_generator)` returns LibTorch's options for the generator or for the discriminator.
 template <class TorchOptimizer, class MakeOptions>
 Parameters train_plain_with(const MeshShape& shape, bool in_one_unit, const MakeOptions& options) {
   const auto model = build_seeded(7, gan_twin(in_one_unit).make);
@@ -92,7 +92,7 @@ struct Trainee {
       : model(build_seeded(7, gan_twin(in_one_unit).make)),
         engine(model, mesh, options),
         optimizers(make(engine)) {}
-  // Gives gradients to both.
+  // Runs backwards that give gradients to both networks.
   void backward(const Mesh& mesh, int step = 0) {
     const at::Tensor loss = gan_loss(*model, step, mesh.rank(), false);
     loss.backward();
@@ -103,8 +103,8 @@ struct Trainee {
   GanOptimizers optimizers;
 };
 
-// Checks parameters after a step. `changed`: whether those of the generator, or of the
-// discriminator, have changed.
+// Checks parameters after a step. `generator` and `discriminator` are true if the parameters of
+// this network must have changed.
 void check_changed(const Parameters& before, const Parameters& after, bool generator,
                    bool discriminator) {
   for (const auto& [fqn, value] : after) {
@@ -145,7 +145,8 @@ TEST_CASE("a GAN in one model trains as by two of torch::optim's SGD, to the bit
   }
 }
 
-// LibTorch's vector square root is not correctly rounded: an ulp a step.
+// LibTorch's vector square root is not correctly rounded. So results may differ by an ulp for each
+// step.
 TEST_CASE("a GAN in one model trains as by two of torch::optim's AdamW") {
   const auto options = [](bool of_generator) {
     return of_generator ? torch::optim::AdamWOptions(2e-2).betas({0.5, 0.999})
@@ -186,7 +187,7 @@ TEST_CASE("each optimizer clips, clears and counts its own parameters alone") {
       const Parameters before = full_parameters(engine);
       discriminator->zero_grad();
       CHECK(engine.measure_gradients().norm() == doctest::Approx(of_generator).epsilon(1e-6));
-      // A parameter without a gradient is not decayed either.
+      // A parameter without a gradient gets no decay either.
       discriminator->step();
       check_changed(before, full_parameters(engine), false, false);
       generator->step();
@@ -254,7 +255,7 @@ TEST_CASE("a step that is not finite skips its optimizer alone, and one scaler h
         discriminator->zero_grad();
         generator->zero_grad();
       };
-      // As torch.amp.GradScaler with one update() after the steps of two optimizers.
+      // This follows torch.amp.GradScaler with one update() after the steps of two optimizers.
       step(false);
       CHECK(scaler.state() == LossScaler::State{.scale = 8, .growth_tracker = 1});
       step(true);
@@ -279,11 +280,12 @@ TEST_CASE("a graph older than one optimizer's step goes back through what it did
     judged.square().mean().backward();
     optimizers.discriminator->step();
     optimizers.discriminator->zero_grad();
-    gan.discriminator(fake).square().mean().backward();  // the generator's graph is older, too
+    // The generator's graph is older than the step too.
+    gan.discriminator(fake).square().mean().backward();
     const Parameters before = full_parameters(engine);
     CHECK_FALSE(optimizers.generator->step().skipped());
     check_changed(before, full_parameters(engine), true, false);
-    // A graph that has read parameters which were stepped since is refused.
+    // A graph is refused if it has read parameters that were stepped afterwards.
     const at::Tensor old = gan.discriminator(values({4, 7}, 4)).square().mean();
     optimizers.discriminator->step();
     CHECK_THROWS_WITH(old.backward(), doctest::Contains("modified by an inplace operation"));
@@ -371,7 +373,8 @@ TEST_CASE("optimizers share the state's bytes, also those of one segment") {
       {
         const GanOptimizers optimizers = make_adamws(engine);
         const int64_t both = bytes();
-        // In one segment neither optimizer has the elements behind its last parameter.
+        // If both share one segment, neither optimizer has state for the elements after its last
+        // parameter.
         CHECK((in_one_unit ? both <= 2 * main : both == 2 * main));
         const int64_t least = in_one_unit ? 2 * main - 4 * 4 * ShardLayout::kAlignment : 0;
         CHECK(both >= least);

@@ -1,5 +1,5 @@
-// Tests of every wait of docs/streams.md, on streams that check the order of their work. With all
-// waits nothing is out of order, and each one that is left out is found.
+// Tests every wait of docs/streams.md on streams that check the order of their work. With all
+// waits, all work must be ordered. If one wait is left out, the check must find it.
 #include <fmt/format.h>
 #include <fsdp/optim.h>
 
@@ -26,7 +26,8 @@ struct Seen {
   Words found, places;
 };
 
-// Returns a loss whose backward throws after the last unit was reduced and another has captured.
+// Returns a loss whose backward throws after the last unit is reduced and another unit has captured
+// its gradients.
 at::Tensor failing_loss(torch::nn::Module& model, int rank) {
   auto& graph = dynamic_cast<GraphImpl&>(model);
   const at::Tensor h = torch::tanh(graph.units[0](values({2, 6}, 1 + rank)));
@@ -35,7 +36,8 @@ at::Tensor failing_loss(torch::nn::Module& model, int rank) {
   return last.sum();
 }
 
-// Runs what users do between and in steps, in an order in which each wait matters somewhere.
+// Trains with the calls that users make between and in steps. Their order makes every wait
+// necessary at least once.
 void train(torch::nn::Module& model, Engine& engine, int rank) {
   AdamW optimizer(engine, {.lr = 1e-2});
   for (int step = 0; step < 2; ++step) {
@@ -44,10 +46,10 @@ void train(torch::nn::Module& model, Engine& engine, int rank) {
       graph_loss(model, step, rank).backward();
     }
     graph_loss(model, step + 1, rank).backward();
-    graph_loss(model, step + 2, rank).backward();  // adds to what was reduced
+    graph_loss(model, step + 2, rank).backward();  // adds to the gradients that were reduced
     optimizer.clip_grad_norm(1.0);
     optimizer.step();
-    if (step == 0) graph_loss(model, 3, rank).backward();  // without zero_grad in between
+    if (step == 0) graph_loss(model, 3, rank).backward();  // no zero_grad in between
     optimizer.zero_grad();
     CHECK_THROWS_WITH(failing_loss(model, rank).backward(), "thrown");
     engine.zero_grad();
@@ -124,8 +126,9 @@ TEST_CASE("with every wait in its place, all work on common memory is in order")
 TEST_CASE("a wait that is left out is found, whichever it is") {
   Words places;
   for (const Options& options : every_kind()) places.merge(run(options).places);
-  // docs/streams.md: 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14, 18, 19. A wait that no step
-  // reaches any more would not be proven; a new one belongs here.
+  // These are the waits 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14, 18 and 19 of
+  // docs/streams.md. If the number is smaller, the steps above no longer reach some wait. If it is
+  // larger, a new wait must be added here.
   CHECK(places.size() == 15);
   Words unfound;
   for (const std::string& place : places) {

@@ -27,7 +27,7 @@ TrainedBert train_on_threads(int world, ParityOptimizer optimizer) {
   return trained;
 }
 
-// The test below starts this case as a process.
+// A test below starts this case as a process.
 TEST_CASE("one rank of the process parity test" * doctest::skip()) {
   at::set_num_threads(1);
   const bool in_groups = std::getenv("PARITY_GROUPS") != nullptr;
@@ -39,13 +39,13 @@ TEST_CASE("one rank of the process parity test" * doctest::skip()) {
                      .tuning = {.map_shards = map_shards}});
   if (mesh.rank() != 0) return;
   std::ofstream(std::getenv("PARITY_BITS")) << bits_of(trained);
-  // Shards of whole pages are mapped. On 4 ranks the root's shards are too small for that.
+  // Shards are mapped if they have whole pages. On 4 ranks the root's shards are too small.
   const int shards = mesh.size(Axis::kShard);
   const bool gathers = shards > 1 && (!map_shards || shards == 4);
   CHECK((trained.gathers > 0) == gathers);
 }
 
-// Trains on processes. Returns rank 0's bits_of.
+// Trains on processes. Returns bits_of the result of rank 0.
 std::string train_on_processes(int world, const std::string& variable = {}) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const TemporaryDirectory folder;
@@ -86,8 +86,8 @@ TEST_CASE("two groups of two processes have the bits of the mean over groups") {
   CHECK(train_on_processes(4, "PARITY_GROUPS") == plain);
 }
 
-// LibTorch's AdamW rounds its square root differently. Only the optimizer's pass differs from the
-// test with SGD, so two worlds are enough.
+// LibTorch's AdamW rounds its square root differently. Only the optimizer differs from the test
+// with SGD, so two worlds are enough.
 TEST_CASE("twenty steps of the demo's model with AdamW have the plain model's losses") {
   for (const int world : {1, 3}) {
     if (world == 1 && !is_long_run()) continue;

@@ -17,7 +17,7 @@ void check_equal(const MemoryBytes& measured, const MemoryBytes& planned, const 
   }
 }
 
-// Runs three steps and compares every phase with the plan.
+// Runs three steps and compares each phase with the plan.
 void check_steps(
     const Mesh& mesh, const Options& options,
     const std::function<Unit<Chain>()>& make = [] { return Unit<Chain>(16, 4); }) {
@@ -147,12 +147,12 @@ TEST_CASE("the plan holds on meshes of two axes, in every row") {
   }
 }
 
-// Checks docs/memory.md for S ranks in each of R groups and parameters of P bytes in forward.
+// Checks docs/memory.md for R groups of S ranks, and for parameters of P bytes in forward.
 TEST_CASE("bytes of state by row follow the formulas within two per cent") {
   struct Row {
     Strategy strategy;
-    // Bytes a parameter: main shards and moments 12, main gradient 4, and resident copies, which
-    // contain a float32 main shard.
+    // The bytes for each parameter: 12 for main shards and moments, 4 for main gradients, and those
+    // of resident copies. A resident float32 copy contains the main shard.
     double (*bytes)(double s, double r, double p);
   };
   static constexpr auto kInCopy = [](double s, double r, double p) {
@@ -226,17 +226,17 @@ TEST_CASE("bytes by rank follow the formula within two per cent") {
       const auto near = [&](int64_t bytes, double formula) {
         CHECK(static_cast<double>(bytes) == doctest::Approx(formula).epsilon(0.02));
       };
-      // Main shards 4, moments 8; with main gradients 16 bytes a parameter.
+      // Main shards have 4 bytes a parameter and moments 8. With main gradients there are 16.
       near(plan.rest.total(), 12.0 * parameters / world);
       near(plan.after_backward.total(), 16.0 * parameters / world);
-      // Slots: k + 1 for layers, one each for embedding, head and root; one reduce slot of each
-      // size, because inline streams keep none in flight. The gradients of the large weights of
-      // embedding and head are zero-copy; the head's bias needs a slot.
+      // Parameter slots: k + 1 for the layers, and one each for embedding, head and root. There is
+      // one reduce slot of each size, because with inline streams no reduction is pending. The
+      // large weights of embedding and head have zero-copy gradients. The head's bias needs a slot.
       const double slots = world == 1 ? 0
                                       : 4.0 * (2 * block + embedding + head + root) +
                                             4.0 * (block + kVocabulary + root);
       near(plan.held_bytes, 16.0 * parameters / world + slots);
-      // In forward, at most two layers are gathered besides the root (FSDP2: three).
+      // In forward, at most two layers are gathered in addition to the root (in FSDP2, three).
       const double gathered = 4.0 * (std::max({2 * block, block + embedding, block + head}) + root);
       near(plan.forward_peak[MemoryCategory::kParameterSlots], world == 1 ? 0 : gathered);
     });
@@ -247,7 +247,8 @@ TEST_CASE("gradients kept between micro-batches take what the plan's row says") 
   for (const int world : {1, 2, 3}) {
     CAPTURE(world);
     run_torch_ranks(world, [&](Mesh mesh) {
-      // Gradients that are copied to slots, and zero-copy gradients.
+      // In the first model, gradients are copied to slots. In the second, large gradients are
+      // zero-copy.
       for (const auto& [width, vocabulary] : {std::pair{16, 17}, std::pair{128, 2221}}) {
         auto model =
             build_seeded(7, [width, vocabulary] { return Unit<Chain>(width, 4, vocabulary); });

@@ -1,4 +1,4 @@
-// Tests of the closing rule alone, on numbers, tasks and units without graphs.
+// Tests the closing rule alone, with node numbers, tasks and units, and without graphs.
 #include "plan/backward_scheduler.h"
 
 #include <doctest/doctest.h>
@@ -37,7 +37,8 @@ struct FakeEngine : ScheduledEngine {
   std::vector<std::shared_ptr<FakeUnit>> units;
 };
 
-// A mesh's scheduler over a fake autograd: each call has one output node, which is the call itself.
+// The backward scheduler of a mesh over a fake autograd. Each call has one output node, which is
+// the call itself.
 struct Scene {
   Scene() {
     clock = std::make_shared<BackwardScheduler>(BackwardScheduler::Queries{
@@ -54,7 +55,7 @@ struct Scene {
     engine.units.push_back(made);
     return made;
   }
-  // Makes a call that owns the numbers from `begin` on, in the graph of the next backward.
+  // Makes a call in the graph of the next backward. It owns the node numbers from `begin` on.
   std::shared_ptr<Call> call(const std::shared_ptr<FakeUnit>& unit, uint64_t begin,
                              int forward_task = -1) {
     auto made = std::make_shared<Call>(unit, *clock);
@@ -68,7 +69,7 @@ struct Scene {
     clock->pre_backward(call, task, sequence);
     to_run.erase(&call);
   }
-  // Ends the innermost task; fail_task lets it fail.
+  // Ends the innermost task. fail_task makes the task fail instead.
   void end_task() {
     const auto run = std::move(at_end.back());
     at_end.pop_back();
@@ -108,7 +109,7 @@ TEST_CASE("a call fires once a task, however many outputs it has") {
   scene.fire(*call, 15);
   CHECK(scene.log == Log{"open a"});
   scene.end_task();
-  scene.fire(*call, 19, 1);  // a retained graph, backward again
+  scene.fire(*call, 19, 1);  // a second backward through a retained graph
   CHECK(scene.log == Log{"open a", "reduce a", "finalize", "open a"});
 }
 
@@ -156,7 +157,7 @@ TEST_CASE("a unit that rests keeps its parameters while it is recomputed") {
   scene.fire(*call, 35);
   scene.clock->tick(0, 20);
   scene.clock->push_call(scene.call(unit, 50, /*forward_task=*/0));
-  scene.clock->rest_idle(nullptr);  // a unit inside the recomputed one begins
+  scene.clock->rest_idle(nullptr);  // a unit inside the recomputed unit begins
   CHECK(scene.log == Log{"open a"});
   scene.clock->pop_call();
   scene.clock->rest_idle(nullptr);
@@ -215,12 +216,12 @@ TEST_CASE("in a backward inside a forward the calls that run around a fired one 
   const auto inner = scene.call(a, 10);
   inner->parent = running;
   scene.fire(*inner, 19);
-  scene.clock->fire_running(*root, 0);  // no effect: it has fired
-  scene.clock->tick(0, 7);              // a node of root's own
+  scene.clock->fire_running(*root, 0);  // no effect, because it has fired
+  scene.clock->tick(0, 7);              // a node of the root itself
   scene.end_task();
   CHECK(scene.log == Log{"open root", "open a", "reduce a", "reduce root", "finalize"});
   scene.log.clear();
-  scene.clock->fire_running(*root, 1);  // the next backward's first gradient is root's
+  scene.clock->fire_running(*root, 1);  // the root receives the first gradient of the next backward
   scene.end_task();
   CHECK(scene.log == Log{"open root", "reduce root", "finalize"});
   scene.clock->pop_call();
@@ -242,7 +243,7 @@ TEST_CASE("a recomputed unit closes with the inner task, the units around it sta
   scene.clock->enter(0);
   const auto recomputed = scene.call(scene.unit("a"), 50, /*forward_task=*/0);
   scene.fire(*recomputed, 55, 1);
-  scene.clock->tick(1, 5);  // the numbers of the inner graph do not order the outer one's
+  scene.clock->tick(1, 5);  // numbers of the inner graph must not order the outer graph
   CHECK(scene.log == Log{"open outer", "open a", "reduce a"});
   scene.end_task();
   CHECK(scene.clock->in_backward());

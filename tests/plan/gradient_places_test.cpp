@@ -55,7 +55,7 @@ TEST_CASE("slot and lent gradient together are the segment, element by element")
       REQUIRE(places.lends(1));
       CHECK_FALSE(places.lends(0));
       const SegmentLayout& segment = layout.segments()[0];
-      // Each element has its index in the segment as its value.
+      // The value of each element is its index in the segment.
       std::vector<float> slot(places.slot_bytes() / 4, -1), zero_copy(kLarge + odd);
       const int64_t begin = segment.parameters[1].offset;
       std::iota(zero_copy.begin(), zero_copy.end(), static_cast<float>(begin));

@@ -9,7 +9,7 @@ using namespace fsdp;
 
 namespace {
 
-// A root (unit 0) and two layers.
+// A root (unit 0) with two layers.
 const PassRecord kChain(std::vector<int>{0, 0, 0});
 
 MemoryInputs chain_inputs(bool streams_overlap) {
@@ -36,7 +36,7 @@ TEST_CASE("a pass gives every phase's bytes and the slots it needs") {
   CHECK(plan.rest.total() == rest);
   CHECK(plan.forward_peak.total() == rest + 2010);
   CHECK(plan.after_forward.total() == rest + 10);
-  // The root's slots, the parameters of two layers, and one reduction.
+  // The sum consists of the root's slots, the parameters of two layers, and one reduction.
   CHECK(plan.backward_peak.total() == rest + 10 + 8 + 2000 + 800);
   CHECK(plan.after_backward.total() == rest + 804);
   CHECK(plan.after_backward[MemoryCategory::kMainGradients] == 804);
@@ -70,7 +70,8 @@ TEST_CASE("a second backward before the step finds main gradients, and takes slo
   CHECK(once.forward_peak.total() == rest + 2010);
   CHECK(twice.forward_peak.total() == once.forward_peak.total() + gradients);
   CHECK(twice.after_forward.total() == once.after_forward.total() + gradients);
-  // The parameters of both layers, and the reductions of the root and one layer.
+  // The sum consists of the parameters of both layers, and the reductions of the root and of one
+  // layer.
   CHECK(twice.backward_peak.total() == rest + gradients + 10 + 4 + 2000 + 400);
   CHECK((twice.after_backward == once.after_backward));
   CHECK((twice.slots == std::vector<PlannedSlots>{{MemoryCategory::kParameterSlots, 10, 1},
@@ -115,8 +116,8 @@ TEST_CASE("the table is as wide as a terminal, however much there is") {
 }
 
 TEST_CASE("a unit that is recomputed in backward is planned where its recomputation gathers it") {
-  // Both layers are recomputed in one segment: in backward they run forward again before the first
-  // gradient, so that both are unsharded beside the root.
+  // Both layers are recomputed in one segment. In backward, they run forward again before the first
+  // gradient. So both are unsharded at the same time as the root.
   PassRecord record;
   const auto forward = [&](int unit, int call) {
     record.add({.boundary = Boundary::kPreForward, .unit = unit, .call = call});

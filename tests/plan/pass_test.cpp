@@ -1,4 +1,4 @@
-// Tests of the policy of a pass, on units that log its actions.
+// Tests the policy of a pass. The units of this test log the pass's actions.
 #include "plan/pass.h"
 
 #include <doctest/doctest.h>
@@ -57,7 +57,7 @@ class ScriptedUnits : public UnitActions {
     note("abandon", unit);
   }
 
-  // Returns the actions since the last call: "unshard 0, wait 0".
+  // Returns the actions since the previous call, such as "unshard 0, wait 0".
   std::string taken() { return std::exchange(log_, {}); }
 
   int free_slots = 100;
@@ -69,14 +69,15 @@ class ScriptedUnits : public UnitActions {
 
   std::vector<ParameterState> states_;
   std::vector<GradientState> gradients_;
-  std::vector<char> inside_;  // reduced within groups only
+  std::vector<char> inside_;  // true: reduced only within groups
   std::string log_;
 };
 
 const PassRecord kRootAndTwo(std::vector<int>{0, 0, 0});  // a root with units 1 and 2
 
-// Reports a pass over the chain as the engine does: the root calls the units of `forward` in turn.
-// Calls `after_each` boundary. Returns true if the pass differed from the hint.
+// Reports a pass over a chain as the engine does: the root calls the units of `forward` one after
+// another. Calls `after_each` after each boundary of a unit. Returns true if the pass differed from
+// the prediction.
 bool run_chain(
     Pass& pass, const std::vector<int>& forward = {1, 2},
     const std::function<void()>& after_each = [] {}) {
@@ -109,7 +110,7 @@ bool run_chain(
   return pass.take_record(true);
 }
 
-// Returns the actions at each of those boundaries.
+// Returns the actions at each boundary of run_chain.
 std::vector<std::string> asked_in_chain(Pass& pass, ScriptedUnits& units,
                                         const std::vector<int>& forward = {1, 2}) {
   std::vector<std::string> asked;
@@ -125,7 +126,7 @@ void check_same(const std::vector<std::string>& asked, const std::vector<std::st
   }
 }
 
-// Runs a pass that reaches neither unit 1 nor 2, up to the end of its backward.
+// Runs a pass that calls neither unit 1 nor unit 2, to the end of its backward.
 void run_root(Pass& pass) {
   pass.begin_forward();
   pass.post_forward(0, pass.pre_forward(0), true);
@@ -154,7 +155,7 @@ TEST_CASE("a chain: one unit ahead, each resharded after its turn, the root kept
                                               "reshard 0, reduce 0",
                                               "",
                                           });
-  CHECK_FALSE(run_chain(pass));  // as guessed
+  CHECK_FALSE(run_chain(pass));  // equals the prediction
 }
 
 TEST_CASE("the last units of forward stay for backward, as the last pass had them") {
@@ -175,14 +176,14 @@ TEST_CASE("the last units of forward stay for backward, as the last pass had the
                                               "reshard 0, reduce 0",
                                               "",
                                           });
-  // Without a graph no unit stays unsharded.
+  // If no graph is recorded, no unit stays unsharded.
   pass.begin_forward();
   const int root = pass.pre_forward(0);
   for (const int unit : {1, 2}) pass.post_forward(unit, pass.pre_forward(unit), false);
   units.taken();
   pass.post_forward(0, root, false);
   CHECK(units.taken() == "reshard 0, reshard 2");
-  // A pass calls unit 1 last, so that unit stays from then on.
+  // This pass calls unit 1 last. So in later passes unit 1 stays unsharded.
   CHECK(run_chain(pass, {2, 1}));
   units.taken();
   const std::vector<std::string> asked = asked_in_chain(pass, units, {2, 1});
@@ -193,7 +194,7 @@ TEST_CASE("the last units of forward stay for backward, as the last pass had the
 TEST_CASE("a pass that was played is the same list of actions as the one that was recorded") {
   ScriptedUnits units(3);
   Pass pass(units, std::vector<UnitRules>(3), PassRecord(std::vector<int>{0, 0, 1}));
-  CHECK(run_chain(pass));  // the guess had unit 2 inside unit 1
+  CHECK(run_chain(pass));  // the prediction had unit 2 inside unit 1
   units.taken();
   CHECK_FALSE(run_chain(pass));
   const std::string real = units.taken();
@@ -279,7 +280,7 @@ TEST_CASE("recomputation gathers by the order of backward, and its units stay fo
     pass.end_backward(true);
     return recomputed;
   };
-  CHECK(run() == "wait 1");  // prefetched, in the order that forward predicts
+  CHECK(run() == "wait 1");  // prefetched, because forward predicts this order
   CHECK(pass.take_record(true));
   run();
   CHECK_FALSE(pass.take_record(true));
@@ -300,7 +301,7 @@ TEST_CASE("without reduction gradients are kept, until a pass that reduces them 
   run_root(pass);
   units.taken();
   pass.end_backward(true);
-  CHECK(units.taken() == "reduce 1, reshard 2, reduce 2");  // 2 was prefetched
+  CHECK(units.taken() == "reduce 1, reshard 2, reduce 2");  // unit 2 was prefetched
 }
 
 TEST_CASE("what passes reduced within groups is summed over the groups by the first that does") {

@@ -23,7 +23,7 @@ UnitCollectives on(const MeshShape& shape, Strategy strategy) {
   return moves_of(placements_of(strategy), shape);
 }
 
-// Checks the lists of collectives only.
+// Checks only the lists of collectives.
 void check(Strategy strategy, const MeshShape& shape, const std::vector<AxisCollective>& on_unshard,
            const std::vector<AxisCollective>& after_update,
            const std::vector<AxisCollective>& after_backward,
@@ -153,7 +153,7 @@ TEST_CASE("main shards on the host come for each use where the row cuts paramete
     CHECK(moves_of(placements_of(Strategy::kReplicate), shape).upload == Upload::kNever);
     CHECK(moves_of(placements_of(Strategy::kReplicate), shape, /*offloads=*/true).gathers());
   }
-  // A group of one rank holds all that is sharded within groups.
+  // If a group has one rank, this rank holds everything that is sharded within groups.
   CHECK(upload(Strategy::kHybridShard, {4, 1}) == Upload::kForUse);
   CHECK(upload(Strategy::kHfsdp, {4, 1}) == Upload::kAfterUpdate);
 }

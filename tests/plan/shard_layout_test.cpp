@@ -16,7 +16,7 @@ TEST_CASE("parameters start at multiples of 128 elements and slices are even") {
   const SegmentLayout& segment = layout.segments()[0];
   CHECK(
       (segment.parameters == std::vector<PlacedParameter>{{0, 0, 5}, {1, 128, 130}, {2, 384, 1}}));
-  // 385 elements in 3 slices: 129, rounded up to a cache line of 16.
+  // 385 elements in 3 slices are 129 each, rounded up to a multiple of 16 elements (a cache line).
   CHECK(segment.slice_numel == 144);
   CHECK(segment.numel == 432);
   CHECK((segment.gaps == std::vector<Gap>{{5, 123}, {258, 126}, {385, 47}}));
@@ -38,7 +38,7 @@ TEST_CASE("every element belongs to exactly one rank's interval, for any sizes a
         std::vector<int64_t> next(numels.size());
         for (int rank = 0; rank < ranks; ++rank) {
           const std::vector<Interval> intervals = layout.intervals(static_cast<int>(s), rank);
-          REQUIRE(intervals.size() == numels.size());  // empty ones too
+          REQUIRE(intervals.size() == numels.size());  // includes empty intervals
           for (const Interval& interval : intervals) {
             if (interval.numel == 0) continue;
             CHECK(interval.begin == next[interval.parameter]);
@@ -81,7 +81,8 @@ TEST_CASE("types and frozen parameters are segments of their own") {
   CHECK(layout.segment_of(3) == 1);
   CHECK(layout.slice_numel() == 16 + 80 + 16);
   CHECK(layout.trainable_slice_numel() == 16 + 80);
-  // A slot holds 32 fp32, 160 bf16 and 32 fp32 elements, each from a multiple of 512 bytes.
+  // A slot holds 32 fp32 elements, then 160 bf16 elements, then 32 fp32 elements. Each group begins
+  // at a multiple of 512 bytes.
   CHECK(layout.unsharded_offset_bytes(1) == 512);
   CHECK(layout.unsharded_offset_bytes(2) == 1024);
   CHECK(layout.unsharded_bytes() == 1536);

@@ -6,7 +6,8 @@ using namespace fsdp;
 
 namespace {
 
-// Records a pass of a root (0) that calls `units` in turn; backward reaches them in reverse.
+// Returns the record of a pass. Its root (0) calls `units` one after another, and backward reaches
+// them in reverse order.
 PassRecord chain(const std::vector<int>& units) {
   PassRecord record;
   const auto call = [&](int unit, auto&& body) {

@@ -130,7 +130,7 @@ TEST_CASE("a plan's engine bytes are the run's where gradients are lent") {
 TEST_CASE("a plan counts the state of optimizers that have parts of the model") {
   const auto of_blocks = [](const ShardedParameter& each) { return each.fqn.starts_with("block"); };
   const auto of_others = [=](const ShardedParameter& each) { return !of_blocks(each); };
-  // Ranks' slices cut the root's norm between both.
+  // The root's norm is divided between the slices of the two ranks.
   const auto of_norm_bias = [](const ShardedParameter& each) { return each.fqn == "norm.bias"; };
   const PlannedOptimizer adamw{.parameters = of_blocks}, sgd{.moments = 1, .parameters = of_others},
       small{.moments = 1, .parameters = of_norm_bias};

@@ -29,7 +29,7 @@ bool says(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// A model that runs a given forward.
+// A model whose forward is passed to it.
 struct GivenImpl : torch::nn::Module {
   using Forward = std::function<at::Tensor(const at::Tensor&)>;
   explicit GivenImpl(Forward forward_of, std::function<void()> in_constructor = {})
@@ -154,7 +154,7 @@ TEST_CASE("normalisation over all ranks' batches is planned") {
   struct Normed : torch::nn::ModuleHolder<NormedImpl> {
     using torch::nn::ModuleHolder<NormedImpl>::ModuleHolder;
   };
-  // Its mesh is the caller's, with one rank.
+  // The mesh is made by the caller and has one rank.
   const Mesh mesh = Mesh::single();
   const std::string text = error_of([&] {
     plan(
@@ -167,7 +167,7 @@ TEST_CASE("normalisation over all ranks' batches is planned") {
 }
 
 TEST_CASE("bytes on the wire follow the formulas") {
-  // Checks a step in fp32: parameters are gathered twice, except the root's, and reduced once.
+  // Checks a step in fp32. Parameters are gathered twice, except for the root's, and reduced once.
   const StepPlan two = plan({.ranks = 2}, tiny, chain_loss);
   CHECK(two.traffic.world.gathers == 9);
   CHECK(two.traffic.world.reductions == 5);
@@ -186,7 +186,7 @@ TEST_CASE("processes of one host read large units where they lie: no slot, and n
   const PlanRequest request{.ranks = 2, .maps_shards = true, .options = resharding};
   const StepPlan mapped = plan(request, make, chain_loss);
   const StepPlan gathered = plan({.ranks = 2}, make, chain_loss);
-  // The blocks are mapped; segments under 256 KiB a rank are gathered.
+  // The blocks are mapped. Segments with less than 256 KiB a rank are gathered.
   CHECK(mapped.traffic.world.gathers == gathered.traffic.world.gathers - 4);
   CHECK(mapped.memory.held_bytes < gathered.memory.held_bytes);
   PlanRequest unmapped = request;

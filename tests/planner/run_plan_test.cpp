@@ -14,7 +14,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Returns each rank's result: a plan's peak, "code text", or nothing.
+// Returns the result of each rank: the peak of its plan, "code text", or an empty string.
 std::vector<std::string> ends_of(int world, const Options& options, bool force, int64_t width) {
   std::vector<std::string> ends(static_cast<size_t>(world));
   run_torch_ranks(world, [&](Mesh mesh) {

@@ -13,7 +13,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Returns LibTorch's bytes of the third step on the CPU.
+// Returns the bytes of LibTorch in the third step on the CPU.
 template <class Build, class Step>
 TorchMemoryPlan measured(int world, const Options& options, const Build& build, const Step& step) {
   TorchMemoryPlan result;
@@ -45,7 +45,7 @@ TorchMemoryPlan measured(int world, const Options& options, const Build& build, 
 
 struct Compared {
   std::string name;
-  double tolerance = 0.001;  // a fraction: only the CPU copies small arguments
+  double tolerance = 0.001;  // a fraction, because only the CPU copies small arguments
   std::vector<int> recompute{0, 1};
 };
 
@@ -74,7 +74,7 @@ void compare(const Compared& what, const Build& build, const Step& step) {
 at::Tensor images(std::vector<int64_t> shape) { return torch::zeros(shape); }
 at::Tensor labels(std::vector<int64_t> shape) { return torch::zeros(shape, torch::kLong); }
 
-// The plan of oneDNN's convolutions is exact for one version, and oneDNN may change.
+// The plan of oneDNN's convolutions is exact only for one version of oneDNN.
 constexpr double kOfOneDnn = 0.05;
 
 }  // namespace
@@ -83,7 +83,7 @@ TEST_CASE("LibTorch's bytes of a BERT's step are planned within a thousandth, wi
   for (const double dropout : {0.1, 0.0}) {
     bert::Config config = bert::preset_config("tiny");
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout;
-    // Thread ranks draw from one generator: a recomputed forward may draw other numbers.
+    // Thread ranks share one generator, so a recomputed forward may draw other numbers.
     const std::vector<int> recompute = dropout > 0 ? std::vector{0} : std::vector{0, 1};
     compare(
         {.name = "BERT", .recompute = recompute},

@@ -1,4 +1,4 @@
-// Compares fsdp-plan's plans with runs of the same models.
+// Compares the plans of fsdp-plan with runs of the same models.
 #include <fsdp/engine.h>
 #include <fsdp/optim.h>
 
@@ -43,7 +43,7 @@ bool says(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// Returns the engine's plan of a run on thread ranks, after two steps.
+// Returns the engine's plan after two steps on thread ranks.
 template <class Model, class Config>
 MemoryPlan plan_of_run(int ranks, const PlanSettings& settings, const Config& config) {
   MemoryPlan plan;
@@ -70,7 +70,7 @@ void check_as_run(const std::string& name, const Config& config) {
   for (const auto& [strategy, recompute] : {std::pair{"full-shard", "1"}, {"zero2", "0"}}) {
     CAPTURE(name);
     CAPTURE(std::string(strategy));
-    // Thread ranks do not map each other's shards.
+    // Thread ranks do not map the shards of other ranks.
     const PlanSettings settings = settings_of(
         {"--model", name.c_str(), "--ranks", "2", "--batch", "2", "--seq-len", "16", "--strategy",
          strategy, "--recompute", recompute, "--map-shards", "false", "--device", "cpu"});
@@ -95,12 +95,12 @@ TEST_CASE("presets have the parameters that these models are known for") {
   CHECK(parameters_of("llama-3-8b") == 8'030'261'248);
   CHECK(parameters_of("llama-3-70b") == 70'553'706'496);
   CHECK(parameters_of("gpt2") == 124'439'808);
-  CHECK(parameters_of("bert-base") == 108'893'186);  // with the head for question answering
+  CHECK(parameters_of("bert-base") == 108'893'186);  // includes the head for question answering
 }
 
 TEST_CASE("planned engine bytes are those of a run of the preset") {
   bert::Config bert = bert::preset_config("tiny");
-  // Thread ranks draw from one generator: a recomputed forward may draw other numbers.
+  // Thread ranks share one generator, so a recomputed forward may draw other numbers.
   bert.hidden_dropout_prob = bert.attention_probs_dropout_prob = 0;
   check_as_run<bert::QuestionAnswering>("bert-tiny", bert);
   check_as_run<gpt::Gpt>("gpt-tiny", gpt::preset_config("tiny"));
@@ -249,7 +249,7 @@ TEST_CASE("what a host must have is held against what it has") {
     PlanSearch search(settings, find_model(settings.model));
     return judge(settings, search);
   };
-  // 16 bytes a parameter are 100.4 GiB, which the ranks of the host share.
+  // The state has 16 bytes a parameter. That is 100.4 GiB, which the ranks of the host share.
   const Verdict unsaid = verdict_with({"--offload"});
   CHECK(unsaid.fits);
   CHECK(says(unsaid.text, "a host must have 100.4 GiB for its 8 ranks; --host-memory checks it"));
@@ -257,7 +257,7 @@ TEST_CASE("what a host must have is held against what it has") {
   const Verdict scarce = verdict_with({"--offload", "--host-memory", "64GiB"});
   CHECK(!scarce.fits);
   CHECK(says(scarce.text, "64.0 GiB are not enough"));
-  CHECK(!says(scarce.text, "changes, in order of cost"));  // these lower device memory only
+  CHECK(!says(scarce.text, "changes, in order of cost"));  // these changes lower only device memory
   CHECK(scarce.remedy == "--ranks 16");
   CHECK(!says(verdict_with({}).text, "a host must have"));
 }
@@ -298,8 +298,8 @@ TEST_CASE("communication hides from so many tokens on as its bytes ask for") {
     const KnownModel model = find_model(settings.model);
     return describe_plan(settings, model, PlanSearch(settings, model).plan());
   };
-  // About 3 · 4Ψ bytes are sent, and each token needs 6Ψ operations besides attention: at most 12 /
-  // 6 · 100e12 / 10e9 tokens.
+  // A step sends about 3 · 4Ψ bytes, and each token needs 6Ψ operations in addition to attention.
+  // So compute equals communication at 12 / 6 · 100e12 / 10e9 tokens or fewer.
   CHECK(says(text("8"), "communication cannot hide: it could from 1"));
   CHECK(says(text("48"), "communication can hide behind compute"));
   CHECK(says(text("8"), "at 10 GB/s: right if nccl-tests print this busbw, not a card's rate"));
@@ -315,7 +315,8 @@ TEST_CASE("operations are those of the parameters, of attention, and of what is 
     const size_t begin = text.find('(', text.find("computing takes ")) + 1;
     return std::stod(text.substr(begin));
   };
-  // Source: PaLM (Chowdhery et al. 2022, appendix B): 6Ψ + 12 · layers · width · tokens.
+  // Source: PaLM (Chowdhery et al. 2022, appendix B). A token needs 6Ψ + 12 · layers · width ·
+  // tokens.
   constexpr double kParameters = 6.738415616, kPairs = 12 * 32 * 4096 / 1e9;
   CHECK(gflop("1", "0") == doctest::Approx(6 * kParameters + kPairs).epsilon(0.005));
   CHECK(gflop("4096", "0") == doctest::Approx(6 * kParameters + 4096 * kPairs).epsilon(0.005));

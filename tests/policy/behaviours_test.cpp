@@ -1,4 +1,4 @@
-// Tests that units by policy have the behaviours of fsdp::Unit.
+// Tests that units by policy behave as fsdp::Unit does.
 #include <fsdp/error.h>
 #include <fsdp/recompute.h>
 #include <fsdp/trace.h>
@@ -86,7 +86,7 @@ TEST_CASE("operators of others read raw memory where they are given the paramete
                          .findSchemaOrThrow("fsdp_policy_test::scaled_rows", "")
                          .typed<at::Tensor(const at::Tensor&, const at::Tensor&)>();
   run_torch_ranks(2, [&](Mesh mesh) {
-    if (is_simulated_gpu()) return;  // it reads on the host
+    if (is_simulated_gpu()) return;  // this test reads values on the host
     torch::nn::Sequential plain = rows_of_linears(), layers = rows_of_linears();
     Engine engine(layers, mesh, {.units = by_type<torch::nn::Linear>()});
     const at::NoGradGuard no_grad;
@@ -303,6 +303,6 @@ TEST_CASE("a trace has the forwards of units by policy") {
     for (size_t at = text.find(forward); at != std::string::npos; at = text.find(forward, at + 1)) {
       ++forwards;
     }
-    CHECK(forwards == 4);  // the root's, and its units'
+    CHECK(forwards == 4);  // those of the root and of its units
   });
 }

@@ -1,4 +1,4 @@
-// Tests of units of several layers: each_child_of with a number.
+// Tests units of several layers, which each_child_of makes if it gets a number.
 #include <fmt/format.h>
 #include <fsdp/error.h>
 #include <fsdp/recompute.h>
@@ -17,7 +17,7 @@ at::Tensor recomputed(torch::nn::Sequential& layers, const at::Tensor& x, size_t
                          x);
 }
 
-// Calls the layers in this order, each recomputed if `recomputes`.
+// Calls the layers in this order. If `recomputes`, each layer is recomputed.
 at::Tensor in_order(torch::nn::Sequential& layers, at::Tensor x, const std::vector<size_t>& order,
                     bool recomputes = false) {
   for (const size_t i : order) {
@@ -26,7 +26,7 @@ at::Tensor in_order(torch::nn::Sequential& layers, at::Tensor x, const std::vect
   return x;
 }
 
-// Returns a forward that leaves out layer i on rank i % world.
+// Returns a forward that omits layer i on rank i % world.
 RankForward with_dropped_layers(int world, bool recomputes) {
   return [=](torch::nn::Sequential& layers, const at::Tensor& x, int rank) {
     std::vector<size_t> kept;
@@ -66,7 +66,7 @@ struct PairImpl : torch::nn::Module {
 };
 TORCH_MODULE(Pair);
 
-// Checks a model that `make` makes, on two ranks.
+// Checks the model that `make` returns, on two ranks.
 void check_model(const std::function<torch::nn::Sequential()>& make, const UnitPolicy& units) {
   torch::nn::Sequential plain = build_seeded(6, make);
   mean_gradients(*plain, 2,
@@ -85,7 +85,7 @@ void check_model(const std::function<torch::nn::Sequential()>& make, const UnitP
   });
 }
 
-// A layer that shares the weight of another layer.
+// A layer that uses the weight of another layer.
 struct TiedImpl : torch::nn::Module {
   explicit TiedImpl(const at::Tensor& shared) : weight(register_parameter("weight", shared)) {}
   at::Tensor forward(const at::Tensor& x) { return at::matmul(x, weight).tanh(); }
@@ -182,7 +182,7 @@ TEST_CASE("ranks may leave out layers of a unit, recomputed ones as well, as lon
         CAPTURE(prefetch);
         for (const int layers_of_unit : {world, kLayers}) {
           CAPTURE(layers_of_unit);
-          if (kLayers % layers_of_unit == 1) continue;  // a unit of one layer
+          if (kLayers % layers_of_unit == 1) continue;  // the last unit has only one layer
           check_ranks_as_plain(
               with_dropped_layers(world, recomputes), world,
               {.units = each_child_of("", layers_of_unit), .prefetch_units = prefetch}, kLayers);

@@ -1,4 +1,4 @@
-// Tests of the errors that a model by policy gets for what it must not do.
+// Tests the errors for things that a model with units by policy must not do.
 #include <ATen/autocast_mode.h>
 #include <fsdp/error.h>
 #include <fsdp/optim.h>
@@ -14,7 +14,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// A row of linear layers, their engine, and the loss.
+// A sequence of linear layers, its engine, and its loss.
 struct Trainee {
   explicit Trainee(const Mesh& mesh, Options options = {})
       : layers(build_seeded(5,
@@ -48,7 +48,7 @@ void on_two_ranks(Body body) {
   run_torch_ranks(2, [&](Mesh mesh) {
     Trainee trainee(mesh);
     body(trainee);
-    // The refusal has left nothing behind.
+    // The refusal must have had no effect.
     trainee.engine.zero_grad();
     trainee.loss().backward();
     CHECK(trainee.gradient(0).defined());
@@ -81,7 +81,7 @@ TEST_CASE("parameters are neither read nor written outside a forward") {
         },
         "reads parameters of unit '1' outside a forward");
     check_refused([&] { std::ostringstream() << weight; }, "outside a forward");
-    // A view that outlives its forward.
+    // This view outlives its forward.
     at::Tensor view;
     trainee.engine.forward([&] {
       view = weight.detach();
@@ -89,7 +89,7 @@ TEST_CASE("parameters are neither read nor written outside a forward") {
     });
     check_refused([&] { view.sum(); }, "outside a forward");
     CHECK_THROWS_WITH_AS(view.const_data_ptr<float>(), doctest::Contains("is sharded"), c10::Error);
-    // An operator that reads no value is allowed.
+    // An operator that reads no values is allowed.
     CHECK(weight.sizes() == torch::IntArrayRef({4, 4}));
     weight.requires_grad_(true);
   });
@@ -219,7 +219,7 @@ TEST_CASE("autocast, create_graph and autograd::grad of parameters are refused")
     at::autocast::set_autocast_enabled(at::kCPU, true);
     check_refused([&] { trainee.loss(); }, "called under autocast");
     at::autocast::set_autocast_enabled(at::kCPU, false);
-    // Autocast that is switched on inside, before the first unit or between two.
+    // Autocast is switched on inside the forward, before the first unit or between two units.
     for (const size_t layers_before : {0, 1}) {
       const auto forward = [&](at::Tensor x) {
         for (size_t i = 0; i < 3; ++i) {
@@ -321,7 +321,7 @@ TEST_CASE("a model that stays one unit is warned of") {
   run_ranks(
       1,
       [](Mesh mesh) {
-        // Its children have no parameters.
+        // The children have no parameters.
         torch::nn::Sequential model(torch::nn::Linear(4, 4), torch::nn::ReLU());
         const Engine engine(model, mesh, {.units = by_type<torch::nn::ReLU>()});
         torch::nn::Sequential together(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
@@ -345,10 +345,10 @@ TEST_CASE("zero_grad of the model is that of the engine; of a part of a unit it 
     trainee.loss().backward();
     CHECK(trainee.engine.measure_gradients().norm() == once);
     const at::Tensor loss = trainee.loss();
-    trainee.layers->zero_grad();  // between forward and backward, as a GAN's generator is
+    trainee.layers->zero_grad();  // between forward and backward, as for a GAN's generator
     loss.backward();
     CHECK(trainee.engine.measure_gradients().norm() == once);
-    trainee.layers->zero_grad();  // a batch that is skipped
+    trainee.layers->zero_grad();  // the batch is skipped
     CHECK(trainee.engine.measure_gradients().norm() == 0);
     trainee.loss().backward();
     trainee.layers->zero_grad();

@@ -1,5 +1,5 @@
-// One rank of a job of processes: trains every plain model by policy and compares it with the plain
-// bits. Usage: fsdp-run -n 3 policy_rank
+// One rank of a job of processes. It trains every plain model with units by policy, and compares
+// bits with the plain training. Usage: fsdp-run -n 3 policy_rank
 #include <fmt/format.h>
 #include <fsdp/program.h>
 
@@ -18,7 +18,7 @@ int train(const Mesh& mesh) {
     const PolicyResult plain = train_plainly(model, shape, /*by_groups=*/false, std::nullopt);
     for (const Strategy strategy : kStrategies) {
       const PolicyResult got = train_rank(model, mesh, {.strategy = strategy});
-      if (mesh.rank() != 0) continue;  // plain has rank 0's losses and buffers
+      if (mesh.rank() != 0) continue;  // the plain result has losses and buffers of rank 0
       const std::string difference = first_difference(got, plain);
       if (difference.empty()) continue;
       fmt::print(stderr, "{} under strategy {}: {}\n", model.name, static_cast<int>(strategy),

@@ -10,7 +10,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Returns a model of TorchScript blocks without C++ classes.
+// Returns a model that consists of TorchScript blocks, without C++ classes.
 torch::jit::Module script_of_blocks() {
   return build_seeded(6, [] {
     torch::jit::Module root("Net");
@@ -50,7 +50,7 @@ TEST_CASE("a TorchScript module is trained to the plain bits, a unit a submodule
       Engine engine(modules_of(sharded), mesh, {.units = each_child_of("layers"), .debug = true});
       CHECK(engine.describe().find("layers.b2") != std::string::npos);
       const auto tree = modules_of(plain);
-      // TorchScript profiles the first calls before it makes graphs of its own.
+      // TorchScript profiles the first calls before it makes its own graphs.
       for (int step = 0; step < 5; ++step) {
         CAPTURE(step);
         engine.zero_grad();

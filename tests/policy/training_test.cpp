@@ -41,7 +41,7 @@ TEST_CASE("every strategy trains plain models to the plain bits, in fp32 and bf1
         if (!is_tried(number++, 4)) continue;
         const PolicyResult plain = train_plainly(model, shape, in_groups, dtype);
         for (const Strategy strategy : kAllStrategies) {
-          // On a mesh of groups kReplicate and ZeRO sum over all ranks at once.
+          // On a mesh with groups, kReplicate and ZeRO sum over all ranks at once.
           if (is_by_groups(strategy) != in_groups) continue;
           for (const bool offload : {false, true}) {
             if (offload && strategy == Strategy::kReplicate) continue;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """usage: tests/ports/compare.py BUILD-FOLDER [--only NAME,…] [--document FILE]
 
-Holds programs that were ported to fsdp against the programs that they were (tests/ports/NAME): runs the plain
-one, and the sharded one on 1, 2 and 4 ranks with fsdp's optimizer and with LibTorch's; compares every value that
-they print, and counts the lines that the port has changed. Builds nothing: tools/test ports does, and runs this.
---document writes the table into a file, between its marks. Exits with 1 if values differ by more than the
-program's bar, or if fewer than ten programs were ported within 20 lines.
+Compares programs that were ported to fsdp with the original programs (tests/ports/NAME). Runs the plain program,
+and the sharded program on 1, 2 and 4 ranks with fsdp's optimizer and with LibTorch's. Compares every value that
+they print, and counts the lines that the port has changed. tools/test ports builds the programs and runs this.
+--document writes the table into a file, between two marker lines. Exits with 1 if values differ by more than the
+program's limit, or if fewer than ten programs were ported within 20 lines.
 """
 import argparse
 import collections
@@ -23,7 +23,7 @@ NOT_COUNTED = re.compile(r'ports::Run |#include "ports/|namespace ports::|^\s*//
 LINES_BAR, WITHIN_LINES_BAR = 20, 10
 BEGIN, END = "<!-- begin ports -->", "<!-- end ports -->"
 
-# Limits of differences between values, relative to the value, or to 0.01 if it is smaller.
+# Limits of the differences between values. They are relative to the larger of the value and 0.01.
 EXACT = 0.0
 ADAMW = 5e-6  # fsdp::AdamW rounds the last place of some parameters differently
 ORDER = 5e-6  # another order of sums: a norm over all parameters, two backwards, a mean over the whole batch
@@ -34,11 +34,11 @@ class Port:
     name: str
     shows: str
     units: str
-    ours: float = EXACT  # against the plain program part by part, with fsdp's optimizer
-    theirs: float = EXACT  # with torch::optim
+    ours: float = EXACT  # limit against the plain program part by part, with fsdp's optimizer
+    theirs: float = EXACT  # limit with torch::optim
     whole: float | None = ORDER  # against the plain program on the whole batch; None: not comparable
-    parts: bool = True  # comparable part by part
-    ranks: bool = False  # the plain program has ranks itself
+    parts: bool = True  # the program is comparable part by part
+    ranks: bool = False  # the plain program itself has ranks
 
 
 ALL = [

@@ -1,5 +1,5 @@
-// Trains the GAN of ports/dcgan on thread ranks: two engines, graphs that cross from one to the
-// other, and two backwards a step.
+// Trains the GAN of ports/dcgan on thread ranks. It has two engines, graphs that contain units of
+// both engines, and two backwards a step.
 
 #include "ports/dcgan/model.h"
 #include "ports/support/port.h"
@@ -34,7 +34,7 @@ at::Tensor gan_noise(const ports::Part& part) {
   return ports::noise(part, {ports::kNoise, 1, 1}, 900);
 }
 
-// Returns the losses of both models, in turn.
+// Returns the losses of both models. They alternate.
 std::vector<double> train_gan_plainly(int world) {
   const Gan gan = build_gan();
   ports::Generator generator = gan.generator;
@@ -53,7 +53,8 @@ std::vector<double> train_gan_plainly(int world) {
       discriminator_sum += loss.item<double>();
       loss.backward();
     });
-    std::vector<at::Tensor> of_real, fakes;  // as the engine reduces at each backward, and adds
+    // They are kept apart, because the engine reduces at each backward and adds.
+    std::vector<at::Tensor> of_real, fakes;
     for (const at::Tensor& parameter : discriminator->parameters())
       of_real.push_back(parameter.grad().clone());
     mean_gradients(*discriminator, world, [&](int rank) {
@@ -101,7 +102,7 @@ std::vector<double> train_gan(const Mesh& mesh, MakeOptimizer make_optimizer) {
     of_fake.backward();
     discriminator_optimizer->step();
 
-    generator->zero_grad();  // after its forward, before its backward
+    generator->zero_grad();  // after the forward of the generator and before its backward
     const at::Tensor of_fooled = fooled_loss(discriminator_engine.forward(discriminate, fake));
     of_fooled.backward();
     generator_optimizer->step();

@@ -1,4 +1,5 @@
-// Trains the GPT of ports/nanogpt on thread ranks: tied weights, a norm that clips, generated text.
+// Trains the GPT of ports/nanogpt on thread ranks. It has tied weights, clips gradients, and
+// generates text.
 #include <fsdp/unit.h>
 
 #include "ports/nanogpt/plain_model.h"
@@ -17,7 +18,7 @@ struct GptRun {
 };
 
 constexpr double kGptLr = 1e-2;
-// Limit for losses: the norm is summed in another order, and fsdp's AdamW rounds differently.
+// The limit for losses. The norm is summed in another order, and fsdp's AdamW rounds differently.
 constexpr double kGptMost = 2e-5;
 
 template <class Model>
@@ -28,7 +29,7 @@ at::Tensor gpt_loss(const ports::Part& part, Model& model) {
 }
 
 template <class Model>
-at::Tensor write_on(Model& model) {  // the most likely token: threads share one generator
+at::Tensor write_on(Model& model) {  // takes the most likely token, as threads share one generator
   return model->generate(torch::tensor({{1, 2, 3}}), 20, /*top_k=*/1);
 }
 
@@ -82,7 +83,8 @@ GptRun run_gpt(Unit<ports::sharded_gpt::Gpt>& model, Engine& engine, Optimizer o
     const UnitScope scope(*model);
     run.written = write_on(model);
   }
-  // generate draws, even from one choice: no rank may build its next model meanwhile.
+  // generate() uses the generator, even if there is only one choice. So no rank may build its next
+  // model before all have finished.
   mesh.sum(0, "written");
   return run;
 }

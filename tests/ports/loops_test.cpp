@@ -1,5 +1,5 @@
-// Tests loops that are not forward, backward, step: small programs of other kinds, by policy and
-// with units by type, against themselves without an engine. All ranks have the same data, so their
+// Tests small programs whose loop is not forward, backward, step. Units are chosen by policy or by
+// type. The reference is the same program without an engine. All ranks have the same data, so their
 // mean gradient has the bits of one rank's gradient.
 #include "ports/support/twins.h"
 
@@ -34,7 +34,8 @@ TORCH_MODULE(LoopDecoder);
 
 enum class Way { kPlain, kPolicy, kUnit };
 
-// A model in one of the ways; `parameters` are the model's own, or its local shards.
+// A model without an engine, or with units chosen in one of two ways. `parameters` are its own
+// parameters or its local shards.
 template <class Holder>
 class LoopModel {
  public:
@@ -85,7 +86,7 @@ void move_to(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& f
 
 constexpr int64_t kLoopSteps = 5;
 
-// Trains the input of a frozen net.
+// Trains the input of a frozen network.
 std::vector<double> transfer_style(Way way, const Mesh& mesh) {
   LoopModel<LoopNet> net(way, mesh, /*frozen=*/true, 6, 4);
   const at::Tensor picture = loop_data(0).clone().requires_grad_();
@@ -101,7 +102,8 @@ std::vector<double> transfer_style(Way way, const Mesh& mesh) {
   return losses;
 }
 
-// Trains on the output of a copy, which follows the net slowly, and once completely (Q-learning).
+// Trains on the output of a copy, as in Q-learning. The copy follows the network slowly, and in one
+// step completely.
 std::vector<double> learn_values(Way way, const Mesh& mesh) {
   LoopModel<LoopNet> net(way, mesh, false, 6, 3), target(way, mesh, /*frozen=*/true, 6, 3);
   torch::optim::SGD optimizer = sgd_of(net.parameters);
@@ -140,7 +142,7 @@ std::vector<double> compare_pairs(Way way, const Mesh& mesh) {
   return losses;
 }
 
-// Trains one graph through two models; the second is called repeatedly.
+// Trains two models through one graph. The second model is called repeatedly.
 std::vector<double> translate(Way way, const Mesh& mesh) {
   LoopModel<LoopNet> encoder(way, mesh, false, 6, 8);
   LoopModel<LoopDecoder> decoder(way, mesh, false, 8, 6);
@@ -182,8 +184,8 @@ std::vector<double> add_up(Way way, const Mesh& mesh) {
   return losses;
 }
 
-// Runs two backwards through one graph, and a third for the gradient of an input, on which it
-// trains.
+// Trains on an adversarial input. A first backward computes the gradient of an input. Then two
+// backwards run through the graph of the changed input.
 std::vector<double> resist(Way way, const Mesh& mesh) {
   LoopModel<LoopNet> net(way, mesh, false, 6, 4);
   torch::optim::SGD optimizer = sgd_of(net.parameters);

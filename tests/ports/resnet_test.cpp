@@ -1,4 +1,5 @@
-// Trains the ResNet of ports/resnet on thread ranks: each rank's BatchNorm uses its own batch.
+// Trains the ResNet of ports/resnet on thread ranks. The BatchNorm of each rank uses the rank's own
+// batch.
 
 #include "ports/resnet/model.h"
 #include "ports/support/port.h"

@@ -22,7 +22,7 @@ ProcessResult run_doctor(std::vector<std::string> arguments, const Environment& 
   return run_process(arguments, environment, std::chrono::seconds(200));
 }
 
-// Hides a GPU, if there is one, from the program.
+// Hides all GPUs from the program.
 const Environment kNoGpu{{"CUDA_VISIBLE_DEVICES", "-1"}};
 
 void check_lines(const std::string& text) {
@@ -45,7 +45,7 @@ TEST_CASE("fsdp-doctor without a GPU ends with 78, and says why and what to do o
     CAPTURE(said.err);
     CHECK(said.code == 78);
     CHECK(said.out.starts_with("versions       ok     fsdp "));
-    CHECK(!has_line(said.out, "GPUs "));  // the error line reports it
+    CHECK(!has_line(said.out, "GPUs "));  // the error line already reports it
     CHECK(has_line(said.out, "environment    note   CUDA_VISIBLE_DEVICES='-1': it hides all GPUs"));
     check_lines(said.out);
     CHECK(said.err.starts_with("fsdp: error[78] rank 0/1 host "));

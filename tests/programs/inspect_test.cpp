@@ -22,14 +22,15 @@ std::filesystem::path program() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fsdp-inspect";
 }
 
-// Excludes sanitizers: their own memory is many times the program's.
+// Not under sanitizers, because their own memory is many times that of the program.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kMemoryIsLimited = false;
 #else
 constexpr bool kMemoryIsLimited = true;
 #endif
 
-// `memory_bytes`: limit of the program's allocations; 0: none. Mapped files do not count.
+// `memory_bytes` is the limit of the program's allocations. Mapped files do not count. 0 means no
+// limit.
 Ending run(const std::vector<std::string>& arguments, rlim_t memory_bytes = 0) {
   const ScratchFolder folder;
   const std::string out = folder / "out", err = folder / "err", name = program();
@@ -58,7 +59,7 @@ bool is_built() {
   return false;
 }
 
-// Checks for this exit code and exactly one line, with this text.
+// Checks that the program returns this exit code and prints exactly one line, which has this text.
 void check_refused(const std::vector<std::string>& arguments, int code, const std::string& text) {
   const Ending ending = run(arguments);
   CAPTURE(ending.err);
@@ -251,7 +252,7 @@ TEST_CASE("A hostile header costs no more than the names that it holds and 16 Mi
     CHECK(ending.code == 65);
     CHECK(ending.err.size() < 600);
   }
-  // The limit takes effect: the parsed content of this file exceeds it.
+  // The limit takes effect, because the parsed content of this file exceeds it.
   if (kMemoryIsLimited) CHECK(run({folder.write("f", file_of(names + "}"))}, kLimit).code == 70);
 }
 

@@ -275,7 +275,7 @@ TEST_CASE("what others call a flag is told its name here") {
   CHECK(hint("--bf16", {}) == here("--param-dtype bfloat16"));
   CHECK(hint("--gradient_checkpointing", {}) == here("--recompute 1"));
   CHECK(hint("--use_cpu", {}) == here("--device cpu"));
-  // A program without such a flag refers to --help.
+  // If the program has no such flag, the hint refers to --help.
   CHECK(hint("--per_device_train_batch_size", {}) == "--help lists the flags");
 }
 

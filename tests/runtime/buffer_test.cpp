@@ -15,7 +15,7 @@ namespace {
 TEST_CASE("host memory is zeroed and aligned, for every size") {
   for (const int64_t bytes : {1, 3, 64, 1009, 256 * 1024 - 1, 256 * 1024, 1'000'003}) {
     CAPTURE(bytes);
-    // Twice, as the second round may reuse memory that the first one wrote.
+    // There are two rounds, because the second may reuse memory that the first has written.
     for (int round = 0; round < 2; ++round) {
       const Buffer buffer = allocate_host(bytes);
       CHECK(buffer.bytes() == bytes);

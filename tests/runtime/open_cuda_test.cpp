@@ -23,7 +23,7 @@ struct Machine {
   std::vector<std::string> arguments{};
 };
 
-// Returns the program's output.
+// Runs the program and returns its output.
 std::string said_on(const Machine& machine) {
   std::vector<std::string> command{machine.program};
   command.insert(command.end(), machine.arguments.begin(), machine.arguments.end());
@@ -34,7 +34,7 @@ std::string said_on(const Machine& machine) {
   return result.out;
 }
 
-// Returns the program with the libfsdp_cuda.so of that folder beside it.
+// Returns a machine with the program and, in the same folder, the libfsdp_cuda.so of `folder`.
 Machine with_library(const std::string& folder, std::vector<std::string> arguments = {}) {
   fs::create_directories(kMachines / folder / "bin");
   const fs::path program = kMachines / folder / "bin" / "print_gpus";
@@ -127,7 +127,7 @@ TEST_CASE(
                "0 GPUs; why none: this build has no GPU part (libfsdp_cuda.so was not found)");
     return;
   }
-  // The driver is an empty library, which the CUDA runtime does not accept as one.
+  // The driver is an empty library. The CUDA runtime does not accept it as a driver.
   check_says(said, "0 GPUs; why none: no NVIDIA driver runs on this machine");
   check_says(said, "DeviceError: there is no cuda:0; no NVIDIA driver runs on this machine");
 }

@@ -48,7 +48,7 @@ TEST_CASE("a threaded stream works beside the caller") {
     go.wait();
     ran_in = std::this_thread::get_id();
   });
-  go.count_down();  // would never be reached if the work ran here
+  go.count_down();  // not reached if the work ran in this thread
   stream->synchronize();
   CHECK(ran_in != std::this_thread::get_id());
 }
@@ -68,7 +68,7 @@ TEST_CASE("a stream that waits for an event sees what was done before it") {
         second->wait(written);
         second->call([&] { seen = value; });
         second->record(read);
-        first->wait(read);  // the next write must not overtake the read
+        first->wait(read);  // the next write must not overtake this read
         read.synchronize();
         CHECK(seen == i);
       }
@@ -138,7 +138,7 @@ TEST_CASE("work that is dropped after a failure may issue to its stream as it is
   std::shared_ptr<void> held(nullptr, [&](void*) {
     try {
       stream->call([] {});
-    } catch (const std::exception&) {  // the stream's failure
+    } catch (const std::exception&) {  // the failure of the stream
     }
   });
   stream->call([held = std::move(held)] {});
@@ -183,7 +183,7 @@ TEST_CASE("memory that a stream holds lives until its work so far is done, and n
     CHECK(watched.expired() == !threaded);
     if (threaded) go.count_down();
     stream->synchronize();
-    // The worker destroys a task before it looks for the next one.
+    // The worker destroys a task before it waits for the next one.
     stream->call([] {});
     stream->synchronize();
     CHECK(watched.expired());

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kPage = 4096;
 constexpr int64_t kPages = 8;
 
-// A file of numbered pages that its owner can write, and addresses for views of it.
+// A file of numbered pages that its owner can write, and an address range for views of it.
 class Shared {
  public:
   Shared() : file_(memfd_create("guarded", MFD_CLOEXEC)) {
@@ -61,15 +61,16 @@ class Shared {
   char* view_;
 };
 
-// Ends the process of a test as failed, with its line.
+// If `holds` is false, prints the line and ends the process of the test as failed.
 void expect(bool holds, std::source_location where = std::source_location::current()) {
   if (holds) return;
   std::fprintf(stderr, "%s:%u does not hold\n", where.file_name(), where.line());
   _exit(2);
 }
 
-// Returns how a process that runs this ends. Each test has a process of its own: a guard is
-// installed once per process, and doctest's handler for crashes would run before or after it.
+// Runs `act` in a child process and returns its exit status. Each test needs its own process,
+// because a guard is installed once per process, and doctest's handler for crashes would run before
+// or after it.
 int status_of(const std::function<void()>& act) {
   const pid_t child = fork();
   if (child == 0) {
@@ -84,11 +85,11 @@ int status_of(const std::function<void()>& act) {
   return status;
 }
 
-// In the first page, which is never mapped; sanitizers detect a store to null before the system
-// does.
+// Writes to the first page, which is never mapped. The address is not null, because sanitizers
+// detect a store to null before the system does.
 void write_to_nothing() { *reinterpret_cast<volatile char*>(64) = 'x'; }
 
-// A sanitizer ends a process by an exit code of its own.
+// Returns true if `act` ends by a fault. A sanitizer ends the process with its own exit code.
 bool dies_of_fault(const std::function<void()>& act) {
   const int status = status_of(act);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -196,7 +197,7 @@ TEST_CASE("faults elsewhere end the process as before") {
   const auto dies = [&](const std::function<void()>& act) {
     return dies_of_fault([&] {
       const GuardedPages guarded = shared.guard(2, 2);
-      std::freopen("/dev/null", "w", stderr);  // sanitizers describe what they find
+      std::freopen("/dev/null", "w", stderr);  // sanitizers print the fault
       act();
     });
   };

@@ -42,7 +42,7 @@ TEST_CASE("a prefetch gets no slot beyond the plan, a demand does and is counted
   Slot* planned = p.pool.try_acquire(64);
   REQUIRE(planned != nullptr);
   CHECK(p.pool.try_acquire(64) == nullptr);
-  CHECK(p.pool.try_acquire(128) == nullptr);  // a size that is not planned
+  CHECK(p.pool.try_acquire(128) == nullptr);  // this size is not planned
   Slot* overflow = p.pool.acquire(64);
   CHECK(overflow != nullptr);
   CHECK(p.ledger.stats().overflow_slots == 1);

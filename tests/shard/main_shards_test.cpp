@@ -44,7 +44,7 @@ TEST_CASE("every way of writing is a change once, and none that was kept") {
     const UnitContext context = test.context();
     MainShards main(context, test.slices());
     CHECK_FALSE(main.sync_changes());
-    on_device(main.data(0), 1).add_(1);  // without mark_changed
+    on_device(main.data(0), 1).add_(1);  // without a call of mark_changed
     CHECK_FALSE(main.sync_changes());
     main.mark_changed();
     CHECK(main.sync_changes());
@@ -53,7 +53,7 @@ TEST_CASE("every way of writing is a change once, and none that was kept") {
     const torch::NoGradGuard no_grad;
     views[1].add_(1);
     CHECK(main.sync_changes());
-    // This write bumps no version. Rank 0 holds only the beginning of 'b'.
+    // This write does not increment a version. Rank 0 holds only the beginning of 'b'.
     views[1].data().add_(1);
     CHECK(main.sync_changes() == (main.local(1).numel > 0));
     CHECK_FALSE(main.sync_changes());

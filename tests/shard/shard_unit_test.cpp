@@ -89,7 +89,7 @@ TEST_CASE("ranks gather alike although only one of them sees a write that has no
       } else {
         unit->local_views();
       }
-      unit->sync_changes(/*rebinds=*/false);  // as at a backward; no view is held any more
+      unit->sync_changes(/*rebinds=*/false);  // as at a backward, when no view exists any more
       CHECK(gathers() == 0);
       unit->sync_changes(/*rebinds=*/true);
       CHECK(gathers() == 1);
@@ -108,7 +108,7 @@ TEST_CASE("a change at a forward reseats, one at a backward only tells graphs") 
     unit->sync_changes(/*rebinds=*/false);
     CHECK(torch_compat::version(unit->tensors()[0]) == version + 1);
     CHECK(unit->parameters().state() == ParameterState::kUnsharded);
-    unit->sync_changes(/*rebinds=*/true);  // already synced
+    unit->sync_changes(/*rebinds=*/true);  // was already synced
     CHECK(unit->parameters().state() == ParameterState::kUnsharded);
     unit->mark_changed(/*copies_written=*/false);
     unit->sync_changes(/*rebinds=*/true);

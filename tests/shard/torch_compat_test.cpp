@@ -1,4 +1,4 @@
-// Tests of the facts in LibTorch on which libtorch/torch_compat relies, one by one.
+// Tests the facts about LibTorch on which libtorch/torch_compat relies, one by one.
 #include "libtorch/torch_compat.h"
 
 #include <torch/csrc/autograd/function_hook.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kMessage = "this storage has no seat";
 
-// A parameter that was built by LibTorch and is now a view of a BoundStorage.
+// A parameter that LibTorch has built and that is now a view of a BoundStorage.
 struct Bound {
   explicit Bound(at::Tensor plain, DType dtype = DType::kFloat32)
       : parameter(std::move(plain)),
@@ -109,7 +109,7 @@ TEST_CASE("binding keeps the tensor's identity, flags and version counter") {
   CHECK(bound.parameter.unsafeGetTensorImpl() == identity);
   CHECK(plain.is_leaf());
   CHECK(plain.requires_grad());
-  CHECK(version(plain) == before + 1);  // by the fill_ in Bound, not by the binding
+  CHECK(version(plain) == before + 1);  // incremented by the fill_ in Bound, not by the binding
   CHECK(bound.storage.owns(plain));
 }
 
@@ -191,7 +191,7 @@ TEST_CASE("a kept accumulator's pre-hook sees each gradient once, and undefined 
   accumulator->add_pre_hook(std::make_unique<Hook>(seen));
   const at::Tensor x = torch::ones({2, 2});
   (torch::nn::functional::linear(x, bound.parameter) + x.matmul(bound.parameter)).sum().backward();
-  REQUIRE(seen.size() == 1);  // the sum of both uses
+  REQUIRE(seen.size() == 1);  // the sum over both uses
   CHECK(torch::equal(seen[0], torch::full({2, 2}, 4.0)));
   CHECK_FALSE(bound.parameter.grad().defined());
 }

@@ -24,7 +24,7 @@ at::Tensor floats(int64_t numel, c10::DeviceType device = c10::kCPU) {
   return torch::empty({numel}, at::TensorOptions().dtype(at::kFloat).device(device));
 }
 
-// A function whose backward allocates a tensor of its own.
+// A function whose backward allocates an additional tensor.
 struct Widening : torch::autograd::Function<Widening> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
     context->saved_data["numel"] = x.numel();
@@ -39,7 +39,7 @@ struct Widening : torch::autograd::Function<Widening> {
 
 }  // namespace
 
-// The simulated GPU has an allocator of its own, which must be installed first.
+// The simulated GPU has its own allocator, which must be installed first.
 TEST_SUITE_BEGIN("LibTorch's memory on the host" *
                  doctest::skip(fsdp::testing::is_simulated_gpu()));
 
@@ -55,7 +55,7 @@ TEST_CASE("tensors are counted to the byte while they live") {
       CHECK(torch_bytes(meter) == 4048);
       const at::Tensor view = b.view({3, 1});
       b = at::Tensor();
-      CHECK(torch_bytes(meter) == 4048);  // the view holds it
+      CHECK(torch_bytes(meter) == 4048);  // the view holds the whole tensor
     }
     CHECK(torch_bytes(meter) == 0);
     CHECK(meter->reading().peak.torch == 4048);
@@ -98,7 +98,7 @@ TEST_CASE("a meter is a thread's, but a block its meter's") {
     const at::Tensor uncounted = floats(1000);
     const MeterScope other(theirs);
     kept = floats(7);
-    own = at::Tensor();  // the other thread counted it
+    own = at::Tensor();  // the other thread has counted this tensor
   }).join();
   CHECK(torch_bytes(mine) == 0);
   CHECK(torch_bytes(theirs) == 28);
@@ -158,7 +158,7 @@ TEST_CASE("a large tensor lies where the one before it was, whatever small one c
   const at::Tensor small = floats(100);
   large = floats(kNumel);
   CHECK(large.data_ptr() == place);
-  large.resize_({2 * kNumel});  // moves, so the place is free
+  large.resize_({2 * kNumel});  // it moves, so its old memory is free
   CHECK(floats(kNumel).data_ptr() == place);
   c10::Allocator* const allocator = c10::GetAllocator(c10::kCPU);
   void* const raw = allocator->raw_allocate(4 * kNumel);
@@ -173,7 +173,7 @@ TEST_CASE("a large tensor lies where the one before it was, whatever small one c
 
 TEST_CASE("memory that is given back by its address alone") {
   c10::Allocator* const plain = c10::GetAllocator(c10::kCPU);
-  void* const before = plain->raw_allocate(640);  // uncounted, maybe by the allocator below
+  void* const before = plain->raw_allocate(640);  // not counted, perhaps by the allocator below
   const auto meter = std::make_shared<MemoryMeter>();
   const MeterScope scope(meter);
   c10::Allocator* const allocator = c10::GetAllocator(c10::kCPU);

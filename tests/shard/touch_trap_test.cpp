@@ -47,7 +47,8 @@ class Recorder final : public Listener {
   std::vector<std::string> lines;
 };
 
-// Arms the trap for the recorder. A process has one trap, which reports to the last listener.
+// Arms the trap for a recorder. A process has one trap, which reports to the last listener that was
+// armed.
 Recorder& armed_recorder() {
   static Recorder recorder;
   arm(recorder);
@@ -56,7 +57,7 @@ Recorder& armed_recorder() {
   return recorder;
 }
 
-// A parameter of a unit by policy, of 4 x 4 ones.
+// A unit by policy with a parameter of 4 x 4 ones.
 struct Watched {
   explicit Watched(std::string name)
       : owner(std::move(name)), storage(sizeof memory, at::kCPU, "no seat", {.owner = &owner}) {
@@ -99,7 +100,7 @@ TEST_CASE("views of a parameter are seen, what is computed from it is not") {
   const at::Tensor view = weight.tensor.t();
   const at::Tensor computed = view + 1;
   computed.sum().backward();
-  // The backward of a sum expands the gradient and reads no parameter.
+  // The backward of a sum expands the gradient. It does not read the parameter.
   CHECK(seen.lines == Lines{"aten::t weight", "aten::add weight"});
 }
 
@@ -152,7 +153,7 @@ TEST_CASE("what is computed of a cut shard carries the key, a number of it is re
   float memory[4] = {1, 2, 3, 4};
   const at::Tensor run = torch_compat::wrap_watched(
       memory, 4, at::kCPU, {.owner = &unit, .holds = Holds::kMainShard, .is_cut = true}, nullptr);
-  CHECK(run.sum().item<float>() == 10);  // only its views are watched
+  CHECK(run.sum().item<float>() == 10);  // only views of this tensor are watched
   const at::Tensor shard = torch_compat::view_of(run.storage(), 1, 3, at::kCPU);
   watch(shard);
   CHECK(owner_of(shard) == &unit);
@@ -174,7 +175,7 @@ TEST_CASE("what is computed of a cut shard carries the key, a number of it is re
   }
   forget_owner(run);
   CHECK(owner_of(shard) == nullptr);
-  CHECK_THROWS_AS(shard.sum(), StateError);  // it is still a part of the whole
+  CHECK_THROWS_AS(shard.sum(), StateError);  // it is still a part of the whole tensor
 }
 
 TEST_CASE("operators on shards and gradients are told, and who is written") {
@@ -203,12 +204,12 @@ TEST_CASE("operators on shards and gradients are told, and who is written") {
   const at::Tensor shard = view(values, Holds::kMainShard);
   const at::Tensor gradient = view(gradients, Holds::kGradients);
   shard.add_(gradient, -0.5);
-  CHECK(shard.sum().item<float>() == 4.5);  // not cut
+  CHECK(shard.sum().item<float>() == 4.5);  // the shard is the whole tensor
   CHECK(seen.lines ==
         Lines{"aten::add_ unit written", "aten::add_ unit gradient", "aten::sum unit"});
 }
 
-// The second way of [Note: the trap]: no key, by LibTorch's public observer.
+// The second way of [Note: the trap] uses LibTorch's public observer instead of a dispatch key.
 namespace {
 
 thread_local Lines* observed = nullptr;
@@ -223,7 +224,7 @@ std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& call) {
       owners.push_back(owner);
     }
   };
-  if (observed_depth++ > 0) return nullptr;  // an operator inside another one
+  if (observed_depth++ > 0) return nullptr;  // inside another operator
   for (const c10::IValue& input : call.inputs()) {
     if (input.isTensorList()) {
       for (const c10::IValue& each : input.toListRef()) add(each);

@@ -8,8 +8,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Returns rank `rank`'s gradient of a parameter in micro-batch `micro`. Sums are exact in bfloat16
-// too.
+// Returns the gradient of a parameter on rank `rank` in micro-batch `micro`. Sums are exact, in
+// bfloat16 too.
 float found(int rank, int parameter, int micro) {
   return static_cast<float>(8 * (rank + 1) + 2 * parameter + 64 * micro);
 }
@@ -24,7 +24,7 @@ void capture(ShardUnit& unit, int parameter, float value) {
   unit.gradients().capture(parameter, torch::full(spec.shape, value));
 }
 
-// Runs one micro-batch of a rank. Without `second` only the first parameter gets a gradient.
+// Runs one micro-batch on a rank. If `second` is false, only the first parameter gets a gradient.
 void pass(ShardUnit& unit, int rank, int micro, bool reduces, bool second = true) {
   unit.gradients().open(reduces ? GradientSync::kAll : GradientSync::kNone);
   capture(unit, 0, found(rank, 0, micro));
@@ -32,7 +32,8 @@ void pass(ShardUnit& unit, int rank, int micro, bool reduces, bool second = true
   reduces ? unit.gradients().reduce(/*across=*/true) : unit.gradients().keep();
 }
 
-// Checks that this rank's main gradient holds `expected[parameter]`, and zeros in its gaps.
+// Checks that all elements of each parameter in this rank's main gradient equal
+// `expected[parameter]`. Gaps must be zero.
 void check_main(ShardUnit& unit, std::vector<float> expected) {
   const std::vector<MainSegment> segments = unit.main_segments();
   REQUIRE(segments.size() == 1);
@@ -202,7 +203,8 @@ TEST_CASE("gradients lie as they come: transposed, in a lower type, conjugate si
   });
 }
 
-// More gradients arrive than wait at once on a GPU, one of them twice before it is copied.
+// More gradients arrive than a GPU collects before a copy. One of them arrives twice before it is
+// copied.
 TEST_CASE("many small gradients are copied as they came") {
   constexpr int kParameters = GradientTable::kMost + 7;
   run_torch_ranks(2, [&](Mesh mesh) {

@@ -9,7 +9,7 @@ using namespace fsdp::testing;
 namespace {
 
 void unshard_and_wait(ShardContext& shared, ShardUnit& unit) {
-  shared.streams.gather_after_compute();  // a pass does this at its begin
+  shared.streams.gather_after_compute();  // a pass does this when it begins
   unit.parameters().unshard(Urgency::kDemand);
   unit.parameters().wait_for_unshard();
 }
@@ -18,7 +18,7 @@ void check_shows(ShardUnit& unit, float added = 0) {
   for (int p = 0; p < 3; ++p) CHECK(shows(unit.tensors()[p], p, added));
 }
 
-// Adds to all elements of the main shards, gaps too, as an optimizer does.
+// Adds to all elements of the main shards and to their gaps, as an optimizer does.
 void add_to_main(ShardUnit& unit, float added) {
   for (size_t s = 0; s < unit.layout().segments().size(); ++s) {
     on_device(unit.main().data(static_cast<int>(s)), unit.layout().segments()[s].slice_numel)
@@ -78,7 +78,8 @@ TEST_CASE("what each source gathers: at each use, after a change, never") {
       CHECK(gathers == (each_use      ? std::vector<int64_t>{1, 1, 1, 1}
                         : each_change ? std::vector<int64_t>{1, 0, 1, 0}
                                       : std::vector<int64_t>{0, 0, 0, 0}));
-      // Views exist, so a rank cannot know whether others have written through theirs.
+      // Views exist now. So a rank cannot know whether other ranks have written through their
+      // views.
       const std::vector<at::Tensor> views = unit->local_views();
       unit->sync_changes(/*rebinds=*/true);
       const int64_t before = test.shared.comms.all_gathers;
@@ -135,7 +136,7 @@ TEST_CASE(
     CHECK(parameters.unshard(Urgency::kDemand));
     CHECK_THROWS_WITH_AS(parameters.unshard(Urgency::kDemand),
                          doctest::Contains("is gathering, expected sharded"), StateError);
-    parameters.reshard();  // a gather that is not waited for
+    parameters.reshard();  // nothing waits for this gather
     unshard_and_wait(test.shared, *unit);
     check_shows(*unit);
     parameters.reshard();
@@ -155,7 +156,7 @@ TEST_CASE("written values go back: each rank's own slice, or rank 0's") {
           unit->parameters().wait_for_unshard();
           CHECK(unit->parameters().first_written().empty());
           const torch::NoGradGuard no_grad;
-          // With rank 0's values the writes of other ranks have no effect.
+          // If the gather uses rank 0's values, writes of other ranks have no effect.
           const float added = from_zero && mesh.rank() != 0 ? 50.0F : 1.0F;
           unit->tensors()[1].add_(added);
           CHECK(unit->parameters().first_written() == "b");
@@ -201,16 +202,16 @@ TEST_CASE("a resident copy that was written with the main shards is not made aga
     UnitUnderTest test(mesh, {}, unit_specs(DType::kBFloat16));
     const auto unit = test.unit();
     const std::vector<MainSegment> segments = unit->main_segments();
-    REQUIRE(segments.size() == 1);  // the frozen segment is not optimised
+    REQUIRE(segments.size() == 1);  // the optimizer does not update the frozen segment
     void* copy = segments[0].resident_copy;
     REQUIRE(copy != nullptr);
     const at::Tensor first = torch_compat::wrap(copy, 1, DType::kBFloat16, at::kCPU);
-    first.fill_(7);  // differs from the main shard, and must survive
+    first.fill_(7);  // differs from the main shard, and must be kept
     unit->mark_changed(/*copies_written=*/true);
     unit->sync_changes(/*rebinds=*/true);
     CHECK(first.item<float>() == 7.0F);
     unit->mark_changed(/*copies_written=*/false);
-    unit->mark_changed(/*copies_written=*/true);  // the change before is not copied yet
+    unit->mark_changed(/*copies_written=*/true);  // the earlier change has not been copied yet
     unit->sync_changes(/*rebinds=*/true);
     CHECK(first.item<float>() == whole_value(0, 0));
   });

@@ -11,7 +11,8 @@
 namespace fsdp::testing {
 namespace {
 
-// An event of a checked stream: an event of the host's stream, and the work that it has seen.
+// An event of a checked stream. It holds an event of the host's stream, and the clock of the work
+// that the event orders before a waiter.
 struct CheckedMark final : EventMark {
   CheckedMark(RaceCheck& of, Event event, RaceCheck::Clock seen)
       : check(of), inner(std::move(event)), clock(std::move(seen)) {}
@@ -28,8 +29,8 @@ struct CheckedMark final : EventMark {
 
 constexpr int64_t kFloat = size_of(DType::kFloat32);
 
-// Throws unless each pointer is null or guarded memory. For arguments that no operator of LibTorch
-// allocates: on a real device they must be device memory.
+// Throws unless each pointer is null or in guarded memory. Used for arguments that LibTorch's
+// operators do not allocate, because on a real device they must be device memory.
 void require_device_memory(std::initializer_list<const void*> pointers) {
   for (const void* each : pointers) {
     if (each == nullptr || GuardedMemory::instance().holds(each)) continue;
@@ -90,8 +91,8 @@ std::vector<TouchedBytes> of_update(std::span<const kernels::UpdateSegment> segm
   return bytes;
 }
 
-// Returns the CPU's kernels. Each first reports the bytes it accesses, and opens guarded memory for
-// itself.
+// Returns the CPU's kernels. Each kernel first reports the bytes that it accesses, and opens
+// guarded memory while it runs.
 const kernels::KernelTable& checked_kernels() {
   using namespace kernels;
   static const KernelTable table{
@@ -223,7 +224,7 @@ CheckedStream::CheckedStream(const Device& device, RaceCheck& check, std::string
       number_(check.add_stream(std::string(name))),
       inner_(cpu_device().make_stream({.name = std::string(name), .runs_beside = runs_beside})) {}
 
-// Work that threw has left memory open, because the closing call after it did not run.
+// If work threw, memory is still open, because the call that closes it did not run.
 CheckedStream::~CheckedStream() {
   inner_ = nullptr;
   for (; open_ > 0; --open_) GuardedMemory::instance().close();
@@ -244,7 +245,8 @@ void CheckedStream::close_memory() {
 }
 
 void CheckedStream::read(void* to, const void* from, int64_t bytes) {
-  // The host copies once the stream's work has ended, and may access device memory for that.
+  // The host copies when the stream's work has ended. Until then the scope opens device memory to
+  // the host.
   touch("read", {{from, bytes}});
   synchronize();
   const AsDeviceWork work;
@@ -264,7 +266,7 @@ std::shared_ptr<EventMark> CheckedStream::mark(CodePlace) {
 
 void CheckedStream::wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) {
   const auto& checked = static_cast<const CheckedMark&>(*mark);
-  inner_->wait(checked.inner);  // a mutation leaves the wait out of the check only
+  inner_->wait(checked.inner);  // a mutation removes the wait only from the check
   check_.wait(number_, checked.clock, place);
 }
 
@@ -285,8 +287,8 @@ Buffer known_to(const std::shared_ptr<RaceCheck>& check, Buffer memory) {
   void* data = memory.data();
   const int64_t bytes = memory.bytes();
   check->add_memory(data, bytes);
-  // The deleter releases the memory only after the check has forgotten it, because the address may
-  // be reused at once.
+  // The check must forget the memory before the deleter releases it, because the address may be
+  // reused at once.
   auto kept = std::make_shared<Buffer>(std::move(memory));
   return {data, bytes, [check, kept](void* gone) { check->remove_memory(gone); }};
 }

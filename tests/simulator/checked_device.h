@@ -1,7 +1,7 @@
-// The host as a device that finds errors which otherwise only another device would show. Its memory
-// is guarded (guarded_memory.h): only work of its streams may access it. Every kernel, and every
-// collective of a checked mesh, reports the bytes it accesses to the race check, which finds
-// unordered work.
+// A device that runs on the host and finds errors which otherwise appear only on another device.
+// Its memory is guarded (guarded_memory.h): only work of its streams may access it. Every kernel,
+// and every collective of a checked mesh, reports the bytes that it accesses to the race check,
+// which finds unordered work.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace fsdp::testing {
 
-// A stream of the host, with its number in the race check.
+// A stream of the host with a number in the race check.
 class CheckedStream : public CpuStream {
  public:
   CheckedStream(const Device& device, RaceCheck& check, std::string_view name, bool runs_beside);
@@ -23,7 +23,8 @@ class CheckedStream : public CpuStream {
   void touch(std::string_view what, const std::vector<TouchedBytes>& bytes) {
     check_.work(number_, what, bytes);
   }
-  // Opens and closes guarded memory, in stream order: the work issued in between may access it.
+  // Issue work that opens or closes guarded memory. Work issued between the two calls may access
+  // it.
   void open_memory();
   void close_memory();
 
@@ -47,7 +48,7 @@ class CheckedStream : public CpuStream {
 };
 
 // A scope in which work is issued to a stream. If the stream is a checked one, the race check
-// learns the bytes that the work accesses, and guarded memory is open for it.
+// records the bytes that the work accesses, and guarded memory is open for this work.
 class CheckedWork {
  public:
   CheckedWork(Stream& stream, std::string_view what, const std::vector<TouchedBytes>& bytes);
@@ -59,7 +60,7 @@ class CheckedWork {
   CheckedStream* const stream_;
 };
 
-// Returns `memory`, which the race check knows until it is released.
+// Returns `memory` and registers it with the race check until it is released.
 Buffer known_to(const std::shared_ptr<RaceCheck>& check, Buffer memory);
 
 class CheckedDevice : public Device {
@@ -72,7 +73,7 @@ class CheckedDevice : public Device {
   std::string_view name() const override { return "cpu"; }
   std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override;
   Stream& compute_stream(void* /*native*/ = nullptr) const override { return *compute_; }
-  // Reports work on the compute stream that no kernel does.
+  // Reports work on the compute stream that is not done by a kernel.
   void tell(std::string_view what, const std::vector<TouchedBytes>& bytes) const {
     compute_->touch(what, bytes);
   }

@@ -1,4 +1,4 @@
-// Makes thread ranks, each with its own device that checks the order of the rank's work.
+// Makes thread ranks. Each rank has its own device, which checks the order of the rank's work.
 #pragma once
 
 #include <memory>
@@ -14,10 +14,10 @@ struct CheckedRank {
   Mesh mesh;
 };
 
-// Returns ranks as Mesh::local does. Their collectives report which of the rank's bytes they read
+// Returns ranks as Mesh::local does. Their collectives report which bytes of their rank they read
 // and write.
 std::vector<CheckedRank> checked_ranks(int world_size, const MeshOptions& options = {});
-// Does the same for a mesh of threads of the host, by rank.
+// Returns checked ranks for `threads`, the parts of a mesh of host threads, by rank.
 std::vector<CheckedRank> checked_ranks(std::vector<MeshParts> threads);
 
 }  // namespace fsdp::testing

@@ -23,7 +23,8 @@ void say(std::string_view text) {
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-// Prints the place and restores the earlier handler: the access then faults again and reaches it.
+// Prints the code position and restores the earlier handler. Then the access faults again, and the
+// earlier handler runs.
 void on_fault(int number, siginfo_t* info, void* /*context*/) {
   if (GuardedMemory::instance().holds(info->si_addr)) {
     say("the host touched device memory, where no work of a stream runs:\n");
@@ -59,7 +60,7 @@ void GuardedMemory::watch() {
   before_ours = now;
   struct sigaction ours {};
   ours.sa_sigaction = on_fault;
-  // Runs on the alternate stack, if there is one: the fault may be a stack overflow.
+  // Uses the alternate stack if one exists, because the fault may be a stack overflow.
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigaction(SIGSEGV, &ours, nullptr);
 }
@@ -72,7 +73,8 @@ Buffer GuardedMemory::allocate(int64_t bytes) {
   const std::optional<int64_t> offset = ranges_.take(whole);
   if (!offset) throw std::runtime_error("guarded memory is used up");
   taken_.emplace(*offset, whole);
-  // Open memory is open up to used(), so new pages behind the old end have to be opened.
+  // Open memory reaches up to used(). So if it is open now, the new pages beyond the old end must
+  // be opened.
   if (open_ > 0) protect(used_before, used(), PROT_READ | PROT_WRITE);
   return {begin_ + *offset, bytes, [this, at = *offset](void* /*data*/) { give_back(at); }};
 }

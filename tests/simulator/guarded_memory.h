@@ -1,9 +1,9 @@
-// Device memory that the host may not access: its pages are readable and writable only while
-// work of a stream runs. Any other access (a loop of the host over a shard, a scalar read before it
-// was requested) is a fault that prints its place.
+// Device memory that the host may not access. Its pages are readable and writable only while work
+// of a stream runs. Any other access is a fault that prints its code position. Examples are a host
+// loop over a shard, and a read of a scalar before it was requested.
 //
-// Protection applies to the process: while one thread's work runs, another thread's access is not
-// detected.
+// Protection applies to the whole process. So while one thread's work runs, an access by another
+// thread is not detected.
 #pragma once
 
 #include <cstddef>
@@ -18,27 +18,28 @@ namespace fsdp::testing {
 
 class GuardedMemory {
  public:
-  // Returns the only one of the process; it holds up to 2 GiB.
+  // Returns the only object of the process. It can hold up to 2 GiB.
   static GuardedMemory& instance();
 
-  // Returns zeroed memory in whole pages; an empty buffer for 0 bytes.
+  // Returns zeroed memory in whole pages. If `bytes` is 0, returns an empty buffer.
   Buffer allocate(int64_t bytes);
   bool holds(const void* address) const;
 
-  // Work of a stream runs between the two. They nest, and any thread may call them.
+  // Open and close the memory. Work of a stream runs between the two calls. They nest, and any
+  // thread may call them.
   void open();
   void close();
 
-  // Installs a signal handler: an access outside of work prints its place, until another handler
-  // replaces it.
+  // Installs a signal handler that prints the code position of an access outside of work. It is
+  // active until another handler replaces it.
   void watch();
 
  private:
   GuardedMemory();
   void give_back(int64_t offset);
   void protect(int64_t from, int64_t to, int access) const;
-  // Returns the bytes from begin_ to the end of the last allocation. Opening and closing takes time
-  // in proportion to them, so low ranges are allocated first.
+  // Returns the number of bytes from begin_ to the end of the last allocation. The time to open and
+  // close grows with it, so low ranges are allocated first.
   int64_t used() const {
     return taken_.empty() ? 0 : taken_.rbegin()->first + taken_.rbegin()->second;
   }
@@ -50,8 +51,8 @@ class GuardedMemory {
   int64_t open_ = 0;
 };
 
-// A scope in which the host may access device memory: a test, or a library that stands for the
-// device, does the device's work by itself.
+// A scope in which the host may access device memory. Tests use it, and libraries that stand in for
+// the device, because they do the device's work themselves.
 class AsDeviceWork {
  public:
   AsDeviceWork() { GuardedMemory::instance().open(); }

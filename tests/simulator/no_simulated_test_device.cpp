@@ -1,4 +1,4 @@
-// Stands in for torch/simulated_test_device.cpp in a build without CUDA.
+// Replaces torch/simulated_test_device.cpp in a build without CUDA.
 #include <stdexcept>
 
 #include "simulator/test_device.h"

@@ -1,6 +1,6 @@
-// Treats LibTorch's operators as work of the compute stream: opens guarded memory for them, and
-// reports to the race check of the thread's device the bytes that they read and, if their name ends
-// in '_', write.
+// Treats LibTorch's operators as work of the compute stream. It opens guarded memory for them, and
+// reports the bytes of their inputs to the race check of the thread's device. These bytes count as
+// read. If an operator's name ends in '_', the bytes of its first input count as written.
 #pragma once
 
 #include <ATen/EmptyTensor.h>
@@ -19,7 +19,8 @@ namespace fsdp::testing {
 class OperatorWork {
  public:
   explicit OperatorWork(const CheckedDevice& device) {
-    // Installed for all threads and never removed: tensors may outlive the ranks.
+    // The callback is installed for all threads and never removed, because tensors may outlive the
+    // ranks.
     static const at::CallbackHandle handle =
         at::addGlobalCallback(at::RecordFunctionCallback(begin, end)
                                   .needsInputs(true)
@@ -42,7 +43,7 @@ class OperatorWork {
     const void* data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
     if (data == nullptr) return;  // unbound: the operator makes a view or reads the version
     const int64_t offset = tensor.storage_offset() * tensor.element_size();
-    // An expanded tensor has less memory than elements.
+    // An expanded tensor has fewer elements in memory than numel().
     const size_t extent =
         at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
     bytes.push_back({static_cast<const std::byte*>(data) + offset,

@@ -18,7 +18,7 @@ std::string name_of(const CodePlace& place) {
 int RaceCheck::add_stream(std::string name) {
   const std::lock_guard lock(mutex_);
   streams_.push_back(std::move(name));
-  // Every clock has an entry for every stream, so that clocks can be joined entry by entry.
+  // Every clock has an entry for every stream, so that two clocks can be merged entry by entry.
   for (Clock& clock : clocks_) clock.push_back(0);
   clocks_.emplace_back(streams_.size(), 0);
   return static_cast<int>(streams_.size()) - 1;
@@ -48,7 +48,7 @@ RaceCheck::Clock RaceCheck::mark(int stream) {
 void RaceCheck::wait(int stream, const Clock& mark, const CodePlace& place) {
   const std::lock_guard lock(mutex_);
   const std::string name = name_of(place);
-  // The place counts even if the wait is left out, so that a test can go through all places.
+  // The place is recorded even if the wait is left out, so that a test can iterate over all places.
   places_.insert(name);
   if (name == left_out_) return;
   Clock& clock = clocks_[stream];
@@ -95,8 +95,9 @@ void RaceCheck::check(int stream, std::string_view what, const Access& now) {
                               now.writes ? "writes" : "reads", before.what, streams_[before.stream],
                               before.writes ? "writes" : "reads"));
   }
-  // Drops accesses that this one covers: work ordered with this access is also ordered with those.
-  // A write covers all accesses, a read only earlier reads of its stream.
+  // Drops earlier accesses that this access covers, because work that is ordered with this access
+  // is also ordered with them. A write covers all earlier accesses. A read covers only earlier
+  // reads of its stream.
   std::erase_if(accesses_, [&](const Access& before) {
     const bool covered = now.begin <= before.begin && before.end <= now.end;
     return covered && is_seen(stream, before) && (now.writes || !before.writes) &&

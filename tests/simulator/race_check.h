@@ -1,11 +1,11 @@
-// Finds work of two streams on the same memory that nothing orders.
+// Finds unordered work of two streams on the same memory.
 //
-// Each stream has a clock that ticks with its work. An event carries the recording stream's
-// knowledge of all clocks to the stream that waits (vector clocks: Fidge and Mattern, 1988). When
-// work is issued, it declares the bytes that it reads and writes. Two pieces of work on common
-// bytes, one of which writes, are ordered only if the later one's stream has seen the earlier one's
-// tick. So a missing wait is found in every run, at any speed of the streams, and also with streams
-// that run concurrently.
+// Each stream has a clock that counts its work. An event holds a copy of all clock values that the
+// recording stream knows. A stream that waits for the event learns these values (vector clocks:
+// Fidge and Mattern, 1988). When work is issued, it declares the bytes that it reads and writes.
+// Two pieces of work conflict if they access common bytes and at least one writes. They are ordered
+// only if the stream of the later one has seen the tick of the earlier one. So a missing wait is
+// found in every execution, at any speed of the streams, and also if streams run concurrently.
 #pragma once
 
 #include <cstdint>
@@ -27,27 +27,29 @@ struct TouchedBytes {
   bool writes = false;
 };
 
-// Thread-safe. Ignores memory that was not added: another owner may have it by now.
+// Thread-safe. Ignores memory that was not added, because another owner may use it now.
 class RaceCheck {
  public:
-  using Clock = std::vector<uint64_t>;  // by stream: the number of its works that were seen
+  using Clock = std::vector<uint64_t>;  // by stream: number of its works that were seen
 
   int add_stream(std::string name);
   void add_memory(const void* begin, int64_t bytes);
   void remove_memory(const void* begin);
 
   Clock mark(int stream);
-  // `place` is the caller's; the place chosen by leave_out learns nothing from the mark.
+  // `place` is the place of the wait in the code. At the place that leave_out selected, the stream
+  // learns nothing from the mark.
   void wait(int stream, const Clock& mark, const CodePlace& place);
-  // The host has waited: all work that it issues from now on is ordered after the mark.
+  // Records that the host has waited. All work that it issues from now on is ordered after the
+  // mark.
   void host_waits(const Clock& mark);
   void work(int stream, std::string_view what, std::span<const TouchedBytes> touched);
 
-  // Returns "file.cpp:LINE" of every wait so far.
+  // Returns "file.cpp:LINE" for every wait until now.
   std::set<std::string> places() const;
   void leave_out(std::string place);
-  // Returns each pair of kinds of work once: "'adamw' on compute writes what 'all_gather' on gather
-  // reads".
+  // Returns each pair of conflicting names once, as "'adamw' on compute writes what 'all_gather' on
+  // gather reads".
   std::set<std::string> found() const;
 
  private:

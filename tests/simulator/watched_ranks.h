@@ -1,4 +1,4 @@
-// Makes ranks of a test on the checked device: unordered work fails the test.
+// Makes ranks of a test on the checked device. Unordered work fails the test.
 #pragma once
 
 #include <memory>

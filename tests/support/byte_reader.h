@@ -1,5 +1,5 @@
-// A check of readers of untrusted files. For any bytes a reader must return a sound result, or
-// throw an error that its header promises and that prints as one short line.
+// A check for readers of untrusted files. For any bytes, a reader must return a valid result or
+// throw an error that its header promises. The error's text must be one short line.
 #pragma once
 
 #include <algorithm>
@@ -16,30 +16,30 @@ namespace fsdp {
 
 enum class Verdict : uint8_t { kAccepted, kRefused };
 
-// An error of the reader under test: it did something else.
+// The error that a check throws if a reader breaks its promise.
 class Finding : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-// Throws Finding with `otherwise` if not `sound`.
+// Throws a Finding with the text `otherwise` if `sound` is false.
 void demand(bool sound, const std::string& otherwise);
 
 struct ByteReader {
   std::string_view name;
-  // Errors: Finding, and any other exception that breaks the reader's promise.
+  // Errors: Finding. Any other exception also means that the reader broke its promise.
   Verdict (*read)(std::string_view bytes);
-  // The memory it may hold at once: `bytes_a_byte` times the size of its input, and 16 MiB.
+  // The reader may hold `bytes_a_byte` times the size of its input, and 16 MiB more, at once.
   int64_t bytes_a_byte;
 };
 
-// Returns the line that the last refusal would print.
+// Returns the line that the last refusal prints.
 const std::string& last_refusal();
-// Keeps the error's line as the last refusal. Errors: Finding if it is not one short plain line.
+// Stores the error's line as the last refusal. Errors: Finding if it is not one short plain line.
 void check_refusal(const Error& error);
 
-// Returns the reader's verdict. IoError must report corrupt data; `Also` reports sound but
-// unsupported data.
+// Calls the reader and returns its verdict. IoError must report corrupt data. `Also` reports valid
+// data that the reader does not support.
 template <class Also = IoError, class Read>
 Verdict verdict_of(Read&& read) {
   try {

@@ -1,4 +1,4 @@
-// Records the collectives that a mesh issues, in the order that its ranks compare.
+// Records the collectives that a mesh issues, in the order that the ranks compare.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace fsdp::testing {
 
 using CollectiveCounts = std::map<std::string, int64_t>;
 
-// A log of the collectives issued after its construction. A mesh has at most one.
+// A log of the collectives that are issued after its construction. A mesh has at most one log.
 class CollectiveLog {
  public:
   explicit CollectiveLog(const Mesh& mesh) {
@@ -28,13 +28,13 @@ class CollectiveLog {
   }
 
   size_t size() const { return entries_->size(); }
-  // Returns lines like "#12 all_gather 4096 layers.0", oldest first.
+  // Returns lines such as "#12 all_gather 4096 layers.0", the oldest first.
   std::vector<std::string> lines() const {
     std::vector<std::string> lines;
     for (const Entry& entry : *entries_) lines.push_back(entry.line);
     return lines;
   }
-  // Counts by operation, without the first `from` collectives.
+  // Returns the counts by operation. Skips the first `from` collectives.
   CollectiveCounts counts_since(size_t from) const {
     CollectiveCounts counts;
     for (size_t i = from; i < size(); ++i) ++counts[(*entries_)[i].operation];

@@ -1,4 +1,4 @@
-// The two kinds of streams that the CPU has, for tests that run on both.
+// The two kinds of CPU streams, for tests that run on both.
 #pragma once
 
 #include <memory>

@@ -9,7 +9,7 @@
 namespace fsdp {
 namespace {
 
-// Reads a copy of exactly this size, so that a sanitizer detects a read past the end.
+// Reads a copy that has exactly this size, so that a sanitizer detects a read beyond its end.
 Verdict read_exactly(const ByteReader& reader, const std::string& bytes) {
   const std::vector<char> exact(bytes.begin(), bytes.end());
   return reader.read({exact.data(), exact.size()});

@@ -1,6 +1,6 @@
-// Checks that every reader of untrusted files handles bytes that are cut, changed or no text.
-// tools/fuzz searches for more; its findings are kept in records/hostile/READER, as bad-* if they
-// must be refused and ok-* if not.
+// Checks that every reader of untrusted files handles bytes that are truncated, changed or not
+// text. tools/fuzz searches for more such bytes. Its findings are kept in records/hostile/READER,
+// as bad-* if a reader must refuse them, else as ok-*.
 #pragma once
 
 #include <filesystem>
@@ -11,14 +11,14 @@
 
 namespace fsdp {
 
-// A reader and a small sound file for it.
+// A reader and a small valid file for it.
 struct SampledReader {
   ByteReader reader;
   std::string sample;
-  bool line_by_line = false;  // a cut sample may be sound
+  bool line_by_line = false;  // a truncated sample may be valid
 };
 
-// Each of these fails the test if the reader does something else.
+// Each of these functions fails the test if the reader breaks its promise (byte_reader.h).
 void check_sample_and_empty(const SampledReader& sampled);
 void check_truncations(const SampledReader& sampled);
 // Inserts a NUL, a byte order mark or invalid UTF-8 at every position.

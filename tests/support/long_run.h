@@ -1,4 +1,4 @@
-// The longer runs take every case of a sweep, an ordinary run a part of them.
+// Long runs test every case of a sweep. Ordinary runs test some of the cases.
 #pragma once
 
 #include <cstdlib>

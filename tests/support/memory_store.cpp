@@ -68,7 +68,7 @@ class Connection final : public KeyValueStore {
   }
 
  private:
-  // Locks the store. Every call checks for its end first, also a call that would not wait.
+  // Locks the store. Every call first checks whether the store has ended, also if it does not wait.
   std::unique_lock<std::mutex> use() {
     std::unique_lock lock(state_->mutex);
     require_open();

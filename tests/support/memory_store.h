@@ -13,11 +13,11 @@ class MemoryStore {
   MemoryStore();
   ~MemoryStore();
 
-  // Returns a connection that counts as `owner`'s.
+  // Returns a connection. The store attributes its writes to `owner`.
   std::unique_ptr<KeyValueStore> connect(int owner);
-  // Drops all later writes of `owner`, as if its host or its network were down.
+  // Drops all later writes of `owner`, as if the host or the network of `owner` were down.
   void mute(int owner);
-  // Ends the store: each later call of every connection throws CommError.
+  // Ends the store. Each later call of every connection throws CommError.
   void end();
   // Returns the number of keys.
   size_t size() const;

@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-// Writes a safetensors file whose tensors hold zeros.
+// Writes a safetensors file whose tensors contain zeros.
 void write_zeros(const std::filesystem::path& path, const std::vector<TensorSpec>& specs);
 
 // Returns F32 tensors of shape [2].

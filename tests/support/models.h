@@ -21,7 +21,7 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-// Embedding, blocks and head are units in a root with its own LayerNorm.
+// A root with its own LayerNorm. Its embedding, blocks and head are units.
 struct ChainImpl : torch::nn::Module {
   explicit ChainImpl(int64_t width = 8, int64_t layers = 3, int64_t vocabulary = 17)
       : embedding(vocabulary, width),

@@ -21,7 +21,7 @@ inline std::string pickled_number(int32_t value) {
   return bytes;
 }
 
-// A view of a record; the record holds `numel` floats.
+// A view of a record that contains `numel` floats.
 struct PickledView {
   int numel = 6;
   int offset = 0;
@@ -42,7 +42,7 @@ inline std::string pickled_tensor(const PickledView& view) {
          tuple(view.strides) + "\x89" + "ccollections\nOrderedDict\n)RtR";
 }
 
-// Returns the pickle of {'w': the view}.
+// Returns the pickle of the dict {'w': view}.
 inline std::string pickled_state_dict(const PickledView& view) {
   return "\x80\x02}" + pickled_text("w") + pickled_tensor(view) + "s.";
 }

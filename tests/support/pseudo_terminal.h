@@ -1,4 +1,4 @@
-// A terminal whose other side is the test.
+// A pseudo terminal. The test reads what a program writes to it.
 #pragma once
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ class PseudoTerminal {
   }
 
   std::string name() const { return ptsname(master_); }
-  // Returns the side that a program under test writes to.
+  // Returns the end to which a program under test writes.
   int slave() const { return slave_; }
   void set_columns(int columns) const {
     winsize size{};
@@ -42,7 +42,7 @@ class PseudoTerminal {
     size.ws_col = static_cast<unsigned short>(columns);
     ioctl(slave_, TIOCSWINSZ, &size);
   }
-  // Returns the text written so far, until `at_most_ms` of silence; a line ends in \r\n.
+  // Returns the text that was written until `at_most_ms` pass without output. Lines end in \r\n.
   std::string read_all(int at_most_ms = 0) const {
     std::string text;
     pollfd readable{.fd = master_, .events = POLLIN, .revents = 0};
@@ -59,7 +59,8 @@ class PseudoTerminal {
   int master_, slave_ = -1;
 };
 
-// Returns the rows that a terminal of this width shows for `text`, without trailing spaces.
+// Returns the rows that a terminal with `columns` columns shows for `text`, without trailing
+// spaces.
 inline std::vector<std::string> rows_of(std::string_view text, size_t columns) {
   std::vector<std::string> rows(1);
   size_t column = 0;  // `columns`: the next letter starts a row

@@ -1,4 +1,4 @@
-// Runs a real program in a test; collects its output and its exit status.
+// Runs a real program in a test and collects its output and its exit status.
 #pragma once
 
 #include <fcntl.h>
@@ -28,10 +28,11 @@ struct ProcessResult {
   double seconds = 0;
 };
 
-// A process in its own process group, with pipes for its output. The destructor kills the group.
+// A process in its own process group, with pipes for its output. The destructor kills the whole
+// group.
 class Process {
  public:
-  // `environment` is added to the test's own; an empty value unsets.
+  // `environment` is added to the environment of the test. An empty value unsets the variable.
   explicit Process(const std::vector<std::string>& command,
                    const std::map<std::string, std::string>& environment = {}) {
     std::array<int, 2> out{}, err{};
@@ -74,10 +75,11 @@ class Process {
 
   pid_t pid() const { return pid_; }
 
-  // Shrinks its pipe: the process blocks once a page of its output is unread.
+  // Shrinks the process's output pipe, so that the process blocks when one page of output is
+  // unread.
   void make_pipe_small() const { fcntl(ends_[0], F_SETPIPE_SZ, 4096); }
 
-  // Reads its output up to `text`; returns false if that takes more than ten seconds.
+  // Reads the output until it contains `text`. Returns false if that takes more than ten seconds.
   bool read_until(std::string_view text) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     std::string read_so_far;
@@ -91,7 +93,7 @@ class Process {
     return true;
   }
 
-  // Waits for its end; a process that takes longer than `at_most` is killed and gets code 137.
+  // Waits until the process ends. Kills it if it takes longer than `at_most`; its code is then 137.
   ProcessResult wait(std::chrono::seconds at_most = std::chrono::seconds(60)) {
     ProcessResult result;
     const auto give_up = start_ + at_most;

@@ -1,4 +1,4 @@
-// Runs programs on several ranks as a user does; they accept the engine's flags.
+// Runs programs on several ranks, as a user does. The programs accept the engine's flags.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace fsdp::testing {
 
 using Words = std::vector<std::string>;
 
-// Runs on the CPU on every machine, unless the arguments choose a device.
+// Selects the CPU on every machine, unless `arguments` choose a device.
 inline Words with_device(Words arguments) {
   const bool says = std::ranges::any_of(arguments, [](const std::string& word) {
     return word.starts_with("--device") || word == "--help";

@@ -15,30 +15,31 @@
 
 namespace fsdp::testing {
 
-// A check around a rank's body.
+// A check that begins before a rank's body and ends after it.
 class RankWatch {
  public:
   virtual ~RankWatch() = default;
-  // Called in the rank's thread, before and after the body. If the body did not throw, `end` throws
-  // its findings.
+  // Both are called in the rank's thread, before and after the body. If the body did not throw,
+  // `end` throws an error with its findings.
   virtual void begin() = 0;
   virtual void end(bool threw) = 0;
 };
 
 struct WatchedRank {
-  std::shared_ptr<RankWatch> watch;  // may be null; lives longer than the mesh
+  std::shared_ptr<RankWatch> watch;  // may be null; outlives the mesh
   Mesh mesh;
 };
 
 struct RunRanksOptions {
   MeshOptions mesh;
-  // Called first in each rank's thread, for example to set a library's thread-local state.
+  // Called first in each rank's thread, for example to set thread-local state of a library.
   std::function<void()> in_each_thread;
-  // Makes the ranks; empty: make_ranks_by_default().
+  // Makes the ranks. If it is empty, run_ranks calls make_ranks_by_default().
   std::function<std::vector<WatchedRank>(int world, const MeshOptions& options)> make;
 };
 
-// The ranks of a program that runs another program's tests on its own devices; null: Mesh::local.
+// A function that makes ranks. It is set by a program that runs another program's tests on its own
+// devices. If it is null, Mesh::local makes the ranks.
 using MakeRanks = std::vector<WatchedRank> (*)(int world, const MeshOptions& options);
 inline MakeRanks& make_ranks_by_default() {
   static MakeRanks make = nullptr;
@@ -53,7 +54,8 @@ inline std::vector<WatchedRank> make_ranks(int world, const RunRanksOptions& opt
   return ranks;
 }
 
-// The exception of each rank (null: none), and the rank that threw first (-1: none).
+// The exception of each rank (null if it did not throw), and the rank that threw first (-1 if none
+// threw).
 struct RankExceptions {
   std::vector<std::exception_ptr> of_rank;
   int first = -1;
@@ -73,7 +75,7 @@ void run_watched(RankWatch* watch, Body body) {
 }
 
 // Runs body(mesh) for every rank, each in its own thread, and waits for all. A rank that throws
-// aborts the mesh, as a program would. Returns the exceptions.
+// aborts the mesh, as in a program. Returns the exceptions.
 template <class Body>
 RankExceptions run_ranks_to_end(int world, Body body, const RunRanksOptions& options = {}) {
   RankExceptions thrown{.of_rank = std::vector<std::exception_ptr>(world), .first = -1};
@@ -98,7 +100,7 @@ RankExceptions run_ranks_to_end(int world, Body body, const RunRanksOptions& opt
             keep();
             mesh.abort("an assertion of the test failed");
           }
-          // Destroys the thread's mesh with the lambda, in this thread: the rank has finished.
+          // Moves the mesh here, so that it is destroyed in this thread when the rank has finished.
           const Mesh finished = std::move(mesh);
         });
   }
@@ -106,7 +108,8 @@ RankExceptions run_ranks_to_end(int world, Body body, const RunRanksOptions& opt
   return thrown;
 }
 
-// Does the same, prints on stderr which rank threw first, and rethrows its exception.
+// Runs body(mesh) for every rank. If a rank throws, prints on stderr which rank threw first, and
+// rethrows its exception.
 template <class Body>
 void run_ranks(int world, Body body, const RunRanksOptions& options = {}) {
   const RankExceptions thrown = run_ranks_to_end(world, std::move(body), options);
@@ -115,7 +118,8 @@ void run_ranks(int world, Body body, const RunRanksOptions& options = {}) {
   std::rethrow_exception(thrown.of_rank[thrown.first]);
 }
 
-// Returns what() of each rank's exception; empty: none.
+// Runs body(mesh) for every rank. Returns what() of each rank's exception, or an empty string for a
+// rank that did not throw.
 template <class Body>
 std::vector<std::string> errors_of_ranks(int world, Body body,
                                          const RunRanksOptions& options = {}) {

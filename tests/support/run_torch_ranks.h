@@ -17,8 +17,8 @@
 
 namespace fsdp::testing {
 
-// Rows of the placement table that differ on a mesh of one group; those that equal kFullShard
-// there; and meshes on which they differ.
+// Lists of strategies. kStrategies differ on a mesh of one group. kGroupStrategies equal kFullShard
+// there, and differ on the meshes of kGroupShapes.
 inline std::vector<Strategy> strategies_that(bool (*are)(const StrategyRow& row)) {
   std::vector<Strategy> found;
   for (const StrategyRow& row : strategies()) {
@@ -38,14 +38,14 @@ inline bool is_by_groups(Strategy strategy) {
 inline const MeshShape kGroupShapes[] = {
     {.replicate = 2, .shard = 2}, {.replicate = 2, .shard = 3}, {.replicate = 3, .shard = 2}};
 
-// Returns the values of Options::tuning.cpu_streams to test; a GPU ignores them.
+// Returns the values of Options::tuning.cpu_streams to test. A GPU ignores this option.
 inline std::vector<CpuStreamKind> every_stream_kind() {
   if (is_simulated_gpu()) return {CpuStreamKind::kInline};
   return {CpuStreamKind::kInline, CpuStreamKind::kThreaded};
 }
 
-// Returns options for ranks: LibTorch's backward runs in the calling thread only; all threads share
-// its default generator. FSDP_TEST_DEVICE selects the device (test_device.h).
+// Returns options for ranks. LibTorch's backward runs only in the calling thread, and all threads
+// share LibTorch's default generator. FSDP_TEST_DEVICE selects the device (test_device.h).
 inline RunRanksOptions torch_ranks_options() {
   return {.mesh = {},
           .in_each_thread =
@@ -62,7 +62,7 @@ void run_torch_ranks(int world, Body body) {
   run_ranks(world, std::move(body), torch_ranks_options());
 }
 
-// Runs ranks in groups.
+// Runs body(mesh) on ranks that form groups.
 template <class Body>
 void run_torch_ranks(const MeshShape& shape, Body body) {
   at::set_num_threads(1);

@@ -1,4 +1,4 @@
-// A test's own folder, removed with its content.
+// A folder for one test. The destructor removes it with its content.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@ class ScratchFolder {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
-  // Writes without the library: tested code must not prepare the test.
+  // Writes a file without the library, because a test must not rely on the code that it tests.
   std::filesystem::path write(std::string_view name, std::string_view content) const;
   std::vector<std::string> names() const;  // sorted, hidden files included
 

@@ -8,7 +8,7 @@
 
 namespace fsdp {
 
-// Uses CMake's path, because __FILE__ may be relative to the build folder.
+// The path comes from CMake, because __FILE__ may be relative to the build folder.
 std::filesystem::path source_file(const std::string& path) {
   return std::filesystem::path(FSDP_SOURCE_DIR) / path;
 }

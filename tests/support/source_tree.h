@@ -7,13 +7,13 @@
 
 namespace fsdp {
 
-// Returns the file at `path`, relative to the root of the source tree.
+// Returns the full path of a file. `path` is relative to the root of the source tree.
 std::filesystem::path source_file(const std::string& path);
 
 std::string read_text(const std::filesystem::path& path);
 
-// Returns the lines that a script of the source tree prints under the project's Python; empty if
-// Python is not installed there. `arguments` are parsed by a shell.
+// Runs a script of the source tree with the project's Python and returns the lines that it prints.
+// Returns no lines if that Python is not installed. A shell parses `arguments`.
 std::vector<std::string> python_lines(const std::string& script, const std::string& arguments);
 
 }  // namespace fsdp

@@ -1,5 +1,5 @@
-// A libnccl.so.2 with NCCL's names and no function: for tests of the look-up, and of the settings
-// at the first call.
+// A libnccl.so.2 with NCCL's function names. Its functions do nothing. It is used to test the
+// look-up of the library, and the settings at the first call.
 #include <cstdlib>
 
 namespace {
@@ -12,7 +12,8 @@ const char* order_at_call = nullptr;
 extern "C" {
 
 void stub_nccl_set_version(int version) { version_told = version; }
-// Returns NCCL_LAUNCH_ORDER_IMPLICIT at the last query of the version; null: not set.
+// Returns the value of NCCL_LAUNCH_ORDER_IMPLICIT when the version was last queried, or null if it
+// was not set.
 const char* stub_nccl_order() { return order_at_call; }
 
 int ncclGetVersion(int* version) {
@@ -21,7 +22,7 @@ int ncclGetVersion(int* version) {
   return 0;
 }
 
-// The look-up needs these names; nothing calls them.
+// The look-up needs these names, but nothing calls the functions.
 int ncclGetUniqueId() { return 0; }
 int ncclCommInitRankConfig() { return 0; }
 int ncclCommSplit() { return 0; }

@@ -1,5 +1,5 @@
-// Includes torch before doctest: c10 defines CHECK… macros, and doctest's must win. This
-// precompiled header is the only test header with both.
+// Includes torch before doctest, because c10 defines CHECK… macros and doctest's macros must win.
+// This precompiled header is the only test header that includes both.
 #pragma once
 #include <torch/torch.h>
 #undef CHECK

@@ -1,4 +1,4 @@
-// Runs LibTorch models on thread ranks, and the plain model for comparison.
+// Builds LibTorch models for thread ranks, and computes the plain model's gradients for comparison.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -14,28 +14,29 @@
 
 namespace fsdp::testing {
 
-// One mutex for all models: they draw from the process's only generator.
+// Returns the one mutex for all models, because they draw from the only generator of the process.
 inline std::mutex& seeding_mutex() {
   static std::mutex mutex;
   return mutex;
 }
 
-// Builds with a seed; the models of several thread ranks one after another.
+// Builds a model with a seed. The lock makes thread ranks build one after another.
 template <class Make>
 auto build_seeded(uint64_t seed, Make make) {
   const std::lock_guard lock(seeding_mutex());
-  at::set_num_threads(1);  // the plain model too: the number of threads changes rounding
+  at::set_num_threads(1);  // also for the plain model: the number of threads changes rounding
   torch::manual_seed(seed);
   return make();
 }
 
-// Returns values that depend only on the arguments: the same in every run, thread and world.
+// Returns values that depend only on the arguments. They are the same in every run, thread and
+// world.
 inline at::Tensor values(std::vector<int64_t> sizes, uint64_t seed) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);
   return torch::randn(sizes, generator, torch::kFloat);
 }
 
-// Returns whole parameters by name.
+// Returns the whole parameters by name.
 inline std::map<std::string, at::Tensor> full_parameters(Engine& engine) {
   std::map<std::string, at::Tensor> result;
   engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
@@ -54,14 +55,14 @@ inline std::map<std::string, at::Tensor> plain_parameters(const torch::nn::Modul
 inline bool bit_equal(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
   if (a.numel() == 0) return true;
-  // Clones, because views of device memory may be passed.
+  // Clones both, because a caller may pass views of device memory.
   const at::Tensor left = a.clone().contiguous(), right = b.clone().contiguous();
   return std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0;
 }
 
-// Trains the plain model as the mean over `world` ranks: adds the gradients of the ranks' losses,
-// each from zero, in rank order in fp32, and divides by the number of ranks. Stores the result in
-// `.grad`.
+// Computes the plain model's mean gradients over `world` ranks and stores them in `.grad`. It
+// computes the gradients of each rank's loss from zero, adds them in rank order in fp32, and
+// divides the sum by the number of ranks.
 inline void mean_gradients(torch::nn::Module& module, int world,
                            const std::function<void(int rank)>& backward_of_rank) {
   std::vector<at::Tensor> sums;
@@ -84,7 +85,7 @@ inline void mean_gradients(torch::nn::Module& module, int world,
   }
 }
 
-// Does the same in two levels: the mean over each group of ranks, then over the groups.
+// Computes mean gradients in two levels: the mean over each group of ranks, then over the groups.
 inline void mean_gradients_by_groups(torch::nn::Module& module, const MeshShape& shape,
                                      const std::function<void(int rank)>& backward_of_rank) {
   const std::vector<at::Tensor> parameters = module.parameters();

@@ -1,4 +1,4 @@
-// Assembles zip archives byte by byte, valid and invalid ones.
+// Assembles valid and invalid zip archives.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct ZipPart {
   std::string name, bytes;
   uint16_t flags = 0;
   uint16_t method = 0;
-  std::optional<uint32_t> check_sum{};  // else the correct one
-  std::string said_name{};              // name before the bytes, if it differs
+  std::optional<uint32_t> check_sum{};  // absent: the correct checksum
+  std::string said_name{};  // name in the local header, if it differs from the directory's
 };
 
 struct ZipShape {
@@ -42,7 +42,7 @@ inline std::string zip_of(const std::vector<ZipPart>& parts, const ZipShape& sha
     put(file, part.flags, 2);
     put(file, part.method, 2);
     put(file, 0, 4);
-    put(file, 0, 12);  // checksum and sizes are in the directory
+    put(file, 0, 12);  // the directory has checksum and sizes
     put(file, said.size(), 2);
     put(file, 0, 2);
     file += said + part.bytes;

@@ -43,7 +43,7 @@ TEST_CASE("who prints does not wait for a reader that pauses, and nothing is los
   Pipe pipe;
   std::string expected;
   auto console = std::make_unique<Console>(pipe.file);
-  for (int i = 0; i < 40'000; ++i) {  // far more than a pipe buffers
+  for (int i = 0; i < 40'000; ++i) {  // far more than a pipe can buffer
     const std::string line = "line " + std::to_string(i) + '\n';
     console->print(line);
     expected += line;
@@ -51,7 +51,7 @@ TEST_CASE("who prints does not wait for a reader that pauses, and nothing is los
   CHECK(console->is_behind());
   std::string read;
   std::thread reader([&] { read = pipe.read_all(); });
-  console.reset();  // returns once all is written
+  console.reset();  // returns when everything is written
   std::fclose(std::exchange(pipe.file, nullptr));
   reader.join();
   CHECK(read == expected);

@@ -63,7 +63,7 @@ TEST_CASE("on a terminal the line is never wider than it: parts of the details g
 
 namespace {
 
-// Returns a number in the last line of a log: "loss 1.2345" is 1.2345.
+// Returns a number in the last line of a log: 1.2345 for "loss 1.2345".
 double shown(const std::string& text, const std::string& before, const std::string& after) {
   const std::string line = text.substr(text.rfind("step "));
   const size_t begin = line.find(before) + before.size();

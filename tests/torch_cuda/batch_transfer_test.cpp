@@ -64,12 +64,12 @@ TEST_CASE("a copy runs on a stream of its own behind compute's work, and compute
       for (const Calls& part : parts) all.insert(all.end(), part.begin(), part.end());
       return all;
     };
-    batches.next();  // and the copy of the next one starts
+    batches.next();  // also starts the copy of the next batch
     CHECK(fake_cuda::take_calls() == join({copy(1, 2), copy(3, 4), taken(2)}));
     batches.next();
     CHECK(fake_cuda::take_calls() == join({copy(5, 6), taken(4)}));
   }
-  // One batch was not used: compute waits for its copy, too, before its memory is reused.
+  // One batch was not used. Before its memory is reused, compute must wait for its copy too.
   CHECK(fake_cuda::take_calls() == Calls{"stream 0 waits for event 6", "destroy event 6"});
 }
 

@@ -1,4 +1,4 @@
-// Tests a BuildScope if LibTorch computes on CUDA.
+// Tests a BuildScope on a machine where LibTorch computes on CUDA.
 #include <fsdp/engine.h>
 
 #include <map>
@@ -17,7 +17,7 @@ namespace nn = torch::nn;
 
 namespace {
 
-// A module with parameters and buffers on different devices, as its constructor places them.
+// A module whose constructor places parameters and buffers on different devices.
 struct MixedImpl : nn::Module {
   MixedImpl() : inner(register_module("inner", Unit<nn::Linear>(4, 4))) {
     between = register_module("between", nn::Linear(4, 4));
@@ -50,7 +50,7 @@ TEST_CASE("under a BuildScope modules are constructed on the GPU, and the engine
   BuildScope building(mesh, {.seed = 5});
   fake_cuda::reset();
   Unit<Mixed> model;
-  // Only the parameter placed on the CPU was copied.
+  // Only the parameter on the CPU was copied.
   CHECK(fake_cuda::take_calls() ==
         std::vector<std::string>{"copy from pageable memory to the device on stream 0"});
   Engine engine(model, building);
@@ -62,7 +62,7 @@ TEST_CASE("under a BuildScope modules are constructed on the GPU, and the engine
   CHECK(engine.measure_gradients().finite());
   const auto whole = full_parameters(engine);
   CHECK(bit_equal(whole.at("placed").cpu(), torch::full({4}, 2.0)));
-  // The draws of the GPU's generator follow the order of the constructors.
+  // The GPU's generator draws in the order in which the constructors run.
   at::manual_seed(5);
   const nn::Linear first(4, 4);
   CHECK(bit_equal(whole.at("inner.weight").cpu(), first->weight.detach()));
@@ -101,7 +101,7 @@ TEST_CASE("a BuildScope that is given up, or whose construction throws, leaves n
   {
     const BuildScope building(mesh);
     CHECK(torch::empty({1}).device() == kGpu);
-    CHECK_THROWS_AS(BuildScope(mesh, {}), StateError);  // no scope inside another
+    CHECK_THROWS_AS(BuildScope(mesh, {}), StateError);  // a scope cannot be inside another scope
     CHECK(torch::empty({1}).device() == kGpu);
   }
   CHECK(torch::empty({1}).device() == kCpu);
@@ -127,6 +127,6 @@ TEST_CASE("scopes that go in another order than they came leave the right defaul
   Unit<Chain> model(8, 1);
   const Engine engine(model, *first);
   const BuildScope second(mesh);
-  first.reset();  // it ended when the engine was built
+  first.reset();  // the scope ended when the engine was built
   CHECK(torch::empty({1}).device() == kGpu);
 }

@@ -85,7 +85,7 @@ TEST_CASE("LibTorch's own scopes may end before or after a default device") {
   inference = std::make_unique<c10::InferenceMode>();
   device.reset();
   CHECK(is_default(kCpu));
-  inference.reset();  // restores the keys that it saved
+  inference.reset();  // restores the dispatch keys that it saved
   CHECK(is_default(kCpu));
   CHECK(torch::zeros({2}).sum().item<float>() == 0);
   c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::DeferredInit, false);
@@ -99,7 +99,7 @@ TEST_CASE("on the CPU no key is included in LibTorch's calls") {
 TEST_CASE("modules are constructed on the default device with their values") {
   at::manual_seed(4);
   const nn::Linear expected(4, 3);
-  at::manual_seed(4);  // seeds the GPU's generator, too; the fake draws as the CPU does
+  at::manual_seed(4);  // seeds the GPU's generator too; the fake draws as the CPU does
   const DefaultDevice device(kGpu);
   const nn::Linear linear(4, 3);
   CHECK(linear->weight.device() == kGpu);

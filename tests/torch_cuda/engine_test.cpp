@@ -1,4 +1,5 @@
-// Tests the engine if LibTorch computes on CUDA: its streams, its profiler ranges, a model's move.
+// Tests the engine when LibTorch computes on CUDA: its streams, its profiler ranges, and the move
+// of a model.
 #include <fsdp/optim.h>
 
 #include <algorithm>
@@ -83,7 +84,7 @@ TEST_CASE("a model that was built on the CPU is trained on CUDA with the CPU's b
                              [&](const std::string& call) { return call.starts_with(begin); });
       };
       CHECK(count("push ") == count("pop"));
-      // Thread ranks have one stream of LibTorch each; a single rank keeps the default stream.
+      // Each thread rank has its own stream of LibTorch. A single rank keeps the default stream.
       CHECK(has(calls, "stream 1 from the pool") == (world == 2));
       CHECK(has(calls, "stream 2 from the pool") == (world == 2));
       CHECK(!has(calls, "stream 3 from the pool"));
@@ -108,7 +109,7 @@ TEST_CASE("a move keeps the tensors that a module and its user hold") {
   for (const at::Tensor& each : module->parameters()) CHECK(each.is_cuda());
   CHECK(mean.is_cuda());
   CHECK(module->num_batches_tracked.is_cuda());
-  // Bias, mean, variance and count: tensors on the device are not copied.
+  // Bias, mean, variance and count are already on the device, so they are not copied.
   CHECK(fake_cuda::take_calls() ==
         std::vector<std::string>(4, "copy from pageable memory to the device on stream 0"));
 }

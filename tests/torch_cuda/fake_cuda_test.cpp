@@ -1,4 +1,5 @@
-// Tests the property of the fake that other tests need: its CUDA computes what the CPU does.
+// Tests the property of the fake that other tests need: its CUDA computes the same values as the
+// CPU.
 #include "support/fake_cuda/fake_cuda.h"
 
 #include "support/torch_ranks.h"
@@ -54,7 +55,7 @@ TEST_CASE("random numbers of the fake CUDA come from a generator of its own") {
   at::manual_seed(5);
   const at::Tensor gpu = torch::randn({8}, kOnGpu);
   const at::Tensor host = torch::randn({8});
-  CHECK(bit_equal(gpu.cpu(), host));  // with one seed, each generator's first numbers
+  CHECK(bit_equal(gpu.cpu(), host));  // both generators begin with the same seed
   at::manual_seed(5);
   CHECK(bit_equal(torch::randn({8}), host));
 }

@@ -1,4 +1,5 @@
-// Tests Options::memory_limit if LibTorch's allocator counts its memory: the engine asks it.
+// Tests Options::memory_limit when LibTorch's allocator counts its memory. The engine reads that
+// count.
 #include <c10/core/Allocator.h>
 
 #include <algorithm>

@@ -1,9 +1,9 @@
-// A program of its own on the installed package: two thread ranks train one small model on the
-// samples that a sampler distributes. Its weights are saved to a file and loaded into an engine of
-// one rank.
+// A separate program that uses the installed package. Two thread ranks train a small model on the
+// samples that a sampler distributes. The program saves the model's weights to a file and loads
+// them into an engine of one rank.
 #include <fsdp/fsdp.h>
 
-// fsdp's header takes LibTorch's optimizer options, but must not include LibTorch's optimizers.
+// fsdp's header accepts LibTorch's optimizer options, but must not include LibTorch's optimizers.
 template <class Type>
 concept Complete = requires {
   sizeof(Type);

@@ -1,4 +1,4 @@
-// A program on the installed package that asks for a GPU and prints why it gets none.
+// A program on the installed package. It requests a GPU, and prints the reason if it gets none.
 #include <fsdp/error.h>
 #include <fsdp/mesh.h>
 

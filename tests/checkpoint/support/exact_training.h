@@ -1,4 +1,5 @@
-// Training from one checkpoint to the next whose bits do not depend on the number of ranks.
+// A training that is interrupted and continued by checkpoints. Its bits do not depend on the number
+// of ranks.
 #pragma once
 
 #include <fsdp/checkpoint.h>
@@ -16,8 +17,8 @@
 
 namespace fsdp::testing {
 
-// Gradients are small integers that depend on the step alone: their sum over any number of ranks,
-// and its mean, are exact, so no order of summation shows.
+// Returns gradients that are small integers and depend on the step only. Their sum and their mean
+// over any number of ranks are exact, so the order of summation does not change a bit.
 inline at::Tensor integers_like(const at::Tensor& parameter, int64_t step) {
   const at::Tensor places = at::arange(parameter.numel(), parameter.options().requires_grad(false));
   return at::remainder(places * 7 + step * 3, 9).sub_(4).reshape(parameter.sizes());
@@ -25,7 +26,7 @@ inline at::Tensor integers_like(const at::Tensor& parameter, int64_t step) {
 
 struct ExactPartImpl : torch::nn::Module {
   ExactPartImpl(int64_t rows, int64_t columns) {
-    // Column-major in memory, as transposed weights are.
+    // The values are column-major in memory, as those of a transposed weight are.
     const at::Tensor values =
         at::arange(rows * columns, at::kFloat).sin_().reshape({rows, columns});
     weight =
@@ -42,7 +43,8 @@ struct ExactPartImpl : torch::nn::Module {
 };
 TORCH_MODULE(ExactPart);
 
-// A part with `last` columns, as many as a test needs. `Part` is ExactPart, or a unit of it.
+// A model of three parts. The third part has `last` columns. `Part` is ExactPart or
+// Unit<ExactPart>.
 template <class Part>
 struct ExactNetOf : torch::nn::Module {
   explicit ExactNetOf(int64_t last = 17) {
@@ -65,8 +67,9 @@ TORCH_MODULE(ExactNet);
 using PlainNetImpl = ExactNetOf<ExactPart>;
 TORCH_MODULE(PlainNet);
 
-// Runs steps [from, to), from the checkpoint at `from` unless that is 0. Saves a checkpoint at
-// `saves_at` and at `to`, in `folder`, under their steps and `tag`.
+// Runs the steps from `from` to `to` - 1. If `from` is not 0, loads the checkpoint of step `from`
+// first. Saves checkpoints at the steps `saves_at` and `to` in `folder`. Their names contain the
+// step and `tag`.
 struct ExactTraining {
   std::filesystem::path folder;
   std::string optimizer = "adamw";  // or "sgd"
@@ -98,7 +101,7 @@ inline std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const std::stri
 
 template <class Model>
 void take_exact_step(Engine& engine, Model& model, Optimizer& optimizer, int64_t step) {
-  if (step == 2) optimizer.set_lr(0.03);  // a run that continues from 3 must load this
+  if (step == 2) optimizer.set_lr(0.03);  // a run from step 3 must load this rate
   engine.forward([&](int64_t now) { return model(now); }, step).backward();
   optimizer.step();
   optimizer.zero_grad();

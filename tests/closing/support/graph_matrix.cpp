@@ -3,7 +3,7 @@
 namespace fsdp::testing {
 namespace {
 
-// Makes programs. The usage closes gates 0 and 1, which layer `gated` of a graph has.
+// Makes programs. The usage closes gate 0 or 1. In most graphs one layer has such a gate.
 struct Maker {
   explicit Maker(Usage usage) {
     program.parts.push_back({.name = "root", .weights = 1, .inputs = 2, .ops = {}, .outputs = {}});
@@ -20,7 +20,7 @@ struct Maker {
   PartWriter writer(int index) { return {program, index}; }
   PartWriter root() { return {program, 0}; }
 
-  // Makes x + W1 tanh(W0 x); the gate is W1's.
+  // Makes a layer x + W1 tanh(W0 x). The gate controls W1.
   int layer(const std::string& name, int gate = -1, int parent = 0) {
     const int index = part({.name = name, .parent = parent, .ops = {}, .outputs = {}});
     PartWriter w = writer(index);
@@ -28,14 +28,14 @@ struct Maker {
     w.returns({w.add(w.linear(hidden, 1, gate), 0)});
     return index;
   }
-  std::vector<int> layers(int count) {  // the middle one carries the gate
+  std::vector<int> layers(int count) {  // the middle one has the gate
     std::vector<int> made;
     for (int i = 0; i < count; ++i) {
       made.push_back(layer("b" + std::to_string(i), i == count / 2 ? unused : -1));
     }
     return made;
   }
-  // Makes x + W1 tanh(W0 x + m); the gate is the second input's if `gates_input`, else W1's.
+  // Makes a layer x + W1 tanh(W0 x + m). If `gates_input`, the gate controls m, otherwise W1.
   int joined(const std::string& name, int gate = -1, bool gates_input = false) {
     const int index = part({.name = name, .inputs = 2, .ops = {}, .outputs = {}});
     PartWriter w = writer(index);
@@ -49,8 +49,8 @@ struct Maker {
     w.returns({w.write({OpKind::kEmbed, {0}})});
     return index;
   }
-  // Makes a segment that calls one part after the other. A part with two inputs also gets the
-  // segment's second input.
+  // Makes a segment that calls the parts one after another. A part with two inputs also receives
+  // the segment's second input.
   int segment(const std::vector<int>& callees) {
     const int index =
         part({.name = "segment", .is_unit = false, .weights = 0, .ops = {}, .outputs = {}});
@@ -108,7 +108,7 @@ Program u_net(Usage usage) {
   return m.program;
 }
 
-// Sums `count` units on one tensor, which the first unit makes.
+// Adds the outputs of `count` units that use one tensor. The first unit makes this tensor.
 Program branches(Usage usage, int count) {
   Maker m(usage);
   const int first = m.layer("first");
@@ -146,7 +146,8 @@ Program encoder_decoder(Usage usage, bool recompute) {
   return m.program;
 }
 
-// Nests two outer units, each with two middle ones, each with one inner: root + 10 units, 3 deep.
+// Nests units three deep: two outer units contain two middle units each, and each of these contains
+// one inner unit. With the root, there are 11 units.
 Program nested(Usage usage) {
   Maker m(usage);
   std::vector<int> outers;
@@ -176,7 +177,7 @@ Program nested(Usage usage) {
   return m.program;
 }
 
-// Calls layers by index, letters of `order`: "abb".
+// Calls layers in an order that is written as letters: "abb" calls a, b and b.
 Program sequence(Usage usage, const std::string& order) {
   Maker m(usage);
   std::vector<int> units;
@@ -219,7 +220,7 @@ Program embedding_at(Usage usage, bool first) {
   return m.program;
 }
 
-// Uses views and in-place changes of inputs and outputs.
+// Changes inputs and outputs in place, and uses views of them.
 Program views_and_inplace(Usage usage) {
   Maker m(usage);
   std::vector<int> units;
@@ -260,7 +261,8 @@ Program with_plan(Program program, Plan plan) {
   return program;
 }
 
-// q gets a tensor and a newer one that was made from it. On one rank it does not use the newer one.
+// Unit q has two inputs; the newer one was computed from the older one. On one rank q does not use
+// the newer one.
 Program newest_input_unused(Usage usage, bool recompute) {
   Maker m(usage);
   const int first = m.layer("first");
@@ -272,8 +274,8 @@ Program newest_input_unused(Usage usage, bool recompute) {
   return m.program;
 }
 
-// An outer unit with two outputs, the second used by the root on some ranks only; its inner unit
-// feeds both.
+// An outer unit has two outputs, and its inner unit contributes to both. The root uses the second
+// output only on some ranks.
 Program second_output_on_one_rank(Usage usage) {
   Maker m(usage);
   const int one = m.layer("one");
@@ -320,7 +322,7 @@ Program two_in_a_checkpoint(Usage usage) {
   return m.program;
 }
 
-// The unit recomputes a part of itself.
+// A unit that recomputes a part of itself.
 Program checkpoint_inside(Usage usage) {
   Maker m(usage);
   const std::vector<int> b = m.layers(2);

@@ -1,4 +1,4 @@
-// The matrix of graphs on which a simpler closing rule breaks, with plain graphs beside them.
+// The graphs on which a simpler rule for closing units fails, and plain graphs for comparison.
 #pragma once
 
 #include <functional>
@@ -11,15 +11,15 @@ namespace fsdp::testing {
 
 enum class Usage : uint8_t {
   kAllUsed,
-  kUnusedOnOneRank,  // one parameter (or as the graph says), on rank 1
-  kSkipped,          // one unit, by all ranks in the second step
+  kUnusedOnOneRank,  // one parameter is unused on rank 1; some graphs choose more
+  kSkipped,          // all ranks skip one unit in the second step
 };
 
-// A graph and its counts in two steps without prefetch, with everything used.
+// A graph, and its counts over two steps without prefetch if every parameter is used.
 struct MatrixGraph {
   std::string name;
   std::function<Program(Usage)> make;
-  // `bound`: most units bound at once, with the root.
+  // `bound` is the largest number of units bound at the same time. The root is one of them.
   int bound = 0, gathers = 0, reduces = 0;
 };
 

@@ -1,6 +1,6 @@
-// Small training programs as data. A program runs on the plain model and on the engine, and its
-// graph is derived without tensors (program_reach.h). Values are [rows, width] matrices in numbered
-// registers.
+// Small training programs as data. A test runs a program on the plain model and on the engine.
+// program_reach.h derives the program's graph without tensors. Values are matrices of shape [rows,
+// width] in numbered registers.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace fsdp::testing {
 
 enum class OpKind : uint8_t {
   kLinear,   // args: x; index: weight. Closed gate: the weight is not used.
-  kEmpty,    // args: x. As kLinear, of a unit without weights: its parameter is empty.
+  kEmpty,    // args: x. kLinear of a unit without weights: its parameter is empty.
   kEmbed,    // args: tokens; index: weight
   kAdd,      // args: a, b. Closed gate: b is not used.
   kTanh,     // args: a
@@ -34,21 +34,21 @@ struct Op {
   bool recompute = false;
 };
 
-// A condition that is closed for some ranks in some steps.
+// A condition that is false (a closed gate) for some ranks in some steps.
 struct Gate {
   uint32_t closed = 0;
   static uint32_t bit(int step, int rank) { return 1U << (8 * step + rank); }
   bool is_open(int step, int rank) const { return (closed & bit(step, rank)) == 0; }
 };
 
-// A unit, or a segment of the unit that calls it (its weights are the caller's).
+// A unit, or a segment of a unit. A segment uses the weights of the unit that calls it.
 struct Part {
   std::string name;
   int parent = 0;  // in the module tree
   bool is_unit = true;
   bool frozen = false;
-  bool has_holes = false;  // gets an additional undefined tensor and returns one
-  int weights = 2;         // 0: a unit has one empty parameter
+  bool has_holes = false;  // has one more input and one more output, both undefined
+  int weights = 2;         // 0: the unit has one empty parameter
   int inputs = 1;
   std::vector<Op> ops;
   std::vector<int> outputs;  // registers
@@ -63,27 +63,27 @@ enum class Plan : uint8_t {
   kRecomputedRoot,             // the whole model in one checkpoint
 };
 
-// The way in which units are chosen. The calls of units by policy follow from touches of their
-// parameters. So in its own forward each such unit multiplies by a parameter (`gain`) its inputs
-// and outputs, and the inputs of units inside. However ranks differ otherwise, they touch the same
-// units in the same order. program_reach.h derives which touches form one call, and which calls
-// fire.
+// The way in which units are chosen. A unit that a policy chose is called when its parameters are
+// accessed. So the forward of each such unit multiplies its inputs, its outputs and the inputs of
+// its inner units by a parameter (`gain`). Then all ranks access the same units in the same order,
+// however they differ otherwise. program_reach.h derives which accesses form one call, and which
+// calls fire.
 enum class Boundaries : uint8_t { kUnits, kPolicy };
 
-// A training program. parts[0] is the root unit: register 0 is a batch of floats, register 1 of
-// tokens.
+// A training program. parts[0] is the root unit. Its register 0 holds a batch of floats, and its
+// register 1 holds a batch of tokens.
 struct Program {
   std::vector<Part> parts;
   std::vector<Gate> gates;
   Plan plan = Plan::kOneForward;
-  int throws_at = -1;      // before each step's plan a backward throws at its n-th pre_backward
+  int throws_at = -1;      // if set: before each step, a backward throws at this pre_backward
   bool evaluates = false;  // eval() before each backward
-  bool has_twin = false;   // a second engine of the mesh trains a copy of the model in turn with it
-  int layers_of_unit = 1;  // by policy: number of neighbours in one unit
+  bool has_twin = false;   // a second engine of the mesh trains a copy of the model, in turns
+  int layers_of_unit = 1;  // by policy: number of neighbouring layers in one unit
 
-  // Returns the first part of the unit that contains part `part`.
+  // Returns the first part of the unit that contains `part`.
   int unit_of(int part) const;
-  // Returns true if that unit contains other parts too.
+  // Returns true if the unit that contains `part` contains other parts too.
   bool has_several_layers(int part) const;
   int new_gate(uint32_t closed) {
     gates.push_back({closed});
@@ -94,14 +94,14 @@ struct Program {
   }
 };
 
-// Returns the units' names by the FQNs of their modules.
+// Returns the names of the units. The keys are the FQNs of their modules.
 std::map<std::string, std::string> unit_names(const Program& program);
 
-// Returns a readable text with one op a line.
+// Returns a readable text with one operation a line.
 std::string describe(const Program& program);
 
-// A writer that appends ops to one part of a program. Each function returns the register of its
-// first result.
+// A writer that appends operations to one part of a program. Each function returns the register of
+// the operation's first result.
 class PartWriter {
  public:
   PartWriter(Program& program, int part) : program_(program), part_(part) {

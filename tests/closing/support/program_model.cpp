@@ -5,7 +5,7 @@
 namespace fsdp::testing {
 namespace {
 
-// Makes a body, as a fsdp::Unit or plain.
+// Makes a body, as an fsdp::Unit or as a plain module.
 std::shared_ptr<torch::nn::Module> make_body(const std::shared_ptr<Scene>& scene, int part) {
   const auto index = static_cast<size_t>(part);
   if (scene->boundaries == Boundaries::kPolicy) {
@@ -81,7 +81,7 @@ Tensors BodyImpl::run_body(Tensors inputs) {
   const uint64_t begin = at::sequence_number::peek();
   Tensors outputs = run(part_, std::move(inputs));
   if (!scene_->plain || !at::GradMode::is_enabled()) return outputs;
-  // The engine adds a node to an input that a unit returns, which changes the order of sums.
+  // If a unit returns an input, the engine adds a node for it, and that changes the order of sums.
   const auto is_made_here = [&](const at::TensorBase& tensor) {
     return tensor.grad_fn() && tensor.grad_fn()->sequence_nr() >= begin;
   };
@@ -170,7 +170,7 @@ Tensors BodyImpl::call(const Op& op, Tensors inputs) {
   return outputs;
 }
 
-// The plain model has no engine that restores buffers and flags for the second run.
+// The plain model has no engine, so this function restores buffers and flags for the second run.
 Tensors Scene::again(const SegmentForward& forward, const Tensors& inputs) const {
   if (!plain) return recompute(forward, inputs);
   const auto run_plainly = [&model = *root, forward,

@@ -1,5 +1,5 @@
-// ProgramModel is a program as a model: each part that is a unit is a fsdp::Unit, or a module that
-// a policy chooses.
+// ProgramModel runs a program as a model. Each part that is a unit becomes an fsdp::Unit, or a
+// module that a policy chooses.
 #pragma once
 
 #include <fsdp/unit.h>
@@ -17,7 +17,7 @@ inline constexpr int64_t kRows = 2, kWidth = 3, kVocabulary = 5;
 // The state that the bodies of one model share.
 struct Scene {
   std::shared_ptr<const Program> program;
-  std::vector<SegmentForward> units;  // by part: the unit's call
+  std::vector<SegmentForward> units;  // the call of each part's unit, by part
   torch::nn::Module* root = nullptr;
   int step = 0, rank = 0;
   bool plain = true;  // without an engine
@@ -25,7 +25,7 @@ struct Scene {
   std::function<Tensors(const SegmentForward&, Tensors)> in_forward;  // Engine::forward, if set
 
   bool is_open(int gate) const { return program->is_open(gate, step, rank); }
-  // Runs a segment in fsdp::recompute, also on the plain model.
+  // Runs a segment in fsdp::recompute. The plain model uses fsdp::recompute too.
   Tensors again(const SegmentForward& forward, const Tensors& inputs) const;
 };
 
@@ -39,7 +39,8 @@ class BodyImpl : public torch::nn::Module {
   Tensors run_body(Tensors inputs);
   Tensors call(const Op& op, Tensors inputs);
 
-  // By policy: returns the tensors, floating ones multiplied by the body's own parameter.
+  // Used if a policy chooses the units. Returns the tensors; floating ones are multiplied by the
+  // body's own parameter.
   Tensors touched(Tensors tensors) const;
   at::Tensor factor_of_state();
 
@@ -59,7 +60,7 @@ void set_buffers(const torch::nn::Module& model, const Tensors& values);
 struct ProgramModel {
   explicit ProgramModel(std::shared_ptr<const Program> program,
                         Boundaries boundaries = Boundaries::kUnits);
-  // Runs the model. `recomputed`: in one checkpoint.
+  // Runs the model. If `recomputed` is true, the whole model runs in one checkpoint.
   Tensors forward(Tensors inputs, bool recomputed);
   std::shared_ptr<Scene> scene;
   std::shared_ptr<torch::nn::Module> root;

@@ -1,4 +1,4 @@
-// run_plan runs the forwards and backwards of a step.
+// Defines run_plan, which runs the forwards and the backwards of one step.
 #include "closing/support/program_run.h"
 #include "closing/support/recompute.h"
 #include "support/torch_ranks.h"

@@ -6,7 +6,7 @@
 namespace fsdp::testing {
 namespace {
 
-// The graph of a forward or of a recomputed segment.
+// The graph that a forward or a recomputed segment makes.
 class Graph {
  public:
   Graph(const Program& program, Boundaries boundaries, int step, int rank, Reach& result)
@@ -19,7 +19,7 @@ class Graph {
   };
   Value leaf(bool requires_grad) { return in_new_storage(node({}, requires_grad)); }
 
-  // `weights_of`: the unit whose weights the part uses.
+  // Runs a part. `weights_of` is the unit that has the weights of this part.
   std::vector<Value> run(int part_index, int weights_of, std::vector<Value> registers) {
     const Part& part = program_.parts[part_index];
     for (const Op& op : part.ops) step(op, weights_of, registers);
@@ -37,7 +37,7 @@ class Graph {
     const int begin = static_cast<int>(nodes_.size());
     std::vector<Value> outputs = run(part_index, part_index, inputs);
     Call made{.unit = part_index, .outputs = {}};
-    for (const Value& input : inputs) {  // an input that is changed in place is an output too
+    for (const Value& input : inputs) {  // an in-place change makes the input an output too
       const Storage& storage = storages_[input.storage];
       if (storage.version != input.version) made.outputs.push_back(storage.node);
     }
@@ -57,8 +57,8 @@ class Graph {
   }
   bool requires_grad(Value& value) { return nodes_[read(value)].requires_grad; }
 
-  // Adds to the result the calls that a backward from `roots` fires here and in the segments that
-  // it recomputes.
+  // Adds the calls to the result that a backward from `roots` fires, in this graph and in the
+  // segments that the backward recomputes.
   void backward(std::vector<Value> roots) {
     std::vector<int> todo;
     for (Value& root : roots) todo.push_back(read(root));
@@ -100,7 +100,7 @@ class Graph {
   struct Call {
     int unit = 0;
     std::vector<int> outputs;
-    int checkpoint = -1;  // the last one whose first run touched the unit
+    int checkpoint = -1;  // the last checkpoint whose first run accessed the unit
   };
   struct Checkpoint {
     int node = 0, part = 0, weights_of = 0;
@@ -118,8 +118,8 @@ class Graph {
     touch(outputs, part);
     return outputs;
   }
-  // Makes the node of an operator on parameters of `part`. By policy calls follow from such
-  // operators only: touched_units.cpp.
+  // Makes the node of an operator on parameters of `part`. By policy, only these operators cause
+  // calls (touched_units.cpp).
   int touching(std::vector<int> inputs, int part) {
     const int made = node(std::move(inputs), has_weight(part));
     if (boundaries_ != Boundaries::kPolicy) return made;
@@ -132,7 +132,7 @@ class Graph {
       calls_.push_back({.unit = unit, .outputs = {}});
       call = running_.insert(call, static_cast<int>(calls_.size()) - 1);
     }
-    // A part without weights touches the sum of its empty parameter.
+    // A part without weights accesses the sum of its empty parameter.
     const bool is_hollow = program_.parts[part].weights == 0;
     const bool in_graph = is_hollow ? has_weight(part) : nodes_[made].requires_grad;
     if (makes_graph_ && in_graph) calls_[*call].outputs.push_back(made);
@@ -153,7 +153,7 @@ class Graph {
     storages_.push_back({.node = made_by});
     return {made_by, static_cast<int>(storages_.size()) - 1, 0};
   }
-  // A value whose memory was changed through another gets a new node.
+  // A value gets a new node if its memory was changed through another value.
   int read(Value& value) {
     const Storage& storage = storages_[value.storage];
     if (storage.version != value.version) {
@@ -224,7 +224,7 @@ class Graph {
     std::vector<Value> inputs, outputs;
     for (const int arg : op.args) inputs.push_back(registers[arg]);
     if (op.recompute && makes_graph_) {
-      if (boundaries_ == Boundaries::kPolicy) {  // its first run touches units too
+      if (boundaries_ == Boundaries::kPolicy) {  // the first run of the segment accesses units too
         makes_graph_ = false;
         call(op.index, weights_of, inputs);
         makes_graph_ = true;
@@ -255,7 +255,7 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<Storage> storages_;
   std::vector<Call> calls_;
-  std::vector<int> running_;  // by policy: the calls under way
+  std::vector<int> running_;  // by policy: the calls that have begun and not ended
   bool makes_graph_ = true;
   std::vector<Checkpoint> checkpoints_;
 };

@@ -1,6 +1,6 @@
-// reach_of derives a program's graph on one rank in one step without tensors: the calls that will
-// fire in backward. The engine refuses programs whose calls fire on some ranks only, so the fuzz
-// test does not run them.
+// reach_of derives which calls of a program fire in backward on one rank in one step. It needs no
+// tensors. The engine refuses programs whose calls fire on some ranks only, so the fuzz test does
+// not run them.
 #pragma once
 
 #include <vector>
@@ -10,12 +10,13 @@
 namespace fsdp::testing {
 
 struct Reach {
-  // One number for each call and checkpoint, in a fixed order: says if it fires, and for which
-  // unit.
+  // Holds one number for each call and each checkpoint, in a fixed order. The number says whether
+  // the call fires, and for which unit.
   std::vector<int> fired;
-  int fired_calls = 0;  // the calls among them
+  int fired_calls = 0;  // number of entries of `fired` that are calls and fire
   bool loss_requires_grad = false;
-  bool changes_passed_through = false;  // changes in place an input that a unit returned: refused
+  // True if the program changes an input in place that a unit returned. The engine refuses this.
+  bool changes_passed_through = false;
 };
 
 Reach reach_of(const Program& program, int step, int rank,

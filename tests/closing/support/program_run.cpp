@@ -21,7 +21,7 @@ namespace {
 constexpr float kLearningRate = 1.0F / 64;  // a power of two: the product is exact
 using Shared = std::shared_ptr<const Program>;
 
-// One gradient that arrives at a parameter.
+// A gradient that arrives at a parameter.
 struct Arrival {
   size_t parameter = 0;
   at::Tensor gradient;
@@ -45,7 +45,7 @@ struct RankStep {
   std::vector<float> losses;
   std::vector<std::string> events;
   std::vector<std::vector<int>> arrivals_at_reduce;  // by parameter: arrivals before each reduce
-  std::vector<int> arrivals;                         // by parameter: all
+  std::vector<int> arrivals;                         // by parameter: all arrivals
   std::map<std::string, Slice> slices;
   Tensors buffers;
 };
@@ -54,7 +54,7 @@ struct RankRun {
   std::vector<RankStep> steps;
 };
 
-// Options::units decides how the model is made, too.
+// Returns how units are chosen. Options::units also decides how the model is made.
 Boundaries boundaries_of(const Options& options) {
   return options.units.is_set() ? Boundaries::kPolicy : Boundaries::kUnits;
 }
@@ -65,7 +65,7 @@ void run_inside(Engine& engine, ProgramModel& model) {
   };
 }
 
-// Runs a backward on all ranks that throws at its n-th pre_backward, and recovers as programs do.
+// Runs a backward that throws at its n-th pre_backward on all ranks. Recovers as programs do.
 void fail_backward(ProgramModel& model, Engine& engine, int at) {
   int left = at;
   const Tensors buffers = buffers_of(*model.root);
@@ -101,12 +101,12 @@ std::map<std::string, Slice> step_slices(Engine& engine) {
   return slices;
 }
 
-// Compares bits, so that numbers which overflowed can be equal too.
+// Compares bits, because values that overflowed must be equal too.
 bool have_equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
 }
 
-// The same program on an engine of its own, beside the first one on the mesh.
+// The same program on a second engine of the same mesh.
 struct EngineTwin {
   EngineTwin(const Shared& program, const Mesh& mesh, const Options& options)
       : model(program, boundaries_of(options)),
@@ -194,7 +194,7 @@ std::string compare_lists(const std::vector<RankRun>& ranks) {
   return {};
 }
 
-// Runs the plain model rank after rank, and forms means in the groups of the engine's reductions.
+// Runs the plain model for each rank, and computes means in the groups of the engine's reductions.
 class PlainRun {
  public:
   PlainRun(const Shared& program, const MeshShape& shape, Boundaries boundaries)
@@ -242,7 +242,7 @@ class PlainRun {
     for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
     return losses;
   }
-  // Returns true if nothing has overflowed so far: only then equal bits are evidence.
+  // Returns true if no value has overflowed. Only then equal bits prove something.
   bool stayed_finite() const { return is_finite_; }
   bool is_finite() const {
     return std::all_of(arrivals_.begin(), arrivals_.end(), [](const Arrival& each) {
@@ -255,7 +255,7 @@ class PlainRun {
 
   std::string compare_parameter(const std::vector<RankRun>& ranks, int step, size_t i,
                                 const Gradients& gradients) {
-    const size_t groups =  // a unit with frozen parameters may reduce others
+    const size_t groups =  // a unit with frozen parameters may reduce only its others
         parameters_[i].requires_grad() ? ranks[0].steps[step].arrivals_at_reduce[i].size() : 0;
     at::Tensor mean;
     for (size_t group = 0; group < groups; ++group) {
@@ -288,7 +288,7 @@ class PlainRun {
         return fmt::format("{} gradients arrived on rank {}, {} in plain torch", got.arrivals[i],
                            rank, expected);
       }
-      const bool is_empty = parameters_[i].numel() == 0;  // nothing to reduce
+      const bool is_empty = parameters_[i].numel() == 0;  // an empty parameter is not reduced
       if (expected > 0 && !is_empty &&
           (groups == 0 || got.arrivals_at_reduce[i].back() < got.arrivals[i])) {
         return fmt::format("a gradient of rank {} was never reduced", rank);
@@ -360,7 +360,7 @@ bool is_valid(const Program& program, Boundaries boundaries) {
     }
   } catch (const c10::Error&) {
     return false;
-  } catch (const InvalidArgument&) {  // a recomputed segment changes its input in place
+  } catch (const InvalidArgument&) {  // a recomputed segment changed its input in place
     return false;
   }
   return true;
@@ -381,7 +381,7 @@ ProgramRun run_program(const Program& given, Options options) {
   ProgramRun result;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     if (errors[rank].empty()) continue;
-    // LibTorch appends a stack, which is cut off.
+    // LibTorch appends a stack trace to the text. It is removed.
     const std::string text = errors[rank].substr(0, errors[rank].find("\nException raised from"));
     result.failure += fmt::format("rank {} threw: {}\n", rank, text);
   }

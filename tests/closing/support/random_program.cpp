@@ -37,13 +37,14 @@ class Generator {
   int below(int count) { return static_cast<int>(random_() % static_cast<uint64_t>(count)); }
   bool chance(int percent) { return below(100) < percent; }
 
-  // Returns 10 to 200 bytes that end in the number: most names share their beginning.
+  // Returns a name of 10 to 200 bytes that ends in the number. Most names begin with the same
+  // bytes.
   std::string random_name(int number) {
     const std::string end = "u" + std::to_string(number);
     return std::string(10 + below(191) - end.size(), chance(80) ? 'x' : 'y') + end;
   }
 
-  // Makes a gate that is closed for some ranks and steps, never for all.
+  // Makes a gate that is closed for some ranks and steps, but not for all.
   int random_gate(int percent) {
     if (!chance(percent)) return -1;
     uint32_t closed = 0;
@@ -80,7 +81,8 @@ class Generator {
     }
   }
 
-  // Returns the parts that `part` may call: its children, and sometimes a unit beside it.
+  // Returns the parts that `part` may call: its children, and sometimes a unit that is not its
+  // child.
   std::vector<int> callees(int part) {
     std::vector<int> result;
     for (int i = part + 1; i < static_cast<int>(program_.parts.size()); ++i) {
@@ -90,7 +92,7 @@ class Generator {
     return result;
   }
 
-  // Returns one of the registers, more likely a recent one.
+  // Returns one of the registers. Recent ones are more likely.
   int pick(const std::vector<int>& registers) {
     const int count = static_cast<int>(registers.size());
     return registers[chance(60) ? count - 1 - below(std::min(count, 2)) : below(count)];
@@ -155,14 +157,14 @@ class Generator {
 
   int random_output(PartWriter& w, const std::vector<int>& registers) {
     const int what = below(20);
-    if (what == 0) return 0;  // its input
+    if (what == 0) return 0;  // returns its input
     if (what <= 3) return w.choose(pick(registers), 0, random_gate(90));
     if (what <= 6) return w.view(pick(registers));
     if (what <= 8) return pick(registers);
     return w.add(pick(registers), w.linear(pick(registers), 0, random_gate(30)));
   }
 
-  // Adds a segment with two calls, for one checkpoint.
+  // Adds a segment that makes two calls. The root runs it in a checkpoint.
   int add_segment(const std::vector<int>& units) {
     Part segment{.name = "segment", .is_unit = false, .weights = 0, .ops = {}, .outputs = {}};
     program_.parts.push_back(segment);
@@ -183,7 +185,7 @@ class Generator {
     if (chance(25) && !units.empty()) segment_ = add_segment(units);
     PartWriter w(program_, 0);
     std::vector<int> registers = {w.linear(0)};
-    if (chance(15)) registers.push_back(0);  // the batch itself, without a gradient
+    if (chance(15)) registers.push_back(0);  // the batch itself; it has no gradient
     const int ops = 4 + below(7);
     for (int i = 0; i < ops; ++i) {
       const int what = below(100);
@@ -204,7 +206,7 @@ class Generator {
     w.returns(chance(20) ? std::vector{sum, w.tanh(registers.back())} : std::vector{sum});
   }
 
-  // Makes a gate that drops a layer on some ranks, if a unit has other layers.
+  // Makes a gate that skips a layer on some ranks, if its unit has other layers.
   int dropped_layer() { return program_.layers_of_unit > 1 ? random_gate(30) : -1; }
   // Makes a gate that skips a unit on all ranks in one step.
   int skip_gate() {
@@ -237,7 +239,8 @@ class Generator {
   const Boundaries boundaries_;
   Program program_;
   std::vector<int> depth_;
-  std::vector<char> changes_inputs_;  // by part: in place, so it cannot be recomputed
+  // By part: true if it changes an input in place, so that it cannot be recomputed.
+  std::vector<char> changes_inputs_;
   int embedding_ = -1, segment_ = -1;
 };
 

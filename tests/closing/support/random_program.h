@@ -1,4 +1,4 @@
-// random_program makes a program from a seed.
+// random_program generates a program from a seed.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,21 @@
 
 namespace fsdp::testing {
 
-// Makes a program with: units of several inputs and outputs, repeated, nested up to three deep,
-// recomputed or returning their inputs; views and in-place changes; weights and outputs used on
-// some ranks only; skipped units; several forwards and backwards; backwards that throw before a
-// step; a second engine that trains a copy; names of 10 to 200 bytes. The calls that fire are the
-// same on every rank. With layers_of_unit > 1 ranks leave out calls of some parts, as long as that
-// holds. The program may be invalid in plain LibTorch (an in-place change of a tensor that autograd
-// has saved): is_valid in program_run.h.
+// Generates a program. Its units have several inputs and outputs. They are repeated, nested up to
+// three deep, recomputed, skipped, or return their inputs. The program contains views and in-place
+// changes, weights and outputs that only some ranks use, and several forwards and backwards a step.
+// A backward may throw before a step, and a second engine may train a copy of the model. Names have
+// 10 to 200 bytes.
+// The calls that fire are the same on every rank. If layers_of_unit > 1, ranks omit calls of some
+// parts as long as this remains true.
+// The program may be invalid in plain LibTorch, for example if it changes a tensor in place that
+// autograd has saved. is_valid (program_run.h) detects this.
 Program random_program(uint64_t seed, Boundaries boundaries = Boundaries::kUnits,
                        int layers_of_unit = 1);
 
-// The number of programs that a test runs, and the seed of the first. A longer run takes `of_long_run`,
-// an ordinary one a fifth. FSDP_FUZZ_PROGRAMS sets another number, FSDP_FUZZ_SEED the first seed (to
-// repeat one failure).
+// The number of programs that a test runs, and the seed of the first. A long run has `of_long_run`
+// programs, and an ordinary run has a fifth of them. FSDP_FUZZ_PROGRAMS overrides the number, and
+// FSDP_FUZZ_SEED the first seed, for example to repeat one failure.
 struct FuzzRange {
   int64_t wanted = 0;
   int64_t first = 1;

@@ -1,4 +1,4 @@
-// recompute runs a program's segment in fsdp::recompute.
+// A function that runs a segment of a program in fsdp::recompute.
 #pragma once
 
 #include <fsdp/recompute.h>

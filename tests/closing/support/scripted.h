@@ -1,4 +1,4 @@
-// Scripted is a root with two units whose forward is a function of the test.
+// Scripted is a root module with two units. The test passes its forward as a function.
 #pragma once
 
 #include <functional>
@@ -54,7 +54,7 @@ inline void check_contains(const std::string& text, const std::string& part) {
   CHECK(text.find(part) != std::string::npos);
 }
 
-// Compares the engine's gradients on this rank with the plain model's `.grad`.
+// Checks that the engine's gradients on this rank equal the plain model's `.grad`.
 inline void check_gradients(Engine& engine, const torch::nn::Module& plain) {
   const auto expected = plain.named_parameters();
   for (const ShardedParameter& parameter : engine.sharded_parameters()) {
@@ -67,7 +67,8 @@ inline void check_gradients(Engine& engine, const torch::nn::Module& plain) {
   }
 }
 
-// Returns a plain twin with the mean gradients of `world` ranks' sum().
+// Returns a plain copy of the model whose `.grad` is the mean of sum()'s gradients over `world`
+// ranks.
 inline Unit<Scripted> plain_scripted(int world, uint64_t seed = 5,
                                      ScriptedImpl::Script s = ScriptedImpl::chain) {
   Unit<Scripted> plain = make_scripted(seed, std::move(s));

@@ -17,7 +17,7 @@
 namespace fsdp {
 namespace {
 
-// Returns the communicator's ranks of the job, in its order.
+// Returns the job's ranks in the communicator, in the communicator's order.
 std::vector<int64_t> ranks_of(const Mesh& mesh, Communicator& communicator) {
   const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "ranks");
   const int64_t mine = mesh.rank();
@@ -153,7 +153,7 @@ TEST_CASE("groups that use one number at a time are no disagreement") {
   testing::run_ranks(4, [&](const Mesh& mesh) {
     const auto group = state_of(mesh).control_communicator().split(mesh.rank() % 2, 0);
     for (uint64_t sequence = 1; sequence < 200; ++sequence) {
-      // The groups drift apart: one is up to fifty collectives ahead.
+      // The groups are not synchronized: one may be up to fifty collectives ahead of the other.
       if (mesh.rank() % 2 == 0 && sequence % 50 == 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
       }

@@ -1,4 +1,4 @@
-// Tests the check that other ranks' processes still run.
+// Tests the check whether the processes of other ranks still run.
 #include "comm/job/peer_processes.h"
 
 #include <doctest/doctest.h>
@@ -13,7 +13,7 @@
 namespace fsdp {
 namespace {
 
-// A child process that idles until it is killed.
+// A child process that does nothing until it is killed.
 class IdleChild {
  public:
   IdleChild() : pid_(fork()) {
@@ -27,7 +27,7 @@ class IdleChild {
   IdleChild& operator=(const IdleChild&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Returns once the child has ended; it stays a zombie.
+  // Kills the child and returns when it has ended. The child remains a zombie.
   void kill_it() const {
     if (is_reaped_) return;
     kill(pid_, SIGKILL);
@@ -75,7 +75,7 @@ TEST_CASE("a rank that is not watched has never ended; one that ended before has
     child->kill_it();
     child->reap();
   }
-  // This pid belongs to no process here, as if it were one of another host.
+  // No process on this host has this pid. So the rank appears to be on another host.
   const Segment segment({getpid(), watched.pid(), unwatched.pid()});
   const PeerProcesses processes(segment.control, {1});
   CHECK(processes.ended(1));

@@ -1,4 +1,5 @@
-// Tests the record of collectives that a rank has issued on a device, as its peers read it.
+// Tests the record of the collectives that a rank has issued on a device. Its peers read this
+// record.
 #include "comm/job/posted_collectives.h"
 
 #include <doctest/doctest.h>
@@ -11,7 +12,7 @@
 namespace fsdp {
 namespace {
 
-// Returns a record whose fields all follow from its sequence number.
+// Returns a record. All its fields are derived from its sequence number.
 PostedCollective at_place(uint64_t sequence) {
   const CollectivePart part{nullptr, nullptr, static_cast<int64_t>(3 * sequence), DType::kFloat32};
   const auto operation = sequence % 2 == 0 ? Operation::kAllGather : Operation::kReduceScatter;

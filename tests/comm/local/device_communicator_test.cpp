@@ -1,5 +1,5 @@
-// Tests the algorithm of ranks that share one device, on the CPU's device. tests/gpu runs it on a
-// simulated GPU.
+// Tests the algorithm for ranks that share one device, on the CPU. tests/gpu runs the algorithm on
+// a simulated GPU.
 #include "comm/local/device_communicator.h"
 
 #include <doctest/doctest.h>

@@ -18,7 +18,7 @@ namespace {
 
 using testing::SweepCase;
 
-// A sanitized build is ten times slower: it tests smaller sizes, but all cases.
+// A sanitized build is ten times slower. It tests all cases with smaller sizes.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int64_t kLarge = (1 << 14) + 1;
 #else
@@ -93,8 +93,8 @@ TEST_CASE("gather, reduce and control communicators may be used at the same time
     std::vector<int64_t> sums(400, 1);
     const CollectivePart gather{mine.data(), gathered.data(), 400, DType::kInt32};
     const CollectivePart reduce{sums.data(), sums.data(), 400, DType::kInt64};
-    // Each rank issues the work of the two streams in the other order: neither queues behind the
-    // other.
+    // The two ranks issue the work of their two streams in opposite order. So the work of one
+    // stream must not queue behind the work of the other.
     for (int i = 0; i < 20; ++i) {
       const auto issue_gather = [&] {
         state_of(mesh)

@@ -36,7 +36,7 @@ TEST_CASE("a heap serves zeroed, aligned blocks of every size, again and again")
       CHECK(is_zero(blocks.back()));
       CHECK(heap->offset_of(blocks.back().data(), bytes).has_value());
     }
-    // All blocks exist now: an overlap would show as a wrong byte.
+    // All blocks are allocated now. If two overlap, a byte is wrong.
     for (size_t i = 0; i < blocks.size(); ++i) {
       std::memset(blocks[i].data(), static_cast<int>(i + 1), blocks[i].bytes());
     }

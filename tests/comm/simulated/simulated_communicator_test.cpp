@@ -15,7 +15,7 @@ namespace {
 
 using Values = std::array<float, 6>;
 
-// Returns the `received` of a collective on rank 1 of three, which sends 1, 2, 3, 4, 5, 6.
+// A collective on rank 1 of three ranks, and its received data. The rank sends 1, 2, 3, 4, 5, 6.
 struct Issued {
   explicit Issued(Communicator& of) : communicator(of) {}
 

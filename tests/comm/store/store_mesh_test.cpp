@@ -33,7 +33,7 @@ void meet(MeshParts& parts) {
   parts.control->barrier({.label = "meet"}, *stream);
 }
 
-// Returns the error text of a rank that waits for the others; empty if they arrive.
+// Waits for the other ranks. Returns the error text, or an empty string if all arrive.
 std::string told_in_barrier(MeshParts& parts) {
   try {
     meet(parts);
@@ -86,7 +86,7 @@ TEST_CASE("parts of a mesh over hosts compare what their own ranks issue, and no
   MemoryStore store;
   CHECK(run_at_store(store, 4, {.shard = 4}, [](MeshParts& parts) {
           const Mesh mesh = mesh_over_store(parts);
-          const int color = mesh.rank() % 2;  // parts that span the hosts
+          const int color = mesh.rank() % 2;  // each part contains ranks of both hosts
           const Mesh part = mesh.part(color);
           CHECK(part.gather(std::array<int64_t, 1>{mesh.rank()}) ==
                 std::vector<int64_t>{color, color + 2});
@@ -99,7 +99,7 @@ TEST_CASE("parts of a mesh over hosts compare what their own ranks issue, and no
           mesh.sum(1);
           post(mesh.rank() == 3 ? "odd" : "even");
           while (!plane.first_failure()) std::this_thread::sleep_for(milliseconds(5));
-          // Place 1 was a gather that both have issued.
+          // Collective 1 was a gather that both ranks have issued.
           CHECK(has_text(plane.first_failure()->text.what,
                          "rank 1 issued barrier 'even' #5, rank 3 issued barrier 'odd' #5"));
         }) == kNothing);
@@ -148,7 +148,7 @@ TEST_CASE("a host that is gone as a whole is missed when the time is over") {
   CHECK(run_at_store(store, 4, {.timeout = milliseconds(1500)}, [&](MeshParts& parts) {
           meet(parts);
           const int rank = parts.control_plane->rank();
-          if (rank >= 2) {  // mutes the rank, as if it hung elsewhere
+          if (rank >= 2) {  // drops the rank's writes, as if it hung
             store.mute(rank);
             while (left > 0) std::this_thread::sleep_for(milliseconds(5));
             return;
@@ -167,7 +167,7 @@ TEST_CASE("a host that is gone as a whole is missed when the time is over") {
 TEST_CASE("a store that is gone ends the job, with the rank that served it") {
   MemoryStore store;
   CHECK(run_at_store(store, 4, {}, [&](MeshParts& parts) {
-          told_in_barrier(parts);  // all ranks have arrived
+          told_in_barrier(parts);  // waits until all ranks have arrived
           if (parts.control_plane->rank() == 0) store.end();
           while (told_in_barrier(parts).empty()) continue;
           while (!parts.control_plane->first_failure()) {
@@ -245,7 +245,7 @@ TEST_CASE("ranks that do not meet at a store are all refused, with the reason") 
   const auto refused = [](const std::vector<LaunchEnvironment>& environments) {
     MemoryStore store;
     return run_at_store(store, environments, {.timeout = milliseconds(300)}, [](MeshParts& parts) {
-      meet(parts);  // a rank that arrives late is refused, and all others with it
+      meet(parts);  // a rank that arrives late is refused, and so are all others
       while (!parts.control_plane->first_failure()) std::this_thread::sleep_for(milliseconds(5));
       parts.control_plane->throw_first_failure({});
     });

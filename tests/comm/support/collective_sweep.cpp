@@ -21,7 +21,8 @@ constexpr std::array kDTypes{DType::kFloat32, DType::kBFloat16, DType::kFloat16,
 constexpr unsigned char kUntouched = 0xa5;
 constexpr int64_t kGuardBytes = 64;
 
-// Returns the bytes of a small non-negative integer in a dtype; exact for all values used here.
+// Returns the bytes of a small non-negative integer in a dtype. They are exact for all values used
+// here.
 std::array<std::byte, 8> encode(DType dtype, int64_t value) {
   std::array<std::byte, 8> bytes{};
   const auto put = [&](auto number) { std::memcpy(bytes.data(), &number, sizeof number); };
@@ -54,8 +55,8 @@ std::array<std::byte, 8> encode(DType dtype, int64_t value) {
   return bytes;
 }
 
-// An integer for (rank, element). It is periodic in the element, so that filling and checking copy
-// whole periods.
+// A function that returns an integer for a rank and an element. It is periodic in the element, so
+// that filling and checking can copy whole periods.
 using Value = std::function<int64_t(int rank, int64_t element)>;
 constexpr int64_t kPeriod = 291;  // a multiple of 3 and 97
 
@@ -87,7 +88,7 @@ void fill(const Array& array, int64_t begin, int64_t numel,
   }
 }
 
-// Returns true if the elements are value(0), value(1), …
+// Returns true if the elements from `begin` on are value(0), value(1), …
 bool holds(const Array& array, int64_t begin, int64_t numel,
            const std::function<int64_t(int64_t)>& value) {
   const auto period = one_period(array.dtype, 0, value);
@@ -117,7 +118,7 @@ class Sweep {
       all_gather();
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax}) {
         if (op == ReduceOp::kAvg && !is_floating(dtype)) continue;
-        if (op == ReduceOp::kAvg && size() > 16) continue;  // its sums would not be exact
+        if (op == ReduceOp::kAvg && size() > 16) continue;  // the averages are not exact
         if (op == ReduceOp::kAvg && !communicator_.capabilities().averages) continue;
         reduce_scatter(op);
         all_reduce(op);
@@ -136,7 +137,8 @@ class Sweep {
   int64_t numel() const { return case_.numel; }
   static CollectiveTag tag(std::string_view label) { return {.sequence = 0, .label = label}; }
 
-  // Allocates once per case: fresh pages for every collective would cost more than the collectives.
+  // Allocates once per case, because new pages for every collective would take more time than the
+  // collectives.
   Buffer allocate(int64_t pieces) const {
     const int64_t bytes = case_.numel * pieces * 8 + kGuardBytes;
     return case_.in_peer_memory ? communicator_.allocate(bytes) : allocate_host(bytes);
@@ -147,7 +149,7 @@ class Sweep {
     return {buffer.at(0), dtype_, numel};
   }
   Array make_whole() const { return make(whole_, numel() * size()); }
-  // Returns the second array; empty if the collective is in place.
+  // Returns the array for the received data, or an empty array if the collective is in place.
   Array make_apart() const { return make(piece_, case_.in_place ? 0 : numel()); }
 
   bool guarded(const Array& array) const {
@@ -156,12 +158,12 @@ class Sweep {
                        [](unsigned char byte) { return byte == kUntouched; });
   }
 
-  // Returns the part of a collective that sends `numel_sent` elements from `send` on.
+  // Returns the part of a collective that sends `numel_sent` elements beginning at `send`.
   CollectivePart part_of(std::byte* send, std::byte* recv, int64_t numel_sent) {
     CollectivePart part{send, recv, numel(), dtype_};
-    if (!case_.in_runs || rank() % 3 == 1) return part;  // ranks need not agree
-    // Cuts runs that end inside a piece, at a piece's end and (without elements) beside it. They
-    // are contiguous in memory, which a communicator cannot know.
+    if (!case_.in_runs || rank() % 3 == 1) return part;  // ranks may differ in this
+    // The runs end inside a piece or at the end of a piece, and one run is empty. They are
+    // contiguous in memory, but a communicator does not know this.
     const std::array cuts{int64_t{0}, numel_sent / 3, numel_sent / 3, numel_sent / 2, numel_sent};
     for (size_t i = 0; i < runs_.size(); ++i) {
       runs_[i] = {send + cuts[i] * size_of(dtype_), cuts[i + 1] - cuts[i]};
@@ -177,7 +179,8 @@ class Sweep {
                                  name_of(dtype_), describe(case_)));
   }
 
-  // Returns the element i that rank r sends; `op` chooses values whose reduction is exact.
+  // Returns a function for element i that rank r sends. `op` selects values whose reduction is
+  // exact.
   Value sent_for(ReduceOp op) const {
     if (op == ReduceOp::kMax) return [](int r, int64_t i) { return (i * 5 + r * 11) % 97; };
     const int64_t factor = op == ReduceOp::kAvg ? size() : 1;

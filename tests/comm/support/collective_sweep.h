@@ -1,5 +1,5 @@
-// Runs every collective with every dtype, on values whose results are exact: one sweep for threads
-// and for processes.
+// A test that runs every collective with every dtype. Results are exact for the values used. Tests
+// with thread ranks and tests with processes share it.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,21 @@
 namespace fsdp::testing {
 
 struct SweepCase {
-  int64_t numel = 0;  // elements of one rank's piece
+  int64_t numel = 0;  // number of elements for each rank
   bool in_place = false;
   bool in_peer_memory = false;  // from Communicator::allocate, else from the system
   bool threaded = false;        // on a threaded stream
-  bool in_runs = false;         // the sent data is cut into runs; out of place only
+  bool in_runs = false;  // the sent data consists of several runs of elements; out of place only
 };
 
-// Runs all_gather, reduce_scatter and all_reduce (sum, avg where floating, max), broadcast from
-// every rank (from first and last if the world is large) and barrier, for every dtype. Returns what
-// was wrong on this rank, one line each; at most a few.
+// Runs all collectives for every dtype: all_gather, reduce_scatter, all_reduce, broadcast and
+// barrier. all_reduce uses sum and max, and avg for floating dtypes. broadcast is sent from every
+// rank, or from the first and the last rank if the world is large. Returns the errors on this rank,
+// one a line, and stops after a few.
 std::vector<std::string> sweep(Communicator& communicator, const SweepCase& sweep_case);
 
-// Returns a case for every size, in and out of place, in any memory: numel 0, 1, 3, a prime and
-// `large`.
+// Returns the cases for numel 0, 1, 3, a prime and `large`, in place and out of place, in system
+// memory and in peer memory.
 std::vector<SweepCase> all_cases(int64_t large);
 std::string describe(const SweepCase& sweep_case);
 

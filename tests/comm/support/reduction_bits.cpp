@@ -13,8 +13,8 @@
 namespace fsdp::testing {
 namespace {
 
-// Fills the buffer with numbers of very different sizes: each order of summation rounds
-// differently.
+// Fills the buffer with numbers of very different magnitudes, so that each order of summation
+// rounds differently.
 void fill(const Buffer& buffer, DType dtype, int64_t numel, int rank) {
   for (int64_t i = 0; i < numel; ++i) {
     const auto fraction = static_cast<double>((i * 7919 + rank * 104'729) % 10'007 - 5003) / 5003;
@@ -27,7 +27,8 @@ void fill(const Buffer& buffer, DType dtype, int64_t numel, int rank) {
     if (dtype == DType::kFloat32) {
       std::memcpy(buffer.at(i * 4), &bits, 4);
     } else {
-      // The upper half is a bfloat16; for float16 the mask gives a finite number of either sign.
+      // For bfloat16, the upper half of the bits is used. For float16, the mask produces a finite
+      // number of either sign.
       const auto half =
           static_cast<uint16_t>(dtype == DType::kBFloat16 ? bits >> 16 : (bits >> 9) & 0xbbff);
       std::memcpy(buffer.at(i * 2), &half, 2);

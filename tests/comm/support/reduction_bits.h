@@ -1,5 +1,5 @@
-// A fingerprint of reductions whose sums are not exact. Its bits are equal on all ranks and in all
-// communicators, unless the order of summation differs.
+// A fingerprint of reductions whose sums are not exact. Its bits are equal on all ranks and for all
+// communicators that sum in the same order.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace fsdp::testing {
 
-// Returns the fingerprint: all_reduce and reduce_scatter (then gathered) of `numel` inexact
-// numbers, for every floating type, sum and average, from system and from peer memory.
+// Returns the fingerprint. It runs all_reduce and reduce_scatter (and gathers the results) on
+// `numel` inexact numbers, for every floating dtype, for sum and average, in system and in peer
+// memory.
 std::string reduction_bits(Communicator& communicator, int64_t numel);
 
 }  // namespace fsdp::testing

@@ -34,7 +34,7 @@ class Steps {
     }
   }
 
-  // Runs one step. `way` is empty if the rank does the same as the others.
+  // Runs one step. If `way` is empty, the rank does the same as the others.
   void step(std::string_view way) {
     const int micro_batches = way == "micro-batches" ? 1 : 2;
     for (int i = 0; i < micro_batches; ++i) {
@@ -66,7 +66,7 @@ class Steps {
     }
   }
 
-  // Gathers in place, into the only slot.
+  // Gathers in place, into the only slot of this test.
   void gather(int unit) {
     const CollectivePart part{parameters_.at(mesh_.rank() * kPieceBytes), parameters_.data(),
                               kNumel, DType::kFloat32};
@@ -75,7 +75,7 @@ class Steps {
         .gather_communicator(Axis::kShard)
         .all_gather({&part, 1}, state_of(mesh_).order().next(Operation::kAllGather, kNumel, name),
                     *streams_.gather);
-    streams_.gather->synchronize();  // compute needs the parameters now
+    streams_.gather->synchronize();  // compute uses the parameters next
   }
 
   void reduce(int unit) {

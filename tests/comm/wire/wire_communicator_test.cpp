@@ -32,7 +32,8 @@ testing::RunRanksOptions ranks_on(const Wire& wire) {
   return {.make = testing::ranks_on_wire(wire)};
 }
 
-// Returns ranks with a link of unlimited speed: it marks and pauses streams, but delays nothing.
+// Returns ranks with a link of unlimited speed. The link marks and pauses streams, but adds no
+// delay.
 testing::RunRanksOptions ranks_on_unlimited_wire() {
   return {.make = [](int world, const MeshOptions& options) {
     const auto meeting = std::make_shared<WireMeeting>(world, cpu_device());
@@ -125,7 +126,7 @@ TEST_CASE("a collective that is refused leaves the wire as it was") {
         const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
         Communicator& communicator = state_of(mesh).gather_communicator(Axis::kShard);
         const CollectivePart wrong{.numel = -1};
-        if (mesh.rank() == 0) {  // one call more than on the other rank
+        if (mesh.rank() == 0) {  // one call more than the other rank
           CHECK_THROWS_AS(communicator.all_gather({&wrong, 1}, {.label = "x"}, *stream),
                           InvalidArgument);
         }
@@ -137,7 +138,7 @@ TEST_CASE("a collective that is refused leaves the wire as it was") {
 }
 
 TEST_CASE("a collective that would take over a minute is refused before anybody waits") {
-  // The link carries 5 bytes a second: the records that ranks exchange are short enough for it.
+  // The link transfers 5 bytes a second. The records that ranks exchange are short enough for this.
   const auto errors = testing::errors_of_ranks(
       2,
       [](const Mesh& mesh) {
@@ -154,7 +155,7 @@ TEST_CASE("a collective that would take over a minute is refused before anybody 
   }
 }
 
-// Checks the contract's "at least", which holds also on a busy machine.
+// Checks only the "at least" of the contract, which also holds on a busy machine.
 TEST_CASE("a wire's time counts from when the last rank came, on inline and threaded streams") {
   constexpr microseconds kLatency{3000};
   for (const auto streams : {testing::CpuStreams::kInline, testing::CpuStreams::kThreaded}) {

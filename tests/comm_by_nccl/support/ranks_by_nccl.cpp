@@ -1,6 +1,6 @@
-// Runs the communicator tests over NCCL: each rank has its own simulated GPU, and the data of
-// collectives is copied there, exchanged by NCCL, and copied back. With FSDP_TEST_HOSTS=2 the ranks
-// are on two hosts and share only a store.
+// Runs the communicator tests over NCCL. Each rank has its own simulated GPU. A collective copies
+// its data to the GPU, exchanges it by NCCL, and copies the result back. If FSDP_TEST_HOSTS=2, the
+// ranks are on two hosts that share only a store.
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -29,13 +29,14 @@ struct Job {
   std::vector<std::shared_ptr<NcclSession>> sessions;
 };
 
-// A watch that fails the test of the last rank to end if a simulated GPU has a report.
+// A watch for all ranks. If a simulated GPU has a report, it fails the test of the rank that ends
+// last.
 class WatchOfGpus : public RankWatch {
  public:
   WatchOfGpus(std::shared_ptr<Job> job, int rank) : job_(std::move(job)), rank_(rank) {}
   void begin() override { job_->machine.device(rank_).make_current(); }
   void end(bool threw) override {
-    if (threw) return;  // an error interrupts the work under way, so reports are expected
+    if (threw) return;  // an error interrupts work, so reports are expected
     const std::vector<std::string> reports = job_->machine.gpu().take_reports();
     if (!reports.empty()) throw std::runtime_error("the simulated GPUs report: " + reports.front());
   }

@@ -1,4 +1,4 @@
-// Returns invented machines and the lines that fsdp-doctor prints about them.
+// Functions that invent machines, and return the lines that fsdp-doctor prints about them.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -13,17 +13,17 @@
 
 namespace fsdp::testing {
 
-// Returns a machine without a fault: `gpus` GPUs that all reach each other, and a loopback that
-// passed.
+// Returns a machine without a fault. It has `gpus` GPUs that can all access each other, and its
+// loopback test passed.
 doctor::Facts sound_machine(int gpus);
-// Returns a machine with no GPU, with a driver's reason and hint.
+// Returns a machine with no GPU, and with the driver's reason and a hint.
 doctor::Facts machine_without_gpu();
 
-// Returns the printed lines, "driver ok 580.65.06, …" and " remedy: …".
+// Returns the printed lines, for example "driver ok 580.65.06, …" and " remedy: …".
 std::vector<std::string> lines_of(const std::vector<doctor::Finding>& findings);
 std::vector<std::string> lines_of(const doctor::Facts& facts, DeviceKind device);
 
-// Returns the lines that do not begin with "AREA ok"; a sound machine has none.
+// Returns the lines that do not begin with "AREA ok". The list is empty for a sound machine.
 std::vector<std::string> objections_to(const doctor::Facts& facts,
                                        DeviceKind device = DeviceKind::kCuda);
 

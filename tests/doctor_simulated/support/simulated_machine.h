@@ -1,4 +1,4 @@
-// A machine with simulated GPUs and a simulated NCCL, as fsdp-doctor finds it. The library's own
+// A machine with simulated GPUs and a simulated NCCL for fsdp-doctor to examine. The library's own
 // classes run on it.
 #pragma once
 
@@ -23,15 +23,15 @@ class SimulatedMachine {
 
   sim::SimulatedGpu& gpu() { return gpu_; }
   sim::SimulatedNccl& nccl() { return nccl_; }
-  // Sets a function to call once the ranks of the loopback have connected.
+  // Sets a function that is called when the ranks of the loopback test have connected.
   void on_ranks(std::function<void()> call) { on_ranks_ = std::move(call); }
   // Sets the time that ranks wait for each other.
   void wait_at_most(std::chrono::milliseconds wait) { wait_ = wait; }
 
-  // Returns the facts that the program would collect on a sound host. Then the ranks' devices are
-  // destroyed, unless a thread is stuck.
+  // Returns the facts that the program would collect on a sound host. Afterwards it destroys the
+  // ranks' devices, unless a thread is stuck.
   doctor::Facts examine(const doctor::TimeLimits& limits = {});
-  // Releases a call that hangs, and waits for the threads that were in it.
+  // Releases a call that hangs, and waits for the threads that were in that call.
   void let_go(const doctor::Facts& facts);
 
  private:

@@ -1,4 +1,5 @@
-// Trains one model twice: by an engine on thread ranks, and plainly, as the mean over the ranks.
+// Trains one model twice: by an engine on thread ranks, and without an engine, as the mean over the
+// ranks.
 #pragma once
 
 #include <set>
@@ -9,7 +10,7 @@
 
 namespace fsdp::testing {
 
-// A model of linear units of one width, in a root whose forward is the test's.
+// A model of linear units of the same width. The test passes the root's forward.
 struct GraphImpl : torch::nn::Module {
   using Body = std::function<at::Tensor(GraphImpl& graph, const at::Tensor& x)>;
   GraphImpl(int count, int64_t width, Body the_body)
@@ -24,11 +25,11 @@ struct GraphImpl : torch::nn::Module {
   Body body;
   torch::nn::LayerNorm norm;
   std::vector<Unit<torch::nn::Linear>> units;
-  int step = 0, rank = 0;  // what the body may depend on
+  int step = 0, rank = 0;  // values on which the body may depend
 };
 TORCH_MODULE(Graph);
 
-// Calls the units one after another: the usual body.
+// Calls the units one after another. Most tests use this body.
 inline at::Tensor in_a_row(GraphImpl& graph, const at::Tensor& x) {
   at::Tensor h = x;
   for (auto& unit : graph.units) h = torch::tanh(unit(h));
@@ -42,7 +43,7 @@ struct Twin {
   std::function<at::Tensor(torch::nn::Module& model, int step, int rank)> loss;
   int steps = 3;
   TwinOptimizer optimizer = TwinOptimizer::kSgd;
-  // Called on every rank before each step, on the plain model with a null engine.
+  // Called on every rank before each step. For the plain model it is called with a null engine.
   std::function<void(torch::nn::Module& model, Engine* engine, int step)> before_step = {};
 };
 
@@ -60,7 +61,7 @@ inline Twin graph_twin(int count, int64_t width, GraphImpl::Body body) {
   return {.make = [=] { return Unit<Graph>(count, width, body).ptr(); }, .loss = graph_loss};
 }
 
-// Returns a twin whose embedding and head have large weights: their gradients are zero-copy.
+// Returns a twin whose embedding and head have weights so large that their gradients are zero-copy.
 inline Twin lending_twin() {
   return {.make = [] { return Unit<Chain>(128, 1, 2221).ptr(); },
           .loss =
@@ -86,9 +87,9 @@ inline std::unique_ptr<torch::optim::Optimizer> twin_optimizer(TwinOptimizer kin
   return std::make_unique<torch::optim::Adam>(std::move(tensors), torch::optim::AdamOptions(1e-2));
 }
 
-// Delays the communication streams before gathers and reductions, and the host after forwards, by 1
-// to 8 ms, in another pattern on each rank. A missing wait then shows as values of unfinished or
-// overwritten slots.
+// Delays the communication streams before gathers and reductions, and the host after forwards. Each
+// delay is 1 to 8 ms, with another pattern on each rank. If a wait is missing, the values come from
+// unfinished or overwritten slots, and the test fails.
 inline void inject_delays(Engine& engine, int rank) {
   auto count = std::make_shared<int>(rank);
   engine.observe_events([&engine, count](std::string_view event, std::string_view) {
@@ -128,12 +129,13 @@ inline Trained train_sharded(const Twin& twin, int world, const Options& options
   return train_sharded(twin, MeshShape{.shard = world}, options, delays);
 }
 
-// `by_groups`: the mean over each group of ranks, then over the groups; else over all at once.
+// If `by_groups` is true, computes the mean over each group of ranks, then over the groups.
+// Otherwise computes the mean over all ranks at once.
 inline Trained train_plain(const Twin& twin, const MeshShape& shape, bool by_groups) {
   Trained trained;
   const auto model = build_seeded(7, twin.make);
   std::vector<at::Tensor> trainable;
-  std::set<const c10::TensorImpl*> seen;  // parameters() lists ties twice
+  std::set<const c10::TensorImpl*> seen;  // parameters() lists a tied parameter twice
   for (const at::Tensor& parameter : model->parameters()) {
     if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     if (parameter.requires_grad()) trainable.push_back(parameter);
@@ -181,8 +183,8 @@ inline void check_close(const Trained& sharded, const Trained& plain) {
   }
 }
 
-// Compares bits on 1, 2 and 3 ranks, with and without reshard, with inline and threaded streams; on
-// a simulated GPU without reshard on an even number of ranks.
+// Compares bits on 1, 2 and 3 ranks, with and without reshard, with inline and threaded streams. On
+// a simulated GPU, an even number of ranks runs without reshard.
 inline void check_twin(const Twin& twin) {
   for (const int world : {1, 2, 3}) {
     const Trained plain = train_plain(twin, world);

@@ -24,8 +24,8 @@ struct Doing {
 };
 thread_local Doing doing;
 
-// The simulated runtime's own frames, and after them the callers that distinguish sites: enough to
-// reach from a launch to the boundary of a unit.
+// The number of frames of the simulated runtime itself, and the number of callers above them that
+// distinguish sites. There are enough callers to reach from a launch to the boundary of a unit.
 constexpr int kOwnFrames = 6;
 constexpr int kCallers = 8;
 constexpr int kNearest = 4;
@@ -41,7 +41,8 @@ void add_callers(CudaCall& call) {
   call.site = hash;
 }
 
-// A log of the calls, which chooses the one that fails. Requires: the runtime's mutex is held.
+// A log of the calls that also chooses the call that fails. Requires: the runtime's mutex is
+// locked.
 class CallLog {
  public:
   explicit CallLog(std::optional<Fault> fault) : fault_(std::move(fault)) {}
@@ -114,7 +115,7 @@ void train(const Mesh& mesh, const FaultyTraining& training) {
     use_between(*model, engine, optimizer);
     doing.stage = Stage::kEnd;
   }
-  doing.stage = Stage::kNone;  // next, the stand-in for LibTorch is destroyed
+  doing.stage = Stage::kNone;  // the next destructor is the stand-in's for LibTorch
   const cudaError_t stays = cudaPeekAtLastError();
   if (stays == cudaSuccess || sim::is_sticky(stays)) return;
   throw std::logic_error("an error that was dealt with is left for LibTorch's next launch");

@@ -14,26 +14,26 @@
 
 namespace fsdp::testing {
 
-// The phase of a training in which a rank is.
+// The phase of a rank's training.
 enum class Stage : uint8_t {
-  kNone,          // none of the library's: calls are not counted
+  kNone,          // outside the library: calls are not counted
   kConstruction,  // construction of engine and optimizer
   kFirstStep,     // forward, backward, clipping, the optimizer's step: slots are allocated
   kSteadyStep,    // the same, once memory follows the plan
-  kBetween,       // whole parameters gathered, written and read, between steps
+  kBetween,       // gather, write and read of whole parameters between steps
   kEnd,           // destruction of optimizer and engine
 };
 std::string_view name_of(Stage stage);
 
-// A call of the runtime. A site is a line of code, reached through one chain of callers.
+// A call of the CUDA runtime. A site is a line of code together with one chain of callers.
 struct CudaCall {
   int rank = 0;
   Stage stage = Stage::kNone;
   std::string name;
-  uint64_t site = 0, line = 0;  // hash of all callers; of the nearest ones
-  int64_t nth = 0;              // counts calls of its site, rank and stage, from 1
-  std::string event{};          // the engine's last one: "reduce"
-  std::string subject{};        // its unit
+  uint64_t site = 0, line = 0;  // hash of all callers; hash of the nearest callers
+  int64_t nth = 0;              // number of the call at its site, rank and stage, from 1
+  std::string event{};          // the engine's last event before the call, as "reduce"
+  std::string subject{};        // unit of this event
 
   bool is(const CudaCall& other) const {
     return rank == other.rank && stage == other.stage && site == other.site && nth == other.nth;
@@ -53,14 +53,14 @@ struct FaultyTraining {
 
 struct FaultyResult {
   std::vector<CudaCall> calls;
-  std::optional<CudaCall> failed;          // the fault's call; none: it did not happen
+  std::optional<CudaCall> failed;          // the call that failed; none: the fault did not happen
   std::vector<std::exception_ptr> thrown;  // by rank
-  // Objects on the GPU after everything was destroyed.
+  // The objects that still exist on the GPU after everything was destroyed.
   std::vector<std::string> left;
   std::vector<std::string> reports;  // the GPU's reports
 };
 
-// Trains a small graph of units on thread ranks; with `fault`, that call fails.
+// Trains a small graph of units on thread ranks. If `fault` is set, the call that it names fails.
 FaultyResult train_with(const FaultyTraining& training, const std::optional<Fault>& fault = {});
 
 }  // namespace fsdp::testing

@@ -1,5 +1,5 @@
-// A model of elementwise operators only. It adds over elements by halving with elementwise
-// operators, so that the order of additions is the same on every device.
+// A model that contains only elementwise operators. It computes sums by repeated halving with
+// elementwise operators, so that the order of additions is the same on every device.
 #include <fmt/format.h>
 #include <fsdp/unit.h>
 
@@ -12,7 +12,7 @@
 namespace fsdp::testing {
 namespace {
 
-constexpr int64_t kWidth = 256;  // a power of two, for halving
+constexpr int64_t kWidth = 256;  // a power of two, so that it can be halved
 constexpr int64_t kOddWidth = 37;
 constexpr int64_t kRows = 7;
 constexpr int kLayers = 3;

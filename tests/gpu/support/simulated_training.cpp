@@ -4,7 +4,7 @@
 namespace fsdp::testing {
 namespace {
 
-// Installs the simulated allocator before main: trainings on the CPU may run first.
+// Installs the simulated allocator before main, because trainings on the CPU may run first.
 const bool is_taken = [] {
   take_allocator();
   return true;

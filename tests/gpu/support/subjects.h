@@ -14,11 +14,11 @@ class Subject {
  public:
   virtual ~Subject() = default;
   virtual std::shared_ptr<torch::nn::Module> module() = 0;
-  // Returns the loss on data that depends only on step and rank.
+  // Returns the loss. Its data depends only on step and rank.
   virtual at::Tensor loss(int step, int rank, at::Device device) = 0;
 };
 
-// Returns a model on the CPU, with the same values each time.
+// Returns a model on the CPU. Its values are the same each time.
 std::unique_ptr<Subject> make_subject(SmallModel model);
 std::unique_ptr<Subject> make_rounded_subject();
 

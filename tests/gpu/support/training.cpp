@@ -129,7 +129,7 @@ std::vector<Training> all_trainings(SmallModel model) {
   std::vector<Training> all;
   for (int i = 0; i < kRows; ++i) {
     const int row = i * 53 % kRows;
-    const int world = row % 5 + 1;  // the fifth: four ranks in two groups
+    const int world = row % 5 + 1;  // 5: four ranks in two groups
     const Strategy strategy = kAllStrategies[row / 30 % 7];
     if (is_by_groups(strategy) != (world == 5)) continue;
     const at::ScalarType dtype = row / 15 % 2 == 0 ? torch::kFloat32 : torch::kBFloat16;
@@ -144,7 +144,7 @@ std::vector<Training> all_trainings(SmallModel model) {
   return all;
 }
 
-// Keeps a training if it contains a pair of values that no kept one has.
+// Keeps a training if it contains a pair of values that no training kept before contains.
 std::vector<Training> covering_trainings(SmallModel model) {
   std::vector<Training> kept;
   std::set<std::string> held;

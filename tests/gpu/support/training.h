@@ -1,5 +1,4 @@
-// Trains small models on thread ranks: on one simulated GPU, and on the CPU, for a comparison of
-// bits.
+// Trains small models on thread ranks, on one simulated GPU and on the CPU, to compare bits.
 #pragma once
 
 #include <fsdp/options.h>
@@ -18,16 +17,16 @@ namespace fsdp::testing {
 enum class SmallModel : uint8_t {
   kGpt,
   kBert,
-  kBertMini,  // 11 M parameters, of the published shape
-  // Rounds each number once, and adds nothing in an open order: the same bits on every device,
-  // LibTorch's own kernels included.
+  kBertMini,  // 11 M parameters, in the published shape
+  // A model that rounds each number once and has no sum of unspecified order. Its bits are equal on
+  // every device, also with LibTorch's own kernels.
   kRoundedOnce,
 };
 
 struct Training {
   SmallModel model = SmallModel::kGpt;
   int world = 2;
-  int groups = 1;  // groups of ranks
+  int groups = 1;  // number of groups of ranks
   int steps = 3;
   Options options{};
 };
@@ -36,28 +35,29 @@ std::string describe(const Training& training);
 struct TrainingResult {
   std::vector<float> losses;  // rank 0's
   std::map<std::string, at::Tensor> parameters;
-  // The host's waits for the device from the second step on, summed over all ranks.
+  // The number of host waits for the device from the second step on, summed over all ranks.
   int64_t host_waits = 0;
 };
 
 // Trains with AdamW and clipped gradients, on data that depends only on rank and step. `waits`
-// returns how often the host has waited for the device so far.
+// returns how often the host has waited for the device until now.
 TrainingResult train_on(const Training& training, const RunRanksOptions& options,
                         const std::function<int64_t()>& waits);
-// Trains on the CPU. `sums`: communicators only sum, as NCCL's, so gradients are divided before.
+// Trains on the CPU. If `sums` is true, communicators only sum, as NCCL does, so gradients are
+// divided before the reduction.
 TrainingResult train_on_cpu(const Training& training, bool sums = false);
-// Errors: std::runtime_error with the simulated GPU's reports.
+// Errors: std::runtime_error with the reports of the simulated GPU.
 TrainingResult train_on_gpu(const Training& training,
                             const std::shared_ptr<SimulatedSession>& session);
 
-// Returns the first difference; empty if both have the same bits.
+// Returns the first difference, or an empty string if all bits are equal.
 std::string difference(const TrainingResult& one, const TrainingResult& other);
 
-// Returns every combination of worlds 1 to 4, prefetch 0 to 2, two dtypes, all strategies (hybrid
-// ones on two groups of two), and main state on the device or the host. Neighbours differ in every
-// column.
+// Returns every combination of worlds 1 to 4, prefetch 0 to 2, two dtypes, all strategies, and main
+// state on the device or the host. Hybrid strategies run on two groups of two ranks. Neighbours in
+// the list differ in every option.
 std::vector<Training> all_trainings(SmallModel model);
-// Returns those that together contain each pair of values of two columns.
+// Returns a subset in which each pair of values of two options occurs.
 std::vector<Training> covering_trainings(SmallModel model);
 
 }  // namespace fsdp::testing

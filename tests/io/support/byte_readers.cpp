@@ -42,8 +42,8 @@ Verdict read_safetensors(std::string_view bytes) {
   });
 }
 
-// The first two bytes are the size of the data, the rest is a header. The reader adds the header's
-// size, so that any change of the header alone is a valid file.
+// The first two bytes are the size of the data, and the rest is a header. This target adds the
+// header's size, so that every change of the header alone is still a complete file.
 Verdict read_header(std::string_view bytes) {
   if (bytes.size() < 2) return Verdict::kRefused;
   const int64_t data_bytes = uint8_t(bytes[0]) | uint8_t(bytes[1]) << 8;

@@ -1,4 +1,4 @@
-// The readers of io as fuzz targets: safetensors, header, index, json, pickle, archive.
+// The readers of io as fuzz targets: safetensors, header, index, json, pickle and archive.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 namespace fsdp {
 
 std::span<const ByteReader> byte_readers();
-// Requires one of these names.
+// Returns a reader. `name` must be one of the names above.
 const ByteReader& byte_reader(std::string_view name);
 
 }  // namespace fsdp

@@ -53,7 +53,8 @@ uint16_t encode(DType dtype, float value) {
   if (std::isinf(magnitude)) return static_cast<uint16_t>(sign | infinite);
   if (magnitude == 0) return static_cast<uint16_t>(sign);
   const int exponent = std::max(std::ilogb(magnitude), 1 - format.bias());
-  // Counts units of the last place; rounding up to the next power of two carries into the exponent.
+  // The value is counted in units of the last place. If it rounds up to the next power of two, the
+  // exponent increases by one.
   const int exponent_field = exponent + format.bias();
   const auto units =
       static_cast<int64_t>(std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent)));

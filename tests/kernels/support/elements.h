@@ -1,4 +1,4 @@
-// Decodes and rounds element types the slow, obvious way, as a reference for the kernels.
+// Decodes and rounds element types with slow, simple code, as a reference for the kernels.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@
 namespace fsdp::test {
 
 inline const std::vector<DType> kElementTypes{DType::kFloat32, DType::kBFloat16, DType::kFloat16};
-extern const std::vector<int64_t> kSizes;  // sizes that are worth a test on the kernels' device
+extern const std::vector<int64_t> kSizes;  // sizes that the tests use on the kernels' device
 
-// Returns the value of the bits of a float16 or bfloat16.
+// Returns the value of a float16 or bfloat16 with these bits.
 float decode(DType dtype, uint16_t bits);
-// Returns the bits of the nearest float16 or bfloat16, ties to even; a quiet NaN for NaN.
+// Returns the bits of the nearest float16 or bfloat16, ties to even. For NaN it returns a quiet
+// NaN.
 uint16_t encode(DType dtype, float value);
 
-// An array of one dtype, followed by guard bytes that a kernel must leave alone.
+// An array of one dtype. Guard bytes follow it, which a kernel must not change.
 class Elements {
  public:
   Elements(DType dtype, int64_t numel);
@@ -38,12 +39,13 @@ class Elements {
   std::vector<uint8_t> bytes_;
 };
 
-// Fills with deterministic values of many magnitudes and both signs. With `specials` every 16th is
-// special: zeros, subnormals, infinities, NaN, the largest, ties of the 16-bit types.
+// Fills with deterministic values of many magnitudes and both signs. If `specials` is true, every
+// 16th value is special: a zero, a subnormal, an infinity, NaN, the largest value, or a tie of a
+// 16-bit dtype.
 void fill_with_values(Elements& elements, uint32_t seed, bool specials);
 std::vector<float> values(int64_t numel, uint32_t seed, float magnitude = 1.0F);
 
-// Returns true for equal bits, or if both are NaN.
+// Returns true if the bits are equal or if both are NaN.
 bool same(float a, float b);
 uint32_t bits_of(float value);
 

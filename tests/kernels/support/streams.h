@@ -1,5 +1,5 @@
-// Makes the streams on which kernels are tested: the host's or, in another program, streams of the
-// host with kernels on a simulated GPU (tests/kernels_simulated).
+// Makes the streams on which kernels are tested. They are the host's streams. In another program
+// (tests/kernels_simulated), kernels on these streams run on a simulated GPU.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -31,7 +31,7 @@ void DeviceCopy::bring() {
   if (ranges_.empty()) return;
   uintptr_t end = 0;
   for (auto& [begin, range] : ranges_) {
-    // Leaves a gap of at least one boundary, so that ranges never touch.
+    // The gap is at least one boundary long, so that ranges are never adjacent.
     range.offset = (end / kBoundary + 2) * kBoundary + begin % kBoundary;
     end = range.offset + (range.end - begin);
   }
@@ -55,7 +55,7 @@ void DeviceCopy::fetch() {
     const std::byte* from = host_.at(static_cast<int64_t>(range.offset));
     auto* to = reinterpret_cast<std::byte*>(begin);
     const size_t size = range.end - begin;
-    // Writes only changed bytes: unchanged ones may be constant memory of the host.
+    // Only changed bytes are written, because unchanged bytes may be constant memory of the host.
     if (std::memcmp(to, from, size) != 0) std::memcpy(to, from, size);
   }
 }
@@ -74,7 +74,7 @@ void DeviceCopy::require_gaps_untouched() const {
 }
 
 void DeviceCopy::require_inside(const std::vector<testing::sim::LaunchRecord>& launches) const {
-  std::map<uint64_t, uint64_t> inside;  // begins and ends on the device
+  std::map<uint64_t, uint64_t> inside;  // start and end addresses on the device
   for (const auto& [begin, range] : ranges_) {
     const uint64_t first = reinterpret_cast<uintptr_t>(device_.data()) + range.offset;
     inside[first] = first + (range.end - begin);

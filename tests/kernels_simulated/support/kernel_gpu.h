@@ -1,4 +1,4 @@
-// The GPU on which the tests of kernels run one call: a simulated one, or this machine's
+// The GPU on which the tests of kernels run one call. It is simulated, or it is this machine's GPU
 // (tests/on_gpu).
 #pragma once
 
@@ -12,19 +12,19 @@
 
 namespace fsdp::test {
 
-// Returns the GPU's kernels; needs no KernelGpu.
+// Returns the GPU's kernels. No KernelGpu has to exist.
 const kernels::KernelTable& gpu_kernels();
 
-// The GPU of one call. Requires: there is no other one.
+// The GPU of one call. Requires: no other KernelGpu exists.
 class KernelGpu {
  public:
-  // `seed` draws the order of blocks and warps on a simulated GPU.
+  // `seed` selects the order of blocks and warps on a simulated GPU.
   explicit KernelGpu(uint32_t seed);
   ~KernelGpu();
 
   const Device& device() const;
-  // Returns the launches of the work so far; empty on a real GPU, which does not report them.
-  // Errors: std::runtime_error with a simulated GPU's reports.
+  // Returns the launches since the last call, or none on a real GPU, which does not report them.
+  // Errors: std::runtime_error with the reports of the simulated GPU.
   std::vector<testing::sim::LaunchRecord> take_launches();
 
  private:

@@ -15,11 +15,12 @@ namespace {
 
 using namespace kernels;
 
-std::mutex one_at_a_time;  // guards the following: a process has one GPU
+std::mutex one_at_a_time;  // guards the variables below, because a process has one GPU
 uint32_t schedule_seed = 1;
 std::vector<testing::sim::LaunchRecord> launches;
 
-// add(copy) names the ranges, issue(stream, copy) calls the kernel with the device's addresses.
+// Runs one kernel call on the GPU. add(copy) adds its memory ranges. issue(stream, copy) calls the
+// kernel with the device's addresses.
 template <class Add, class Issue>
 void on_gpu(Add add, Issue issue) {
   const std::lock_guard lock(one_at_a_time);
@@ -35,10 +36,9 @@ void on_gpu(Add add, Issue issue) {
   copy.fetch();
 }
 
-// Calls a kernel with a table: add and move are applied to each entry.
+// Runs a kernel that takes a table. `add` and `move` are applied to each entry.
 template <class Item, class Add, class Move, class Call>
-void on_gpu_with_table(Stream& stream, std::span<const Item> items, Add add, Move move,
-                       Call call) {
+void on_gpu_with_table(Stream& stream, std::span<const Item> items, Add add, Move move, Call call) {
   kernels::cpu::run_over_table(stream, items, [=](std::span<const Item> table) {
     on_gpu(
         [&](DeviceCopy& copy) {
@@ -48,7 +48,7 @@ void on_gpu_with_table(Stream& stream, std::span<const Item> items, Add add, Mov
           std::vector<Item> moved(table.begin(), table.end());
           for (Item& item : moved) move(copy, item);
           call(gpu, copy, std::span<const Item>(moved));
-          moved.assign(moved.size(), Item{});  // the call must have copied the table
+          moved.assign(moved.size(), Item{});  // the call must already have copied the table
         });
   });
 }
@@ -78,7 +78,7 @@ void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale) {
                     });
 }
 
-// Adds the memory from the lowest to the highest element.
+// Adds the range from the lowest to the highest element of the source.
 void add_source(DeviceCopy& copy, const StridedSource& source) {
   int64_t low = 0, high = 0;
   for (int dim = 0; dim < source.dims; ++dim) {
@@ -116,7 +116,7 @@ void update(Stream& stream, std::span<const UpdateSegment> segments, const Updat
         for (const float* moment : each.moments) copy.add(moment, each.numel * 4);
         copy.add(each.low_precision_copy, each.numel * 2);
         copy.add(each.step, sizeof(StepCount));
-        copy.add(scalars.grad_scale, 4);  // they belong to no entry
+        copy.add(scalars.grad_scale, 4);  // shared by all entries
         copy.add(scalars.found_inf, 4);
       },
       [](const DeviceCopy& copy, UpdateSegment& each) {

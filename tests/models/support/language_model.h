@@ -17,8 +17,8 @@ at::Tensor next_token_loss(Unit<Model>& model, const at::Tensor& ids) {
   return at::cross_entropy_loss(logits.flatten(0, 1), ids.slice(1, 1).flatten());
 }
 
-// Checks that a changed token changes its own and all later logits by more than `noise`, and no
-// earlier one.
+// Checks that a changed token changes the logits at its own and all later positions by more than
+// `noise`, and changes no earlier logits.
 template <class Model>
 void check_causal(Unit<Model>& model, const at::Tensor& ids, int64_t vocabulary, double noise) {
   const torch::NoGradGuard no_grad;
@@ -37,9 +37,9 @@ void check_causal(Unit<Model>& model, const at::Tensor& ids, int64_t vocabulary,
   }
 }
 
-// Checks a model built with `config` under a BuildScope against `plain`. Initial values and loss
-// must have the same bits; gradients may differ by the rounding of their mean. `plain` was built
-// with `options.seed`.
+// Builds a model from `config` under a BuildScope and checks it against `plain`. `plain` must have
+// been built with `options.seed`. Initial values and the loss must have the same bits. Gradients
+// may differ by the rounding of their mean.
 template <class Model, class Config>
 void check_on_shards(Unit<Model>& plain, const Config& config, const at::Tensor& ids, int world,
                      const Options& options) {
@@ -51,7 +51,7 @@ void check_on_shards(Unit<Model>& plain, const Config& config, const at::Tensor&
     BuildScope building(mesh, options);
     Unit<Model> model(config);
     Engine engine(model, building);
-    const at::Tensor loss = next_token_loss(model, ids);  // equal on all ranks, and their mean
+    const at::Tensor loss = next_token_loss(model, ids);  // equal on all ranks
     loss.backward();
     CHECK(bit_equal(loss.detach(), plain_loss.detach()));
     for (const ShardedParameter& parameter : engine.sharded_parameters()) {

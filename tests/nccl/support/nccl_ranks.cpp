@@ -79,7 +79,8 @@ std::vector<std::string> run_on_gpus(int world, NcclMachine& machine,
   std::vector<std::shared_ptr<NcclSession>> sessions;
   for (const MeshParts& each : parts) sessions.push_back(machine.session(*each.control_plane));
   connect_by_nccl(parts, sessions);
-  // From here on only the meshes own the sessions, so that each session ends in its rank's thread.
+  // From here on only the meshes own the sessions. So each session is destroyed in the thread of
+  // its rank.
   sessions.clear();
   std::vector<std::string> told(static_cast<size_t>(world));
   std::vector<std::thread> threads;

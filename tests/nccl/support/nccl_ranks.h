@@ -1,4 +1,4 @@
-// Runs the ranks of a test as threads, each on its own simulated GPU, with NCCL between them.
+// Runs the ranks of a test as threads. Each has its own simulated GPU, and NCCL connects them.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -22,7 +22,7 @@ struct NcclRanksOptions {
   sim::Schedule schedule = sim::Schedule::kRandom;
   int most_questions = 3;
   std::chrono::milliseconds timeout{30'000};
-  int first_use = 1;                         // in timeouts
+  int first_use = 1;                         // as a multiple of the timeout
   std::chrono::milliseconds looks_every{1};  // the watchdog's period
   std::function<void(const Failure& failure)> on_stuck{};
   const nccl::Library* library = nullptr;  // null: the simulated library, unchanged
@@ -41,7 +41,7 @@ class NcclMachine {
   // Returns a session for the rank that owns the control plane.
   std::shared_ptr<NcclSession> session(ControlPlane& plane) const;
   const NcclRanksOptions& options() const { return options_; }
-  // Destroys the devices. Returns the objects that still exist on the GPUs.
+  // Destroys the devices. Returns the objects that still existed on the GPUs.
   std::vector<std::string> left_at_end();
 
  private:
@@ -51,15 +51,15 @@ class NcclMachine {
   std::vector<std::unique_ptr<CudaDevice>> devices_;
 };
 
-// One rank, in its thread.
+// The objects of one rank, used in the rank's thread.
 struct NcclRank {
   const Mesh& mesh;
   const CudaDevice& device;
   std::shared_ptr<NcclSession> session;
   // Makes a communicator over all ranks.
   std::unique_ptr<Communicator> make(std::string_view name) const;
-  // Waits for all ranks. It has no place in the collective sequence: tests number collectives
-  // themselves.
+  // Waits for all ranks. This barrier has no number in the collective sequence, because tests
+  // number collectives themselves.
   void meet(std::string_view label) const;
 };
 
@@ -67,16 +67,16 @@ inline bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// Returns true if the GPUs have reported this text. Takes all reports, and prints them.
+// Returns true if a report of the GPUs contains `with`. Removes all reports, and prints them.
 bool objects(NcclMachine& machine, std::string_view with);
 
-// Runs body(rank) in a thread of each rank; throws a rank's error.
+// Runs body(rank) in a thread for each rank. Rethrows a rank's error.
 void run_nccl_ranks(int world, NcclMachine& machine,
                     const std::function<void(const NcclRank& rank)>& body);
 
-// Runs body(mesh) in a thread of each rank, with meshes on the machine's GPUs. The mesh is
-// destroyed with the body, as in a program, also if the body throws. Returns each rank's error;
-// empty: none.
+// Runs body(mesh) in a thread for each rank, with meshes on the machine's GPUs. The mesh is
+// destroyed together with the body, as in a program, also if the body throws. Returns the error
+// text of each rank. The text is empty if the rank did not throw.
 std::vector<std::string> run_on_gpus(int world, NcclMachine& machine,
                                      const std::function<void(const Mesh& mesh)>& body);
 

@@ -11,7 +11,7 @@
 
 namespace fsdp::testing {
 
-// One part on the device, with the same overlap of send and receive memory as on the host.
+// The copy of one part on the device. Send and receive memory overlap as they do on the host.
 class StagedCommunicator::Staging {
  public:
   Staging(const CollectivePart& part, int sent, int received, const Device& device, Stream& stream)
@@ -22,8 +22,8 @@ class StagedCommunicator::Staging {
     const auto* const recv = static_cast<const std::byte*>(part.recv);
     const int64_t bytes_sent = numel_sent_ * size_of(part.dtype);
     const std::less<> before;
-    // In place means that both ranges overlap on the host; they must overlap in the same way on the
-    // device.
+    // If the collective is in place, both ranges overlap on the host. They must overlap in the same
+    // way on the device.
     if (part.runs.empty()) {
       in_place_ = !before(recv, send) && before(recv, send + bytes_sent);
       in_place_ |= !before(send, recv) && before(send, recv + bytes_received_);
@@ -61,7 +61,7 @@ class StagedCommunicator::Staging {
   const CollectivePart part_;
   const int64_t numel_sent_, bytes_received_;
   bool in_place_ = false;
-  const std::byte* begin_ = nullptr;  // begin of the staged host memory; null for runs
+  const std::byte* begin_ = nullptr;  // start of the staged host memory; null if there are runs
   Buffer pinned_, memory_, apart_;
 };
 
@@ -81,7 +81,7 @@ void StagedCommunicator::issue(const Collective& collective, Stream& /*stream*/)
   own.parts = on_device;
   inner_->issue(own, *stream_);
   for (const Staging& part : staged) part.read(*stream_);
-  // A barrier has no part, and so no read that would wait for the stream.
+  // A barrier has no part, so no read waits for the stream.
   if (staged.empty()) stream_->synchronize();
 }
 

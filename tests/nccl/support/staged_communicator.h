@@ -1,6 +1,6 @@
-// A device's communicator for host memory, so that the tests of threads and processes can test it,
-// too. Each collective copies the sent data, in runs or not, to the device, and the received data
-// back.
+// A device's communicator that accepts host memory, so that the tests of thread ranks and of
+// processes can test it too. Each collective copies the sent data (contiguous or in runs) to the
+// device, and copies the received data back.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace fsdp::testing {
 
-// Callers pass streams of the host; the work runs on a stream of the device, and the host waits for
-// it.
+// Callers pass a stream of the host. The work runs on a stream of the device, and the host waits
+// for it.
 class StagedCommunicator final : public Communicator {
  public:
   StagedCommunicator(std::unique_ptr<Communicator> inner, const Device& device);

@@ -7,7 +7,7 @@
 namespace fsdp::testing {
 
 RunRanksOptions ranks_on_gpu() {
-  static uint32_t seed = 0;  // the schedule's seed
+  static uint32_t seed = 0;  // seed of the schedule
   return on_simulated_gpu(
       std::make_shared<SimulatedSession>(SimulatedRanksOptions{.simulation = {.seed = ++seed}}));
 }

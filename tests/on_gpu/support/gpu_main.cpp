@@ -1,4 +1,5 @@
-// The main of tests that need this machine's GPU. Without one it prints why and ends with 77.
+// The main function of tests that need this machine's GPU. If there is none, it prints the reason
+// and returns 77.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 

@@ -24,7 +24,7 @@ using namespace kernels;
 constexpr std::array<int64_t, 5> kNumels{1, 7, 1009, 4099, 3 * 4096 + 5};
 constexpr std::array kTypes{DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
-// Operands of one table entry, as offsets.
+// The operands of one table entry, as offsets.
 struct Entry {
   int64_t numel = 0, source = 0, other = 0, third = 0, narrow = 0, step = 0;
 };
@@ -33,7 +33,7 @@ int64_t elements(Arena& arena, DType type, int64_t numel, int64_t misaligned) {
   const int64_t size = size_of(type);
   if (type == DType::kFloat32) return arena.floats(numel, misaligned * size);
   const int64_t begin = arena.random_bytes(numel * size, misaligned * size);
-  arena.clear_high_bits(begin, numel, size);  // no NaN: a sum of two may return either
+  arena.clear_high_bits(begin, numel, size);  // no NaN: a sum of two NaNs may be either of them
   return begin;
 }
 

@@ -1,4 +1,4 @@
-// Calls of kernels whose bits are compared between devices.
+// Kernel calls whose result bits are compared between devices.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace fsdp::test {
 struct KernelCase {
   std::string name;
   Arena operands;
-  // `base`: the operands' base address in this call.
+  // `base` is the address at which the operands of this call begin.
   std::function<void(Stream& stream, std::byte* base)> call;
 };
 

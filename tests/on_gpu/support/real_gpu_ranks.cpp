@@ -8,7 +8,7 @@
 namespace fsdp::testing {
 
 RunRanksOptions ranks_on_gpu() {
-  // Without this workspace a matrix product may have other bits each time.
+  // Without this workspace setting, a matrix product may have different bits each time.
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   at::globalContext().setDeterministicAlgorithms(/*b=*/true, /*warn_only=*/false);
   return {.mesh = {.device = DeviceKind::kCuda},

@@ -6,7 +6,8 @@
 
 namespace fsdp::test {
 
-// Uses the library's own device, so the kernels are those of the shipped libfsdp_cuda.so.
+// This GPU needs no state of its own. It is the library's own device, so the kernels are those of
+// the shipped libfsdp_cuda.so.
 struct KernelGpu::State {};
 
 const kernels::KernelTable& gpu_kernels() { return *cuda_device(0).kernels(); }

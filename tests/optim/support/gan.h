@@ -1,4 +1,4 @@
-// A generator and a discriminator in one model, which two optimizers train in turn.
+// A generator and a discriminator in one model. Two optimizers train them in turns.
 #pragma once
 
 #include <fsdp/optim.h>
@@ -19,16 +19,16 @@ struct GanNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(GanNet);
 
-// The model. `Net` is Unit<GanNet>, or GanNet: then both are in the flat segment of the root's
-// unit.
+// The model. `Net` is Unit<GanNet> or GanNet. If it is GanNet, both nets share one flat segment of
+// the root's unit.
 template <class Net>
 struct GanOf : torch::nn::Module {
   GanOf() : generator(5, 13, 7), discriminator(7, 11, 3) {
     register_module("generator", generator);
     register_module("discriminator", discriminator);
   }
-  // Returns the discriminator's loss, whose backward does not reach the generator; or the
-  // generator's.
+  // Returns the generator's loss if `of_generator` is true. Otherwise returns the discriminator's
+  // loss; its backward does not reach the generator.
   at::Tensor forward(const at::Tensor& noise, bool of_generator) {
     const at::Tensor fake = generator(noise);
     if (of_generator) return (discriminator(fake) - 1).square().mean();

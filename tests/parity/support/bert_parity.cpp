@@ -32,7 +32,7 @@ void load(Engine& engine, const std::filesystem::path& folder) {
 
 at::Tensor loss_of(Model& model, int step, int rank) {
   const at::Generator generator = at::detail::createCPUGenerator(1000 * step + rank);
-  const int64_t length = 16 + (step * 5 + rank * 3) % 16;  // ranks pad differently
+  const int64_t length = 16 + (step * 5 + rank * 3) % 16;  // ranks have different lengths
   const at::Tensor ids = torch::randint(1000, 20000, {2, length}, generator, torch::kLong);
   const at::Tensor answers = torch::randint(length, {2, 2}, generator, torch::kLong);
   const at::Tensor logits = model(ids, torch::zeros_like(ids), torch::ones_like(ids));

@@ -1,4 +1,5 @@
-// Trains twenty steps of the demo's model: sharded over the ranks of a mesh, and plain.
+// Trains the demo's model for twenty steps, sharded over the ranks of a mesh and on one process
+// without sharding.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -22,17 +23,17 @@ struct TrainedBert {
   int64_t gathers = 0;                           // in all steps
 };
 
-// Trains on this rank; collective. Returns the result on rank 0, empty on others. `model` is a
-// Hugging Face folder.
+// Trains on this rank. Collective. Returns the result on rank 0, and an empty result on other
+// ranks. `model` is a Hugging Face folder.
 TrainedBert train_sharded(const Mesh& mesh, const std::filesystem::path& model,
                           ParityOptimizer optimizer, Options options = {});
-// Trains on the batches of a mesh's ranks, and averages their gradients in rank order: within
-// groups, then over the groups.
+// Trains without an engine on the batches of all ranks of a mesh. Averages their gradients in rank
+// order, within groups and then over the groups.
 TrainedBert train_plain(const MeshShape& shape, const std::filesystem::path& model,
                         ParityOptimizer optimizer);
 
-// Returns the bits of every loss and of every parameter, one line each: equal texts mean equal
-// bits.
+// Returns the bits of every loss and every parameter, one line each. Two texts are equal only if
+// all bits are equal.
 std::string bits_of(const TrainedBert& trained);
 
 }  // namespace fsdp::testing

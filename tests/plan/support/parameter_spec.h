@@ -1,4 +1,4 @@
-// spec makes a parameter from its number of elements, for tests of layouts.
+// A function that makes a parameter with a given number of elements, for tests of layouts.
 #pragma once
 
 #include <string>

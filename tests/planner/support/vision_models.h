@@ -14,7 +14,8 @@ inline torch::nn::Conv2d conv3x3(int64_t in, int64_t out, int64_t stride = 1) {
       torch::nn::Conv2dOptions(in, out, 3).stride(stride).padding(1).bias(false));
 }
 
-// Two convolutions with batch normalization, and the input added: a block of a ResNet-18.
+// The block of a ResNet-18: two convolutions with batch normalization. It adds its input to the
+// result.
 struct ResidualImpl : torch::nn::Module {
   ResidualImpl(int64_t in, int64_t out, int64_t stride)
       : first(register_module("first", conv3x3(in, out, stride))),
@@ -83,7 +84,7 @@ struct DoubleConvImpl : torch::nn::Module {
 };
 TORCH_MODULE(DoubleConv);
 
-// A U-Net that scales down twice, and up once by a transposed convolution and once by
+// A U-Net with two steps down and two steps up: one by a transposed convolution and one by
 // interpolation.
 struct UNetImpl : torch::nn::Module {
   explicit UNetImpl(int64_t width = 8)

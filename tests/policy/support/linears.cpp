@@ -3,7 +3,7 @@
 namespace fsdp::testing {
 namespace {
 
-// A function whose gradient needs no weight.
+// A custom Function whose gradient does not need the weight.
 struct PlusBias : torch::autograd::Function<PlusBias> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x,
                             const at::Tensor& bias) {

@@ -8,7 +8,7 @@ namespace F = torch::nn::functional;
 namespace fsdp::testing {
 namespace {
 
-// ---- a GPT whose head is its embedding ----
+// ---- a GPT whose head and embedding share one weight ----
 
 constexpr int64_t kVocabulary = 19, kTokens = 6, kWidth = 12;
 
@@ -56,7 +56,7 @@ struct GptImpl : nn::Module {
 };
 TORCH_MODULE(Gpt);
 
-// ---- a Llama: RMS norms, rotated queries and keys, fewer of these than of queries, gated ----
+// ---- a Llama: RMS norms, rotary positions, grouped-query attention, gated MLP ----
 
 struct RmsNormImpl : nn::Module {
   explicit RmsNormImpl(int64_t width) {
@@ -185,7 +185,7 @@ struct ResNetImpl : nn::Module {
 };
 TORCH_MODULE(ResNet);
 
-// ---- a U-Net: what goes down is used again on the way up ----
+// ---- a U-Net: skip connections from the way down to the way up ----
 
 nn::Sequential two_convolutions(int64_t in, int64_t out) {
   return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(in, out, 3).padding(1)), nn::ReLU(),
@@ -227,7 +227,7 @@ struct UNetImpl : nn::Module {
 };
 TORCH_MODULE(UNet);
 
-// ---- an LSTM over letters ----
+// ---- an LSTM over characters ----
 
 struct LetterLstmImpl : nn::Module {
   LetterLstmImpl()
@@ -245,7 +245,7 @@ struct LetterLstmImpl : nn::Module {
 };
 TORCH_MODULE(LetterLstm);
 
-// ---- what they learn from ----
+// ---- the data for training ----
 
 at::Tensor ids_of(int step, int rank) {
   return values({2, kTokens}, 900 + 10 * step + rank).mul(100).abs().to(at::kLong) % kVocabulary;

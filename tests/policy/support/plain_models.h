@@ -1,4 +1,4 @@
-// Plain models as their authors would write them, without an engine; LibTorch's own among them.
+// Plain models as users write them, without an engine. Some are LibTorch's own modules.
 #pragma once
 
 #include <fsdp/unit_policy.h>
@@ -17,11 +17,11 @@ using Tensors = std::vector<at::Tensor>;
 struct PlainModel {
   std::string name;
   std::function<std::shared_ptr<torch::nn::Module>()> make;
-  // The inputs of a rank's step, and the loss that is computed from them.
+  // `inputs` returns the inputs of a rank's step. The loss is computed from them.
   std::function<Tensors(int step, int rank)> inputs;
   std::function<at::Tensor(torch::nn::Module& model, const Tensors& inputs)> loss;
   UnitPolicy units;
-  int expected_units = 0;  // the root among them
+  int expected_units = 0;  // the root included
 };
 
 std::vector<PlainModel> plain_models();

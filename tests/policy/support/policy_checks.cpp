@@ -1,4 +1,4 @@
-// The part of policy_twin.h that asserts; programs without doctest's main leave it out.
+// Defines the checks of policy_twin.h. Programs without doctest's main do not link this file.
 #include "policy/support/policy_twin.h"
 
 namespace fsdp::testing {

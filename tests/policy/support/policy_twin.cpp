@@ -20,8 +20,8 @@ at::Tensor cast(const at::Tensor& tensor, std::optional<at::ScalarType> dtype) {
   return tensor.to(*dtype);
 }
 
-// Returns whether a parameter is a normalisation's: those are computed in the type in which they
-// were made (docs/numerics.md).
+// Returns true if a parameter belongs to a normalization with running statistics. Such parameters
+// are computed in the dtype in which they were made (docs/numerics.md).
 bool has_statistics(torch::nn::Module& root, const at::Tensor& parameter) {
   for (const auto& module : root.modules()) {
     for (const at::Tensor& own : module->parameters(/*recurse=*/false)) {
@@ -63,7 +63,7 @@ PolicyResult train_rank(const PlainModel& model, const Mesh& mesh, Options optio
 PolicyResult train_plainly(const PlainModel& model, const MeshShape& shape, bool by_groups,
                            std::optional<at::ScalarType> param_dtype) {
   PolicyResult result;
-  // Statistics are each rank's own; only rank 0's are compared.
+  // Each rank has its own statistics. Only those of rank 0 are compared.
   std::vector<std::shared_ptr<torch::nn::Module>> ranks;
   for (int rank = 0; rank < shape.size(Axis::kWorld); ++rank) {
     ranks.push_back(build_seeded(3, model.make));

@@ -1,5 +1,5 @@
-// Trains a plain model by an engine whose units a policy chose, on thread ranks, and plainly, as
-// the mean over the ranks.
+// Trains a plain model twice: by an engine on thread ranks whose units a policy chose, and without
+// an engine, as the mean over the ranks.
 #pragma once
 
 #include <map>
@@ -20,15 +20,15 @@ struct PolicyResult {
 
 inline constexpr int kPolicySteps = 3;
 
-// Runs one rank. Parameters are whole on all ranks.
+// Trains on one rank. The result has whole parameters on all ranks.
 PolicyResult train_rank(const PlainModel& model, const Mesh& mesh, Options options);
 PolicyResult train_by_policy(const PlainModel& model, const MeshShape& shape, Options options);
-// Trains plainly. If param_dtype is set, parameters without statistics are cast from fp32 values
-// for each step, and so are floating inputs.
+// Trains without an engine. If param_dtype is set, each step casts floating inputs and the
+// parameters that have no statistics from their fp32 values.
 PolicyResult train_plainly(const PlainModel& model, const MeshShape& shape, bool by_groups,
                            std::optional<at::ScalarType> param_dtype);
-// Returns the first that differs in a bit: "losses", a parameter's name or a buffer's; empty if
-// none does.
+// Returns the name of the first item with a different bit: "losses", a parameter or a buffer.
+// Returns an empty string if all bits are equal.
 std::string first_difference(const PolicyResult& sharded, const PolicyResult& plain);
 
 }  // namespace fsdp::testing

@@ -1,4 +1,4 @@
-// Trains AlexNet: convolutions, then a classifier with dropout.
+// Trains AlexNet: convolutions, and a classifier with dropout.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"

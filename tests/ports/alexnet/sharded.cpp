@@ -1,4 +1,4 @@
-// AlexNet by policy: each layer with parameters is a unit.
+// AlexNet with units by policy: each layer that has parameters is a unit.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-// A generator of pictures and a discriminator, for pictures of 1 x 16 x 16.
+// A generator and a discriminator for pictures of shape 1 x 16 x 16.
 #pragma once
 
 #include <torch/torch.h>

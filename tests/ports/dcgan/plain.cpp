@@ -1,4 +1,5 @@
-// Trains a GAN: one model generates pictures, another one distinguishes them from real ones.
+// Trains a GAN. One model generates pictures, and another model distinguishes them from real
+// pictures.
 #include <torch/torch.h>
 
 #include "ports/dcgan/model.h"

@@ -1,4 +1,4 @@
-// The GAN by policy: two engines, and unchanged classes.
+// The GAN with units by policy. It has two engines, and its classes are unchanged.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

@@ -1,5 +1,5 @@
-// Trains a digit classifier on several ranks: each has its own part of the data, and a process
-// group sums the gradients, one parameter after the other.
+// Trains a digit classifier on several ranks. Each rank has its own part of the data. A process
+// group sums the gradients of one parameter after another.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"

@@ -1,4 +1,4 @@
-// The digit classifier on several ranks: the engine shards the model and sums the gradients.
+// The digit classifier on several ranks. The engine shards the model and sums the gradients.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-// Trains GoogLeNet: blocks of four branches, and two auxiliary heads.
+// Trains GoogLeNet, which has blocks of four branches and two auxiliary heads.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"
@@ -14,7 +14,7 @@ struct ConvImpl : nn::Module {
 };
 TORCH_MODULE(Conv);
 
-// Four parallel branches.
+// A block of four parallel branches.
 struct InceptionImpl : nn::Module {
   InceptionImpl(int64_t in, int64_t out)
       : branch1(register_module("branch1", Conv(in, out, 1))),

@@ -1,4 +1,4 @@
-// GoogLeNet by policy: inceptions and auxiliary heads are units.
+// GoogLeNet with units by policy: inception blocks and auxiliary heads are units.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 
@@ -15,7 +15,7 @@ struct ConvImpl : nn::Module {
 };
 TORCH_MODULE(Conv);
 
-// Four parallel branches.
+// A block of four parallel branches.
 struct InceptionImpl : nn::Module {
   InceptionImpl(int64_t in, int64_t out)
       : branch1(register_module("branch1", Conv(in, out, 1))),

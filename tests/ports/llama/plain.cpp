@@ -1,4 +1,4 @@
-// Trains a Llama: root-mean-square norms, rotary queries and keys, a gated MLP.
+// Trains a Llama with root-mean-square norms, rotary queries and keys, and a gated MLP.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"
@@ -18,8 +18,8 @@ struct RmsNormImpl : nn::Module {
 };
 TORCH_MODULE(RmsNorm);
 
-// Rotates pairs of features by angles that grow with the position. x: batch, heads, positions,
-// features.
+// Rotates pairs of features by angles that grow with the position. The shape of x is [batch, heads,
+// positions, features].
 at::Tensor rotate(const at::Tensor& x) {
   const int64_t half = x.size(3) / 2;
   const at::Tensor angles =

@@ -1,4 +1,4 @@
-// The Llama with a unit for each layer; a layer is sharded as soon as it is built.
+// The Llama with a unit for each layer. A layer is sharded as soon as it is built.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 
@@ -19,8 +19,8 @@ struct RmsNormImpl : nn::Module {
 };
 TORCH_MODULE(RmsNorm);
 
-// Rotates pairs of features by angles that grow with the position. x: batch, heads, positions,
-// features.
+// Rotates pairs of features by angles that grow with the position. The shape of x is [batch, heads,
+// positions, features].
 at::Tensor rotate(const at::Tensor& x) {
   const int64_t half = x.size(3) / 2;
   const at::Tensor angles =

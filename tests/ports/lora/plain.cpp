@@ -1,11 +1,11 @@
-// Trains LoRA: the base is frozen, and small adapters beside it are trained.
+// Trains LoRA: the base is frozen, and small additional adapters are trained.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"
 
 namespace nn = torch::nn;
 
-// A pretrained linear layer, and a low-rank change of it that is trained.
+// A pretrained linear layer, plus a low-rank change of it. Only the change is trained.
 struct LoraLinearImpl : nn::Module {
   LoraLinearImpl(int64_t in, int64_t out, int64_t rank)
       : base(register_module("base", nn::Linear(in, out))),

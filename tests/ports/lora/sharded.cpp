@@ -1,4 +1,4 @@
-// LoRA by policy: the frozen base is sharded with its adapters.
+// LoRA with units by policy: the frozen base is sharded together with its adapters.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 
@@ -6,7 +6,7 @@
 
 namespace nn = torch::nn;
 
-// A pretrained linear layer, and a low-rank change of it that is trained.
+// A pretrained linear layer, plus a low-rank change of it. Only the change is trained.
 struct LoraLinearImpl : nn::Module {
   LoraLinearImpl(int64_t in, int64_t out, int64_t rank)
       : base(register_module("base", nn::Linear(in, out))),

@@ -1,4 +1,4 @@
-// Trains a convolutional net with dropout on digits, and tests it on others.
+// Trains a convolutional network with dropout on digits, and tests it on other digits.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"

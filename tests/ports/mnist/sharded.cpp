@@ -1,4 +1,4 @@
-// The digit net as one unit.
+// The digit network as one unit.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-// A GPT whose head is its embedding, and which continues a prompt.
+// A GPT that shares one weight between head and embedding, and can continue a prompt.
 #pragma once
 
 #include <torch/torch.h>

@@ -10,7 +10,7 @@
 
 using namespace ports::sharded_gpt;
 
-double learning_rate(int64_t step) {  // a warm-up, then half a cosine
+double learning_rate(int64_t step) {  // a warm-up, then half a period of a cosine
   if (step < 2) return 1e-2 * static_cast<double>(step + 1) / 3;
   const double done = static_cast<double>(step - 2) / static_cast<double>(ports::kSteps - 2);
   return 1e-3 + 0.5 * (1 + std::cos(M_PI * done)) * (1e-2 - 1e-3);

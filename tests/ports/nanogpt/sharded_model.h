@@ -1,4 +1,4 @@
-// The GPT with a unit for each block.
+// A GPT in which each block is a unit.
 #pragma once
 
 #include <fsdp/fsdp.h>

@@ -1,4 +1,4 @@
-// Fits a polynomial by a linear layer on the powers of x, and updates its weights by hand.
+// Fits a polynomial with a linear layer on the powers of x. The program updates the weights itself.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"

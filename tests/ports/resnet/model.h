@@ -1,4 +1,4 @@
-// A ResNet for small pictures: batch normalization, and residual blocks.
+// A ResNet for small pictures, with batch normalization and residual blocks.
 #pragma once
 
 #include <torch/torch.h>

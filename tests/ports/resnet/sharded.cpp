@@ -1,4 +1,4 @@
-// The ResNet by policy: its blocks are units, and its classes are unchanged.
+// The ResNet with units by policy: its blocks are units, and its classes are unchanged.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

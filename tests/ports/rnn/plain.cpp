@@ -1,4 +1,4 @@
-// Trains an LSTM language model; each step starts from the state in which the last one ended.
+// Trains an LSTM language model. Each step starts from the final state of the previous step.
 #include <torch/torch.h>
 
 #include <tuple>

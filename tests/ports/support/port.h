@@ -1,8 +1,8 @@
 // Synthetic data for the ports, and losses as lines that compare.py reads.
 //
-// A batch has kBatch rows, cut into parts. A rank trains on its own part. The plain program trains
-// on all rows: as one part, or, with PORTS_PARTS, one part after the other for each rank that it is
-// compared with, with that rank's random numbers.
+// A batch has kBatch rows, which are divided into parts. Each rank trains on its own part. The
+// plain program trains on all rows as one part. If PORTS_PARTS is set, it trains on that many parts
+// one after the other, with the random numbers of the ranks to which it is compared.
 #pragma once
 
 #include <torch/torch.h>
@@ -25,12 +25,12 @@ struct Part {
   int64_t count = 1;
   size_t slot = 0;  // among the parts of this process
 
-  // Returns the part's rows of the whole batch.
+  // Returns the rows of this part, copied from the whole batch.
   at::Tensor rows(const at::Tensor& whole, int64_t dim = 0) const {
     const int64_t mine = whole.size(dim) / count;
     return whole.narrow(dim, index * mine, mine).contiguous();
   }
-  // Seeds the generator: later random numbers are those of this step and part.
+  // Seeds the generator, so that later random numbers depend only on this step and part.
   void seed() const { torch::manual_seed(static_cast<uint64_t>(1000 + step * kBatch + index)); }
 };
 
@@ -42,7 +42,7 @@ class Run {
     mine_ = count_;
     at::set_num_threads(1);  // the number of threads changes rounding
   }
-  // Runs as a rank of the mesh.
+  // Makes this process a rank of the mesh.
   template <class Mesh>
   explicit Run(const Mesh& mesh)
       : first_(mesh.rank()),
@@ -60,7 +60,7 @@ class Run {
   }
   int64_t part_count() const { return mine_; }
 
-  // Adds a value of a part; end_step prints the mean over all parts.
+  // Adds a value of one part. end_step prints the mean over all parts.
   void add(const std::string& name, const at::Tensor& value) {
     size_t i = 0;
     while (i < values_.size() && values_[i].first != name) ++i;
@@ -75,7 +75,7 @@ class Run {
     }
     values_.clear();
   }
-  // Prints values that are the same on every rank, on rank 0 only.
+  // Prints values on rank 0 only. They must be the same on every rank.
   void say(const std::string& name, const at::Tensor& values) const {
     if (first_ != 0) return;
     const at::Tensor flat = values.detach().to(torch::kDouble).flatten().contiguous();
@@ -89,7 +89,7 @@ class Run {
   std::vector<std::pair<std::string, double>> values_;
 };
 
-// ---- data: functions of the step; a part has its rows of them ----
+// ---- data: each function depends on the step and returns the rows of one part ----
 
 struct Labelled {
   at::Tensor inputs, labels;
@@ -101,7 +101,7 @@ inline at::Tensor noise(const Part& part, std::vector<int64_t> sizes, uint64_t s
   return part.rows(torch::randn(sizes, generator, torch::kFloat));
 }
 
-// Returns pictures of the classes with noise, and their labels.
+// Returns noisy pictures of the classes, and their labels.
 inline Labelled images(const Part& part, int64_t channels, int64_t size, int64_t classes) {
   const at::Generator once = at::detail::createCPUGenerator(7);
   const at::Tensor pictures = torch::randn({classes, channels, size, size}, once, torch::kFloat);
@@ -111,15 +111,15 @@ inline Labelled images(const Part& part, int64_t channels, int64_t size, int64_t
       part.rows(labels)};
 }
 
-// Returns powers of x up to the fourth, and a polynomial of them.
+// Returns the powers of x up to the fourth, and the values of a polynomial.
 inline Labelled polynomial(const Part& part) {
   const at::Tensor x = 0.5 * noise(part, {1}, 90);
   const at::Tensor powers = torch::cat({x, x.pow(2), x.pow(3), x.pow(4)}, 1);
   return {powers, powers.matmul(torch::tensor({{0.5F}, {-1.0F}, {0.25F}, {2.0F}})) + 3};
 }
 
-// Returns sequences that count upwards, each with its own start and stride, and their next
-// elements.
+// Returns sequences that count upwards with their own start and stride, and the next element of
+// each position.
 inline Labelled counting(const Part& part, int64_t vocabulary, int64_t length) {
   const at::Tensor rows = torch::arange(kBatch).unsqueeze(1);
   const at::Tensor from = rows * 5 + part.step * length;

@@ -1,5 +1,5 @@
-// Sums over the ranks of a job, in place of c10d's process groups, whose headers need more than
-// LibTorch ships. Uses c10d's file store (PORTS_STORE), and sums in rank order.
+// Sums over the ranks of a job. It replaces c10d's process groups, because their headers need files
+// that LibTorch does not ship. It uses c10d's file store (PORTS_STORE) and sums in rank order.
 #pragma once
 
 #include <torch/torch.h>
@@ -43,7 +43,7 @@ class ProcessGroup {
 
  private:
   int rank_, world_size_;
-  // Shared by the copies of a rank's group.
+  // The copies of a rank's group share the store.
   c10::intrusive_ptr<c10d::FileStore> store_;
   std::shared_ptr<int> calls_ = std::make_shared<int>(0);
 };

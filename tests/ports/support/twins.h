@@ -11,8 +11,8 @@ namespace fsdp::testing {
 
 inline constexpr int kPortRanks[] = {1, 2, 4};
 
-// Checks values. `most`: 0 for the same bits, else the largest difference, relative to the value or
-// to 0.01.
+// Checks printed values. If `most` is 0, the bits must be equal. Otherwise `most` is the largest
+// allowed difference, relative to the larger of the value and 0.01.
 inline void check_values(const std::vector<double>& got, const std::vector<double>& plain,
                          double most) {
   REQUIRE(got.size() == plain.size());

@@ -1,12 +1,12 @@
-// Trains a U-Net to mark the foreground of a picture: skip connections bring the features of the
-// way down to the way up.
+// Trains a U-Net to mark the foreground of a picture. Skip connections pass features from the way
+// down to the way up.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"
 
 namespace nn = torch::nn;
 
-// Returns two convolutions, each with its norm.
+// Returns two convolutions, each followed by a norm.
 nn::Sequential convs(int64_t in, int64_t out) {
   nn::Sequential layers;
   for (const int64_t from : {in, out}) {

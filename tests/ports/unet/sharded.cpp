@@ -1,4 +1,5 @@
-// The U-Net by policy, normalized over all ranks' batches, as the plain one is over its own.
+// The U-Net with units by policy. Its norms use the batches of all ranks, as those of the plain one
+// use its whole batch.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 
@@ -6,7 +7,7 @@
 
 namespace nn = torch::nn;
 
-// Returns two convolutions, each with its norm.
+// Returns two convolutions, each followed by a norm.
 nn::Sequential convs(int64_t in, int64_t out, const fsdp::Mesh& mesh) {
   nn::Sequential layers;
   for (const int64_t from : {in, out}) {

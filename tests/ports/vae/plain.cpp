@@ -1,4 +1,4 @@
-// Trains a variational autoencoder: its loss is a sum over the batch; then it generates samples.
+// Trains a variational autoencoder, whose loss is a sum over the batch. Then it generates samples.
 #include <torch/torch.h>
 
 #include <tuple>

@@ -1,4 +1,4 @@
-// The autoencoder as one unit; a step's loss is also summed over the ranks.
+// The autoencoder as one unit. The loss of a step is also summed over the ranks.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-// Looks like libfsdp_cuda.so on a machine with two GPUs.
+// A library that looks like libfsdp_cuda.so on a machine with two GPUs.
 #include <memory>
 #include <string>
 

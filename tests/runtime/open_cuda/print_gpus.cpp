@@ -1,6 +1,6 @@
 // usage: print_gpus [ORDINAL [LIBRARY…]]
-// Loads the libraries, as a program has LibTorch, and says which GPUs it has; with an ordinal also
-// what becomes of that one.
+// Loads the libraries, as a program loads LibTorch, and prints the GPUs that it finds. With an
+// ordinal, it also opens this GPU and prints the result.
 #include <dlfcn.h>
 
 #include <cstdio>

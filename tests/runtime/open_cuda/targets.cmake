@@ -1,5 +1,5 @@
-# The program of open_cuda_test.cpp, which prints the GPUs that it finds, and libraries that look
-# like a driver, a LibTorch and libfsdp_cuda.so, each in a folder of its own.
+# Builds the program of open_cuda_test.cpp, which prints the GPUs that it finds. Also builds
+# libraries that look like a driver, a LibTorch and libfsdp_cuda.so, each in its own folder.
 set(_here ${CMAKE_CURRENT_LIST_DIR})
 set(_machines ${CMAKE_CURRENT_BINARY_DIR}/open_cuda)
 add_executable(print_gpus ${_here}/print_gpus.cpp)
@@ -32,7 +32,7 @@ fsdp_fake_library(two_gpus/${CMAKE_INSTALL_LIBDIR} libfsdp_cuda.so fake_library.
 if(TARGET fsdp_cuda)
   add_dependencies(runtime_tests fsdp_cuda)
 endif()
-# A sanitizer opens libraries in a program's stead, and the loader then ignores the program's rpath.
+# A sanitizer opens libraries on behalf of a program. The loader then ignores the program's rpath.
 set(_instead_of_rpath)
 if(FSDP_SANITIZE)
   set(_instead_of_rpath :${PROJECT_BINARY_DIR}/lib)

@@ -1,6 +1,6 @@
-// UnitUnderTest makes a unit for tests of its parts, on a thread rank and without autograd. It has
-// parameters 'a' (3 by 5), 'b' (130) and 'frozen' (7), whose values tell parameters and elements
-// apart.
+// UnitUnderTest makes a unit on a thread rank and without autograd, for tests of the unit's
+// members. The unit has the parameters 'a' (3 by 5), 'b' (130) and 'frozen' (7). Each element has a
+// different value.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ inline float whole_value(int parameter, int64_t element) {
   return static_cast<float>(40 * (parameter + 1) + element % 40);
 }
 
-// Returns device memory as a tensor. A test's own code may not access the memory otherwise.
+// Returns device memory as a tensor. The code of a test must not access this memory in another way.
 inline at::Tensor on_device(float* data, int64_t numel) {
   return torch_compat::wrap(data, numel, DType::kFloat32, at::kCPU);
 }
@@ -87,7 +87,7 @@ struct UnitUnderTest {
   ShardLayout layout;
 };
 
-// Returns true if a bound parameter's values equal whole_value + added.
+// Returns true if the values of a bound parameter equal whole_value + added.
 inline bool shows(const at::Tensor& parameter, int index, float added = 0) {
   const at::Tensor values = parameter.detach().to(torch::kFloat).flatten();
   for (int64_t i = 0; i < values.numel(); ++i) {

@@ -5,7 +5,7 @@
 
 namespace fsdp::testing::sim {
 
-// Splits a segment so that none reaches over the address.
+// Splits the segment that contains the address, so that a segment begins at the address.
 void AccessHistory::cut(uint64_t address) {
   auto after = segments_.upper_bound(address);
   if (after == segments_.begin()) return;
@@ -35,7 +35,8 @@ void AccessHistory::write(const Operation& now, const ptx::ByteRange& bytes, con
     check(at->second.writer, true);
     for (const Operation* reader : at->second.readers) check(reader, false);
   }
-  // Later accesses only need an order with this write, so it replaces the history of its bytes.
+  // Later accesses only have to be ordered with this write, so it replaces the history of its
+  // bytes.
   const auto after = segments_.erase(first, end);
   segments_.emplace_hint(after, bytes.begin, Segment{.end = bytes.end, .writer = &now});
 }

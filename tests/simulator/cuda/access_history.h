@@ -1,4 +1,4 @@
-// The last accesses to each byte, and accesses that nothing orders.
+// The last accesses to each byte. Finds accesses that are not ordered.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace fsdp::testing::sim {
 
-// Two operations on common bytes, one of which writes; neither waits for the other.
+// Two operations that access common bytes, at least one as a write, and do not wait for each other.
 struct Conflict {
-  const Operation* before = nullptr;  // ran first in this run
+  const Operation* before = nullptr;  // the operation that ran first in this execution
   const Operation* now = nullptr;
   bool before_writes = false, now_writes = false;
   ptx::ByteRange bytes;  // the first of the common bytes
 };
 
-// Requires: operations are passed in an order in which they may run. An operation ordered after the
-// last write is ordered after everything before it. So only the last write is kept, with each
-// stream's last read since (as FastTrack does: Flanagan and Freund, 2009). A byte's first race is
-// always found.
+// Requires: operations are passed in an order in which they may run. An operation that is ordered
+// after the last write is also ordered after everything before that write. So the history keeps
+// only the last write, and the last read of each stream since then. This is the method of FastTrack
+// (Flanagan and Freund, 2009). It always finds a byte's first race.
 class AccessHistory {
  public:
   using Found = std::function<void(const Conflict&)>;
@@ -33,7 +33,7 @@ class AccessHistory {
   struct Segment {
     uint64_t end = 0;
     const Operation* writer = nullptr;      // null: none
-    std::vector<const Operation*> readers;  // the last read of each stream since
+    std::vector<const Operation*> readers;  // the last read of each stream since the write
   };
   using Segments = std::map<uint64_t, Segment>;  // by begin
 

@@ -25,7 +25,7 @@ struct ErrorName {
   const char* text;
 };
 
-// Errors that the simulation returns or that tests script.
+// The errors that the simulation returns or that tests inject.
 constexpr ErrorName kErrors[] = {
     {cudaSuccess, "cudaSuccess", "no error"},
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
@@ -97,7 +97,8 @@ int state_of_context(int ordinal, unsigned* flags, int* active) {
   return 0;
 }
 
-// Counts the call by name only: it reports errors, so the fault script does not apply.
+// Counts the call only by its name. The call reports errors, so the fault script does not apply to
+// it.
 cudaError_t last_error(const char* name, bool forget) {
   const std::lock_guard lock(runtime_mutex());
   Simulation* const simulation = current_simulation();

@@ -1,4 +1,4 @@
-// The CUDA runtime's functions that nvcc's code calls: registration and launches.
+// The CUDA runtime's functions that nvcc's generated code calls: registration and launches.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -14,8 +14,8 @@ using namespace fsdp::testing::sim;
 
 namespace {
 
-// A launch's configuration between the two calls that make the launch. No other call runs between
-// them.
+// The configuration of a launch. A launch consists of two calls, and this exists between them. No
+// other call runs between the two.
 struct Configuration {
   dim3 grid, block;
   size_t shared_bytes = 0;
@@ -57,7 +57,7 @@ void require_launchable(const Configuration& given, const Kernel& kernel) {
 
 std::vector<std::byte> parameters_of(const Kernel& kernel, void** arguments) {
   std::vector<std::byte> bytes(static_cast<size_t>(kernel.parameter_bytes));
-  // `arguments` points to each argument; PTX has them in one block, at aligned offsets.
+  // `arguments` points to each argument. PTX expects them in one block, at aligned offsets.
   for (size_t i = 0; i < kernel.parameters.size(); ++i) {
     const auto& [space, offset, count] = kernel.parameters[i];
     std::memcpy(bytes.data() + offset, arguments[i], static_cast<size_t>(count));
@@ -108,7 +108,8 @@ void __cudaRegisterFunction(void** handle, const char* host, char* /*stub*/, con
   KernelRegistry::instance().add_kernel(handle, host, name);
 }
 
-// Ignores variables: the parser refuses a module with one when a kernel of it is launched.
+// Ignores variables. If a kernel's module has a variable, the parser refuses the module when the
+// kernel is launched.
 void __cudaRegisterVar(void** /*handle*/, char* /*host*/, char* /*device*/, const char* /*name*/,
                        int /*ext*/, size_t /*bytes*/, int /*constant*/, int /*global*/) {}
 
@@ -127,8 +128,8 @@ cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_b
   return cudaSuccess;
 }
 
-// nvcc's code calls this once in the process, and other simulated GPUs may follow, so the handle is
-// the host function itself.
+// nvcc's code calls this once in the process, and several simulated GPUs may exist one after
+// another. So the handle is the host function itself.
 cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* host) {
   *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(host));
   return cudaSuccess;
@@ -166,7 +167,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t /*stream*/, cudaHostFn_t /*function*
   });
 }
 
-// Leaves values that ptxas determines at 0, above all the number of registers.
+// Leaves the values that ptxas determines at 0, for example the number of registers.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* host) {
   return call("cudaFuncGetAttributes", [&](Simulation& simulation) {
     const Kernel& kernel = kernel_of(host);

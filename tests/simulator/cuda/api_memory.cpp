@@ -35,9 +35,9 @@ void require_direction(const Copy& copy, Place to, Place from) {
   }
 }
 
-// Issues a copy. Pageable host memory is copied when the call is made, because no stream can wait
-// for it. If the result is in pageable memory, the host waits, because it may read it as soon as
-// the call returns.
+// Issues a copy. If the source is pageable host memory, it is copied during the call, because no
+// stream can wait for it. If the result is in pageable memory, the host waits, because it may read
+// the result as soon as the call returns.
 void issue_copy(Simulation& simulation, SimulatedStream& stream, const Copy& copy,
                 std::string_view caller) {
   if (copy.bytes == 0) return;
@@ -45,7 +45,7 @@ void issue_copy(Simulation& simulation, SimulatedStream& stream, const Copy& cop
   const Place from = simulation.memory().place_of(copy.from);
   require_direction(copy, to, from);
   const auto count = static_cast<int64_t>(copy.bytes);
-  std::shared_ptr<std::vector<std::byte>> taken;  // shared by copies of the function
+  std::shared_ptr<std::vector<std::byte>> taken;  // shared by the copies of the lambda
   if (from == Place::kPageable) {
     const auto* begin = static_cast<const std::byte*>(copy.from);
     taken = std::make_shared<std::vector<std::byte>>(begin, begin + count);
@@ -120,7 +120,7 @@ cudaError_t cudaFree(void* begin) {
 cudaError_t cudaFreeHost(void* begin) {
   return call("cudaFreeHost", [&](Simulation& simulation) {
     if (begin == nullptr) return cudaSuccess;
-    if (!simulation.may_wait_for_peers("cudaFreeHost")) {  // else the call would not return
+    if (!simulation.may_wait_for_peers("cudaFreeHost")) {  // otherwise the call does not return
       simulation.host_waits_for_process("cudaFreeHost");
     }
     if (!simulation.memory().free_pinned(begin)) {
@@ -154,7 +154,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   });
 }
 
-// Does not let the host wait: cudaMemset is asynchronous for device memory.
+// The host does not wait, because cudaMemset is asynchronous for device memory.
 cudaError_t cudaMemset(void* to, int value, size_t bytes) {
   return call("cudaMemset", [&](Simulation& simulation) {
     issue_set(simulation, simulation.stream(nullptr), to, value, bytes);

@@ -43,8 +43,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return make_stream("cudaStreamCreateWithFlags", stream, flags, kLowestPriority);
 }
 
-// Only stores the priority: it changes when work runs, and no order may rely on it. A value out of
-// range becomes the nearest one, as in CUDA.
+// The priority is only stored: it affects when work runs, and correct code must not rely on that
+// order. A value out of range is replaced by the nearest valid one, as in CUDA.
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   return make_stream("cudaStreamCreateWithPriority", stream, flags, priority);
 }
@@ -82,7 +82,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return call("cudaStreamQuery", [&](Simulation& simulation) {
     SimulatedStream& asked = simulation.stream(stream);
-    // A query makes progress in every schedule, so that a polling host gets an answer.
+    // A query makes progress in every schedule, so that a host that polls eventually sees the end.
     simulation.queues().advance(asked);
     if (!asked.queue.empty()) return cudaErrorNotReady;
     simulation.host_saw(asked.clock, asked.now_ns);
@@ -129,7 +129,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   });
 }
 
-// Streams that wait for the event's last point continue to do so.
+// Marks the event as destroyed. Streams that wait for its last recorded point still wait.
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return call("cudaEventDestroy", [&](Simulation& simulation) {
     simulation.event(event).destroyed = true;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kOfHost[] = {"cudaSetDevice", "cudaGetDevice", "cudaGetDeviceCount",
                                         "cudaRuntimeGetVersion", "cudaDriverGetVersion"};
-// The calls of kOfHost make no context either.
+// The calls that make no context. The calls of kOfHost make no context either.
 constexpr std::string_view kWithoutContext[] = {
     "cudaDeviceGetAttribute",           "cudaDeviceGetPCIBusId",
     "cudaGetDeviceProperties",          "cudaDeviceCanAccessPeer",
@@ -57,8 +57,8 @@ bool is_unsafe_in_captures(std::string_view name) { return is_one_of(kUnsafe, na
 
 }  // namespace fsdp::testing::sim
 
-// Replaces the C library's function in the test program: a sleep also advances the simulated host's
-// clock.
+// Replaces the C library's function in the test program, so that a sleep also advances the clock of
+// the simulated host.
 extern "C" int nanosleep(const timespec* asked, timespec* left) {
   using namespace fsdp::testing::sim;
   {

@@ -1,4 +1,4 @@
-// The number of works of each stream that were seen (vector clocks: Fidge and Mattern, 1988).
+// A vector clock (Fidge and Mattern, 1988). It counts, for each stream, the work that was seen.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class Clock {
     const auto at = static_cast<size_t>(stream);
     return at < seen_.size() ? seen_[at] : 0;
   }
-  // Counts the stream's next piece of work.
+  // Counts the stream's next work and returns its number.
   uint64_t tick(int stream) {
     const auto at = static_cast<size_t>(stream);
     if (at >= seen_.size()) seen_.resize(at + 1);

@@ -20,14 +20,14 @@ struct Header {
   uint32_t magic;
   uint16_t version;
   uint16_t header_bytes;
-  uint64_t bytes;  // bytes of the entries after it
+  uint64_t bytes;  // size of the entries that follow
 };
 
 struct Entry {
   uint16_t kind;
   uint16_t version;
   uint32_t header_bytes;
-  uint64_t bytes;  // bytes after the header
+  uint64_t bytes;  // size of the entry without its header
   uint32_t compressed_bytes;
   uint32_t ignored[2];
   uint32_t architecture;
@@ -55,7 +55,7 @@ std::string ptx_of(const void* wrapper) {
                                      header.magic, header.version));
   }
   const std::byte* found = nullptr;
-  // Chooses as the driver does: the newest PTX that this architecture can compile.
+  // The driver chooses the newest PTX that this architecture can compile, and so does this loop.
   uint32_t newest = 0;
   at += header.header_bytes;
   for (const std::byte* const end = at + header.bytes; at < end;) {

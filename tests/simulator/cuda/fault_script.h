@@ -17,22 +17,23 @@ namespace fsdp::testing::sim {
 // Returns true if no call on the device succeeds after this error.
 bool is_sticky(cudaError_t code);
 
-// Counts calls from 1, by name and together. Every launch counts as "cudaLaunchKernel", whichever
-// function nvcc's code calls. Calls that only report errors (cudaGetLastError, …) count by name
-// only, and never fail.
+// Counts calls from 1, both by name and in total. Every launch counts as "cudaLaunchKernel",
+// although nvcc's code may call another function. Calls that only report errors (cudaGetLastError,
+// …) count only by name, and never fail.
 class FaultScript {
  public:
-  // Lets the n-th call from now on fail: it does nothing and returns `code`; cudaSuccess leaves the
-  // call out.
+  // Makes the n-th call from now on fail: it does nothing and returns `code`. If `code` is
+  // cudaSuccess, the call is silently skipped.
   void fail(std::string_view name, int64_t n, cudaError_t code);
   void fail_any(int64_t n, cudaError_t code);
-  // A function that is called in the calling thread before each call that no number selects. The
-  // call returns its result, if there is one. It must not call the runtime.
+  // A function that is called in the calling thread before each call that `fail` did not select. If
+  // it returns a code, the call returns this code without effect. It must not call the runtime.
   using Choice = std::function<std::optional<cudaError_t>(std::string_view name)>;
   void choose(Choice choice) { choice_ = std::move(choice); }
 
   void count(std::string_view name);
-  // Counts the call. Returns the code that the script chooses; none: the call does its work.
+  // Counts the call. Returns the code that the script chooses. If it returns none, the call must do
+  // its work.
   std::optional<cudaError_t> next(std::string_view name);
 
   int64_t calls(std::string_view name) const;
@@ -41,7 +42,7 @@ class FaultScript {
  private:
   struct Fault {
     std::string name;  // empty: any
-    int64_t at = 0;    // the call's number
+    int64_t at = 0;    // number of the call that fails
     cudaError_t code = cudaSuccess;
   };
   std::vector<Fault> faults_;

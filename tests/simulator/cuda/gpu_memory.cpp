@@ -39,7 +39,8 @@ void* GpuMemory::allocate(int device, int64_t bytes) {
   try {
     memory = GuardedMemory::instance().allocate(bytes + kGap);
   } catch (const std::runtime_error&) {
-    // Guarded memory belongs to the process; if it is used up, the device reports out of memory.
+    // All simulated GPUs share the process's guarded memory. If it is exhausted, the device reports
+    // out of memory.
     return nullptr;
   }
   void* const begin = memory.data();
@@ -55,7 +56,8 @@ void* GpuMemory::allocate(int device, int64_t bytes) {
   return begin;
 }
 
-// Pinned bytes count as defined, because the host writes them unseen.
+// Pinned bytes count as defined from the start, because the simulation does not see the host's
+// writes.
 void* GpuMemory::allocate_pinned(int64_t bytes) {
   Buffer memory = allocate_host(bytes + kGap);
   void* const begin = memory.data();

@@ -11,7 +11,7 @@
 namespace fsdp::testing::sim {
 namespace {
 
-// Calls act(simulation) if there is a current simulation. Refusals are reports.
+// Calls act(simulation) if a simulation exists. A refused call becomes a report.
 void with_simulation(std::string_view name, const std::function<void(Simulation&)>& act) {
   const std::lock_guard lock(runtime_mutex());
   Simulation* const simulation = current_simulation();
@@ -44,7 +44,8 @@ void HostWork::touched(std::span<const TouchedBytes> more) {
   for (const TouchedBytes& bytes : more) {
     with_simulation(operation_->name, [&](Simulation& simulation) {
       if (&simulation != simulation_ || bytes.count == 0) return;
-      if (simulation.is_lost(operation_->stream->device)) return;  // nothing was defined there
+      // On a lost device the constructor has defined nothing.
+      if (simulation.is_lost(operation_->stream->device)) return;
       if (simulation.memory().place_of(bytes.begin) == Place::kPageable) return;
       simulation.touch(*operation_, bytes.begin, bytes.count, bytes.writes);
     });

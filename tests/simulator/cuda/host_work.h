@@ -1,9 +1,9 @@
-// Work that a library of the host does in place of a device: LibTorch's operators, whose tensors
-// are in simulated device memory.
+// Work that a library on the host does in place of a device. LibTorch's operators do this: their
+// tensors are in simulated device memory.
 //
-// The host does it at once, as if it were the next work of a stream. Everything that the stream
-// waits for runs first, but the calling thread has not waited, so a missing wait is found. Without
-// a simulated GPU nothing happens.
+// The host does the work at once, as if it were the next work of a stream. First, everything that
+// the stream waits for runs. The calling thread does not count as having waited, so a missing wait
+// is still found. Without a simulated GPU, nothing happens.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,41 +20,42 @@ namespace fsdp::testing::sim {
 class Simulation;
 struct Operation;
 
-// A scope in which the calling thread does the work and may access device memory. Bytes outside of
-// device and pinned memory may be among the accessed ones; they are ignored. Reads of undefined
-// bytes are not found, because an operator's inputs count as a whole.
+// A scope in which the calling thread does the work and may access device memory. The ranges passed
+// may include bytes outside of device and pinned memory; these are ignored. Reads of undefined
+// bytes are not found, because each input of an operator counts as a whole.
 class HostWork {
  public:
-  // Errors: none; a simulated GPU reports them.
+  // Errors: none. The simulated GPU reports them.
   HostWork(cudaStream_t stream, std::string_view name, std::span<const TouchedBytes> touched);
   ~HostWork();
   HostWork(const HostWork&) = delete;
   HostWork& operator=(const HostWork&) = delete;
 
-  // Adds memory that the work has made and written, or further memory that it has accessed.
+  // Adds memory that the work has allocated and written, or other memory that it has accessed.
   void touched(std::span<const TouchedBytes> more);
 
  private:
-  Simulation* simulation_ = nullptr;  // null: there was none, or no such stream
+  Simulation* simulation_ = nullptr;  // null: no simulation or no such stream
   const Operation* operation_ = nullptr;
 };
 
-// Makes host memory accessible to the device, as pinned memory, and ends that.
+// Make host memory accessible to the device as pinned memory, and end that.
 void lend_memory(void* begin, int64_t bytes, const std::string& name);
 void take_back_memory(void* begin);
 
-// Notes a part that a host allocator carves out of one cudaMalloc, or out of lent memory. Calls
-// take effect in the order of the stream's work, as with a caching allocator.
+// Registers a block that a host allocator carves out of one cudaMalloc, or out of lent memory. The
+// call takes effect in the order of the stream's work, as with a caching allocator.
 //
-// The part is memory with its own name. From the first call on, only such parts of the cudaMalloc
-// are memory. Work of another stream may access the part once it has waited. kUnknown: the host may
-// write it unseen, so reading it is no error.
+// The block counts as memory with its own name. From the first call on, only such blocks of the
+// cudaMalloc count as memory. Work of another stream may access the block after it has waited for
+// `stream`. kUnknown means that the host may write the block unseen, so a read of it is no error.
 enum class AdoptedValue : uint8_t { kNone, kUnknown };
 void adopt_memory(cudaStream_t stream, void* begin, int64_t bytes, std::string name,
                   AdoptedValue value = AdoptedValue::kNone);
-// Ends a part made by adopt_memory.
+// Ends a block that adopt_memory registered.
 void forget_memory(cudaStream_t stream, void* begin, int64_t bytes);
-// Notes that these bytes, without parts, were freed: it counts as a write by work of that stream.
+// Records that these bytes were freed, for memory without blocks. It counts as a write by work of
+// `stream`.
 void note_freed(cudaStream_t stream, void* begin, int64_t bytes);
 
 }  // namespace fsdp::testing::sim

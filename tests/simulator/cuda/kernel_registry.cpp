@@ -12,7 +12,8 @@
 namespace fsdp::testing::sim {
 
 KernelRegistry& KernelRegistry::instance() {
-  static auto* const registry = new KernelRegistry;  // used by nvcc's code until exit
+  // Never destroyed, because nvcc's code uses it until the process exits.
+  static auto* const registry = new KernelRegistry;
   return *registry;
 }
 
@@ -75,8 +76,8 @@ std::string readable_name(const std::string& mangled) {
     if (at == std::string::npos) break;
     name.erase(at, gone.size());
   }
-  // Outside of angle brackets, text before a blank or a colon is not part of the name (the result,
-  // a namespace). The name ends at a parenthesis.
+  // Outside of angle brackets, the text before a blank or a colon is the result type or a
+  // namespace, and not part of the name. The name ends at a parenthesis.
   int depth = 0;
   size_t begin = 0, end = 0;
   for (; end < name.size() && (depth > 0 || name[end] != '('); ++end) {

@@ -1,4 +1,4 @@
-// The kernels that the process's objects have registered.
+// The kernels that the object files of this process have registered.
 #pragma once
 
 #include <map>
@@ -11,23 +11,23 @@
 
 namespace fsdp::testing::sim {
 
-// Thread-safe. One for the process, because nvcc's code fills it before main.
+// Thread-safe. The process has one registry, because nvcc's code fills it before main.
 class KernelRegistry {
  public:
   static KernelRegistry& instance();
 
-  // Returns the handle that nvcc's code uses for the binary.
+  // Returns the handle that nvcc's code uses for this binary.
   void** add_binary(const void* wrapper);
   void remove_binary(void** handle);
-  // `host` is the function that callers launch, `name` the kernel's name in PTX.
+  // `host` is the function that callers launch. `name` is the kernel's name in PTX.
   void add_kernel(void** handle, const void* host, const char* name);
 
-  // Returns a kernel; parses its module at the first request. The parser refuses modules with
-  // variables that kernels share with the host. Errors: ptx::Objection for an unregistered
-  // function, and those of ptx_of and parse.
+  // Returns a kernel. Its module is parsed at the first request. The parser refuses modules with
+  // variables that kernels share with the host. Errors: ptx::Objection if the function is not
+  // registered, and the errors of ptx_of and parse.
   const ptx::Kernel& find(const void* host);
 
-  // Returns the functions by which kernels are launched.
+  // Returns the host functions by which kernels are launched.
   std::set<const void*> hosts();
 
  private:
@@ -46,7 +46,7 @@ class KernelRegistry {
   std::map<const void*, Registered> kernels_;  // by the host's function
 };
 
-// Returns the name without result and parameters: "fill<float>" for the mangled "void
+// Returns the name without result type and parameters: "fill<float>" if the demangled name is "void
 // fill<float>(float*, long)".
 std::string readable_name(const std::string& mangled);
 

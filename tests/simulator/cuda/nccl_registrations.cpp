@@ -41,7 +41,7 @@ void NcclRegistrations::free(void* memory) {
 
 void NcclRegistrations::begin(Comm& comm, void* memory, int64_t bytes, Window** place) {
   *place = nullptr;
-  // NCCL before kWindowsFrom corrupts registered memory (nccl_library.h).
+  // NCCL versions before kWindowsFrom corrupt registered memory (nccl_library.h).
   if (version < nccl::kWindowsFrom) {
     throw Misuse(fmt::format("memory is registered with version {}, which spoils it", version));
   }
@@ -58,7 +58,7 @@ void NcclRegistrations::begin(Comm& comm, void* memory, int64_t bytes, Window** 
     if (other->open && of_comm(other) && overlaps(*other, memory, bytes)) {
       throw Misuse("memory is registered twice");
     }
-    // Windows are symmetric: the n-th window of every rank must have the same size.
+    // Windows are symmetric: the n-th windows of all ranks must have the same size.
     if (other->comm->meeting == comm.meeting && other->number == number && other->bytes != bytes) {
       throw Misuse(fmt::format("window {} has {} bytes on one rank and {} on another", number,
                                bytes, other->bytes));
@@ -108,7 +108,7 @@ std::string NcclRegistrations::place_of(const Comm& comm, const NcclRequest& req
   std::string place;
   bool sends_from_one = false;
   for (const auto& window : windows_) {
-    // Memory that was freed may belong to another allocation now.
+    // A window whose memory was freed is skipped: another allocation may have its address now.
     if (window->comm != &comm || !memory_.contains(window->begin)) continue;
     if (!window->open && uses(*window, request, comm.meeting->size)) {
       throw Misuse("a collective on memory whose window was given back");

@@ -1,5 +1,5 @@
-// Memory that ranks register with communicators of the simulated NCCL. Requires: runtime_mutex() is
-// held.
+// Memory that ranks register with communicators of the simulated NCCL. Requires: the caller holds
+// runtime_mutex().
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 #include "comm/nccl/nccl_library.h"
 
-// One rank's window.
+// A window of one rank.
 struct fsdp::nccl::Window {
   Comm* comm = nullptr;
-  int number = 0;  // among its communicator's windows, alike on all ranks
+  int number = 0;  // number of the window in its communicator, equal on all ranks
   const std::byte* begin = nullptr;
   int64_t bytes = 0;
   bool open = true;
@@ -26,29 +26,29 @@ class Simulation;
 struct NcclMeeting;
 struct NcclRequest;
 
-// Errors (all functions): Misuse for a call that would corrupt memory or block.
+// Errors of all functions: Misuse if the call would corrupt memory or block in NCCL.
 class NcclRegistrations {
  public:
   explicit NcclRegistrations(Simulation& simulation) : simulation_(simulation) {}
 
   // The version that NCCL reports.
   int version = 23007;
-  // Counts collectives that receive in a window and send from other memory: NCCL needs a copy for
-  // them.
+  // The number of collectives that receive in a window and send from other memory. NCCL needs an
+  // additional copy for them.
   int64_t half_registered = 0;
 
-  // Allocates on the calling thread's device. Returns null if it does not have enough left.
+  // Allocates on the calling thread's device. Returns null if it does not have enough free memory.
   void* allocate(int64_t bytes);
   void free(void* memory);
 
-  // Starts a registration, which is in progress until all ranks have called it; `*place` is null
-  // until then.
+  // Starts a registration. It is in progress until all ranks have called this function. Until then
+  // `*place` is null.
   void begin(nccl::Comm& comm, void* memory, int64_t bytes, nccl::Window** place);
   bool is_under_way(const nccl::Comm& comm) const { return under_way_.contains(&comm); }
   nccl::Result ask(const nccl::Comm& comm);
   void end(const nccl::Comm& comm, nccl::Window* window);
 
-  // Returns offset and window in which a collective of the communicator receives.
+  // Returns the offset and the window in which the request receives.
   std::string place_of(const nccl::Comm& comm, const NcclRequest& request);
   void require_none(const nccl::Comm& comm) const;
   // Closes the windows of an aborted communicator.

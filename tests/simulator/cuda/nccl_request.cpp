@@ -1,4 +1,4 @@
-// Computes the data that an NCCL call sends and receives.
+// Computes the data that an NCCL request sends and receives.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ std::vector<std::byte> received(const NcclCollective& collective, size_t request
   }
   const bool scatters = mine.kind == fsdp::Operation::kReduceScatter;
   const size_t begin = scatters ? static_cast<size_t>(rank) * result.size() : 0;
-  // NCCL leaves the order of a sum open; ranks in order make it reproducible.
+  // NCCL does not define the order of a sum. Rank order makes the result reproducible.
   std::vector<const void*> sources;
   for (int peer = 0; peer < size; ++peer) sources.push_back(sent_by(peer).data() + begin);
   const kernels::ReduceRun run{

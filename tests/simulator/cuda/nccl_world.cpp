@@ -72,8 +72,8 @@ void NcclWorld::split(Comm& parent, int color, int key, Comm** place) {
     throw Misuse("a split of a communicator that is in progress");
   }
   const NcclPost* const last = last_of(parent);
-  // NCCL requires that no collective is pending. Its results need not be written: the gate means
-  // that all ranks have sent.
+  // NCCL requires that no collective is pending. The results of the last one may be unwritten, but
+  // its gate must be open: then all ranks have sent.
   if (last != nullptr && !(last->launched && last->gate->reached)) {
     throw Misuse("a split of a communicator with a collective under way");
   }
@@ -88,7 +88,8 @@ void NcclWorld::split(Comm& parent, int color, int key, Comm** place) {
   parent.child_place = place;
 }
 
-// Returns the child's state: NCCL makes it available when the parent is no longer in progress.
+// Returns the state of the child. As in NCCL, the child becomes valid when the parent is no longer
+// in progress.
 Result NcclWorld::ask_of_split(Comm& parent) {
   Comm& child = *parent.child;
   if (child.stays || !child.meeting) return Result::kInProgress;
@@ -140,7 +141,7 @@ void NcclWorld::post(Comm& comm, std::vector<NcclRequest> requests) {
   NcclPost post{.stream = &simulation_.stream(requests.front().stream),
                 .by = simulation_.host(),
                 .questions_left = draw()};
-  // The cost delays the launch, and is the thread's own time.
+  // The cost is time of the calling thread, and it delays the launch.
   const uint64_t cost = simulation_.options().host_costs.collective_ns;
   if (cost > 0) post.ready_ns = post.by.now_ns += cost;
   for (const NcclRequest& request : requests) {
@@ -155,7 +156,8 @@ void NcclWorld::post(Comm& comm, std::vector<NcclRequest> requests) {
   }
   const auto& collective = meeting.collectives[comm.posted++];
   collective->posts[static_cast<size_t>(comm.rank)] = std::move(post);
-  // Compares with the ranks that have posted so far, so the last rank of a mismatch reports it.
+  // Compares only with ranks that have posted already. So the rank that posts last reports a
+  // mismatch.
   require_alike(meeting, *collective);
   require_no_circle(comm);
 }
@@ -177,7 +179,7 @@ void NcclWorld::require_alike(const NcclMeeting& meeting, const NcclCollective& 
   }
 }
 
-// Throws if the rank waits for a rank that waits for it, in another communicator.
+// Throws if this rank waits for another rank, which waits for this rank in another communicator.
 void NcclWorld::require_no_circle(const Comm& comm) const {
   const auto waits_for = [&](const Comm& of, int device) {
     const NcclPost* const last = of.meeting ? last_of(of) : nullptr;
@@ -202,7 +204,8 @@ void NcclWorld::require_no_circle(const Comm& comm) const {
   }
 }
 
-// A launched collective of a peer that this device has not launched waits for this device.
+// If a peer has launched a collective that this device has not launched, the peer waits for this
+// device.
 std::string NcclWorld::waits_for(int device) const {
   for (const auto& comm : comms_) {
     if (comm->device != device || !comm->meeting || comm->aborted || comm->destroyed) continue;
@@ -220,9 +223,9 @@ std::string NcclWorld::waits_for(int device) const {
   return {};
 }
 
-// Throws if two devices start shared collectives in different orders. Kernels of several
-// communicators on one device may wait for each other's resources, so such collectives may never
-// end.
+// Throws if two devices start their common collectives in different orders. On a device, the
+// kernels of several communicators may wait for each other's resources. So such collectives may
+// never end.
 void NcclWorld::require_same_order(const Comm& comm) {
   for (const Comm* peer : comm.meeting->comms) {
     if (peer->device == comm.device) continue;
@@ -250,7 +253,7 @@ void NcclWorld::launch(Comm& comm, const std::shared_ptr<NcclCollective>& collec
     simulation_.count_endless(comm.device, 1);
     ++comm.endless;
   }
-  // Copies the sent data: a peer's receive may run after this rank's memory has changed.
+  // Copies the sent data, because a peer may receive after this rank has changed its memory.
   const auto send = [this, collective, &post, rank, size, hangs](const Operation& operation) {
     if (post.aborted) return;
     for (const NcclRequest& request : post.requests) {
@@ -262,7 +265,7 @@ void NcclWorld::launch(Comm& comm, const std::shared_ptr<NcclCollective>& collec
     }
     collective->sent_ns = std::max(collective->sent_ns, post.stream->now_ns);
     if (++collective->sent < size || hangs) return;
-    // The last rank to send opens the gates of all: every rank receives at that time.
+    // The last rank that sends opens the gates of all ranks: they all receive at that time.
     for (const auto& each : collective->posts) {
       each->gate->at_ns = collective->sent_ns;
       each->gate->reached = true;
@@ -271,8 +274,8 @@ void NcclWorld::launch(Comm& comm, const std::shared_ptr<NcclCollective>& collec
   };
   simulation_.issue(*post.stream, "nccl send", send, post.by);
   post.begun = simulation_.point_of(*post.stream, post.by);
-  // Each gate lists all launched shares: a host that waits for it runs the streams that lead to
-  // them.
+  // Each gate lists the start points of all launched shares. So a host that waits for the gate runs
+  // the streams that lead to these points.
   for (auto& each : collective->posts) {
     if (!each || !each->launched) continue;
     if (&*each != &post) each->gate->parts.push_back(post.begun);
@@ -308,7 +311,7 @@ Result NcclWorld::ask(Comm& comm) {
     return waits ? Result::kInProgress : Result::kSuccess;
   }
   const auto& collective = comm.meeting->collectives[comm.posted - 1];
-  // The first collective makes the connections, which needs all ranks.
+  // The first collective makes the connections, so all ranks must have posted it.
   if (comm.posted == 1 && !collective->is_posted()) return Result::kInProgress;
   if (simulation_.host().now_ns < last->ready_ns) return Result::kInProgress;
   if (last->questions_left > 0) {
@@ -332,7 +335,7 @@ void NcclWorld::destroy(Comm& comm) {
   const auto stays = [](const Comm* peer) {
     return !peer->finalized && !peer->aborted && !peer->destroyed;
   };
-  // As in NCCL, proxies of a host wait for each other.
+  // As in NCCL, the proxies of a host wait for each other.
   while (comm.meeting && std::ranges::any_of(comm.meeting->comms, stays)) wait();
   comm.destroyed = true;
 }
@@ -341,7 +344,7 @@ void NcclWorld::abort(Comm& comm) {
   if (inside_[comm.device] > 0) throw Misuse("an abort while a thread is inside another call");
   comm.aborted = true;
   registrations_.forget(comm);
-  // The caller still has to abort the child, so it gets its pointer now.
+  // The caller must still abort the child, so it gets the child's pointer now.
   if (comm.child != nullptr) *comm.child_place = std::exchange(comm.child, nullptr);
   simulation_.count_endless(comm.device, -std::exchange(comm.endless, 0));
   if (!comm.meeting) return;
@@ -349,7 +352,7 @@ void NcclWorld::abort(Comm& comm) {
     auto& post = collective->posts[static_cast<size_t>(comm.rank)];
     if (!post) continue;
     post->aborted = true;
-    // An open gate lets the stream continue; the aborted share writes nothing.
+    // The open gate lets the stream continue. The aborted share writes nothing.
     if (post->gate) post->gate->reached = true;
   }
   simulation_.changed().notify_all();

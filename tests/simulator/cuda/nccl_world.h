@@ -1,5 +1,5 @@
-// State of the simulated NCCL: communicators, and the posted collectives of their ranks. Requires:
-// runtime_mutex() is held. [Note: simulated collectives] is in simulated_nccl.h.
+// State of the simulated NCCL: communicators, and the collectives that their ranks have posted.
+// Requires: the caller holds runtime_mutex(). [Note: simulated collectives] is in simulated_nccl.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,12 +24,12 @@
 
 namespace fsdp::testing::sim {
 
-// A call that would crash or block NCCL; the reason is a report.
+// A call that would crash or block in NCCL. The reason becomes a report.
 struct Misuse : std::runtime_error {
   using runtime_error::runtime_error;
 };
 
-// A call of a group.
+// One call within a group of calls.
 struct NcclRequest {
   fsdp::Operation kind{};
   const void* send = nullptr;
@@ -39,9 +39,10 @@ struct NcclRequest {
   nccl::RedOp op = nccl::RedOp::kSum;
   int root = -1;
   cudaStream_t stream = nullptr;
-  std::string place{};  // offset and number of the window that it receives in; empty: none
+  std::string place{};  // offset and number of the window that receives; empty: none
 
-  // Returns all fields as text, except addresses outside of windows; equal on all ranks.
+  // Returns all fields as text, except addresses outside of windows. The text must be equal on all
+  // ranks.
   std::string text() const;
   int64_t bytes_sent(int size) const;
   int64_t bytes_received(int size) const;
@@ -51,14 +52,14 @@ struct NcclRequest {
 struct NcclPost {
   std::vector<NcclRequest> requests;
   SimulatedStream* stream = nullptr;
-  HostThread by;           // the thread's state at the post
-  int questions_left = 0;  // queries until it may be launched
+  HostThread by;           // the thread's state when it posted
+  int questions_left = 0;  // queries until the launch
   uint64_t ready_ns = 0;   // earliest launch, by the thread's clock
   bool launched = false;
-  std::vector<std::vector<std::byte>> sent;  // by request; filled once the stream has reached it
-  std::shared_ptr<const Point> begun;        // its data were read
-  std::shared_ptr<Point> gate;               // reached once all ranks' were read, or by an abort
-  std::shared_ptr<const Point> done;         // its results were written
+  std::vector<std::vector<std::byte>> sent;  // by request; filled when the stream reaches it
+  std::shared_ptr<const Point> begun;        // reached when this rank's data were read
+  std::shared_ptr<Point> gate;               // opens when all ranks' data were read, or by an abort
+  std::shared_ptr<const Point> done;         // reached when this rank's results were written
   bool aborted = false;
 };
 
@@ -66,15 +67,15 @@ struct NcclCollective {
   explicit NcclCollective(int size) : posts(static_cast<size_t>(size)) {}
 
   std::vector<std::optional<NcclPost>> posts;  // by rank
-  int sent = 0;                                // ranks whose data were read
-  uint64_t sent_ns = 0;                        // time of the last of them
+  int sent = 0;                                // number of ranks whose data were read
+  uint64_t sent_ns = 0;                        // time at which the last rank's data were read
 
   bool is_posted() const;  // by all ranks
 };
 
 struct NcclMeeting;
 
-// The arguments of a communicator's ranks for one split.
+// The arguments that the ranks of a communicator pass to one split.
 struct NcclSplit {
   struct Wish {
     int color = 0, key = 0;
@@ -87,7 +88,7 @@ struct NcclSplit {
 struct NcclMeeting {
   int number = 0;  // in the order of creation, from 1
   int size = 0;
-  std::vector<nccl::Comm*> comms;  // by rank; null: has not joined yet
+  std::vector<nccl::Comm*> comms;  // by rank; null: the rank has not joined yet
   std::vector<std::shared_ptr<NcclCollective>> collectives;
   std::vector<NcclSplit> splits;
 
@@ -98,22 +99,23 @@ struct NcclMeeting {
 
 // One rank's communicator.
 struct fsdp::nccl::Comm {
-  std::shared_ptr<fsdp::testing::sim::NcclMeeting> meeting;  // null: a split's, not made yet
+  std::shared_ptr<fsdp::testing::sim::NcclMeeting> meeting;  // null: the split is not complete yet
   int rank = 0;
   int device = 0;
-  int questions_left = 0;  // queries until it is made, or finalized
+  int questions_left = 0;  // queries until the communicator is made or finalized
   size_t posted = 0, splits = 0;
-  Comm* child = nullptr;         // from a split in progress; the caller gets it later
+  Comm* child = nullptr;         // made by a split in progress; the caller gets it later
   Comm** child_place = nullptr;  // the caller's pointer to it
   bool finalized = false, aborted = false, destroyed = false;
-  bool stays = false;  // in progress for ever
-  int endless = 0;     // launched collectives that never end
+  bool stays = false;  // in progress until it is aborted
+  int endless = 0;     // number of launched collectives that never end
   Result error = Result::kSuccess;
 };
 
 namespace fsdp::testing::sim {
 
-// Returns the data that the rank receives by the request, computed from all ranks' sent data.
+// Returns the data that `rank` receives by this request. It is computed from the data that all
+// ranks sent.
 std::vector<std::byte> received(const NcclCollective& collective, size_t request, int rank,
                                 int size);
 
@@ -125,14 +127,14 @@ class NcclWorld {
         most_questions_(most_questions),
         registrations_(simulation) {}
 
-  // Errors (all that take a communicator): Misuse if it was destroyed or aborted, or belongs to
-  // another device than the thread's.
+  // Errors of all functions that take a communicator: Misuse if it was destroyed or aborted, or if
+  // it belongs to another device than the thread's current one.
   nccl::Comm& usable(nccl::Comm* comm);
   nccl::Comm* join(int size, uint64_t id, int rank);
   // `*place` is null until the parent is no longer in progress.
   void split(nccl::Comm& parent, int color, int key, nccl::Comm** place);
   void post(nccl::Comm& comm, std::vector<NcclRequest> requests);
-  // Returns the result of ncclCommGetAsyncError; launches a collective that may run.
+  // Returns the result of ncclCommGetAsyncError. If a posted collective may run, launches it.
   nccl::Result ask(nccl::Comm& comm);
   void finalize(nccl::Comm& comm);
   void destroy(nccl::Comm& comm);
@@ -141,16 +143,17 @@ class NcclWorld {
   void wait_for_streams(const nccl::Comm& comm);
   NcclRegistrations& registrations() { return registrations_; }
 
-  // Applies to later launches.
+  // Makes collectives that are launched later hang.
   void hang_collectives() { hangs_ = true; }
-  // The last call's operation stays in progress.
+  // Keeps the last call's operation in progress.
   void stop_last() {
     if (last_ != nullptr) last_->stays = true;
   }
   void break_communicator(int number, int rank, nccl::Result result);
-  // Returns a collective that another device has launched and this one has not; empty: none.
+  // Returns a collective that another device has launched and this device has not. Returns an empty
+  // string if none exists.
   std::string waits_for(int device) const;
-  // Returns the communicators that still exist, one a line.
+  // Returns text about the communicators that still exist, one a line.
   std::vector<std::string> left() const;
   void count_zero_cta() { ++zero_cta_; }
   int zero_cta() const { return zero_cta_; }
@@ -171,7 +174,7 @@ class NcclWorld {
     int& count_;
   };
 
-  // Waits until wake() is called; releases the runtime's mutex meanwhile.
+  // Waits until wake() is called. Releases the runtime's mutex meanwhile.
   void wait() { simulation_.changed().wait(runtime_mutex()); }
   void wake() { simulation_.changed().notify_all(); }
 
@@ -184,7 +187,7 @@ class NcclWorld {
   void require_no_circle(const nccl::Comm& comm) const;
   void require_same_order(const nccl::Comm& comm);
   void launch(nccl::Comm& comm, const std::shared_ptr<NcclCollective>& collective);
-  // Returns the rank's last posted collective; null: none.
+  // Returns the collective that the rank posted last, or null.
   NcclPost* last_of(const nccl::Comm& comm) const;
   int draw() {
     return most_questions_ == 0 ? 0 : static_cast<int>(random_() % (most_questions_ + 1));
@@ -198,7 +201,7 @@ class NcclWorld {
   int zero_cta_ = 0;           // number of communicators
   std::map<int, int> inside_;  // number of threads, by device
   nccl::Comm* last_ = nullptr;
-  // For two devices: the order in which each has launched the collectives that both take part in.
+  // For two devices: the order in which each launched the collectives in which both take part.
   struct Order {
     std::array<std::vector<int>, 2> launched;  // numbers of communicators
   };

@@ -1,4 +1,4 @@
-// All issued work, and the order between its pieces.
+// All issued operations, and the order between them.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,24 @@ namespace fsdp::testing::sim {
 
 struct Operation {
   std::string name;    // the kernel's name, "copy", "set", or a test's name
-  int64_t number = 0;  // among those of its name on its stream, from 1
+  int64_t number = 0;  // number among the operations of its name on its stream, from 1
   const SimulatedStream* stream = nullptr;
-  uint64_t tick = 0;  // its stream's tick
-  Clock clock;        // the work that has ended when it starts, and itself
-  // Returns text like "adamw #2 on compute".
+  uint64_t tick = 0;  // the stream's tick of this operation
+  Clock clock;        // all work that has ended when it starts, and itself
+  // Returns text such as "adamw #2 on compute".
   std::string text() const;
 };
 
-// References to operations stay valid.
+// References to operations remain valid.
 class OperationLog {
  public:
-  // Requires: the stream's clock has ticked for the operation.
+  // Requires: the stream's clock was advanced for this operation.
   const Operation& add(std::string name, const SimulatedStream& stream);
-  // Gives the stream's last operation a further name: "gather of unit 2".
-  // Errors: InvalidArgument if there is none.
+  // Adds a label, such as "gather of unit 2", to the stream's last operation. Errors:
+  // InvalidArgument if the stream has no operation.
   void label(const SimulatedStream& stream, std::string_view name);
-  // Finds "NAME #N on STREAM", or a label. Errors: InvalidArgument with all known operations.
+  // Returns the operation for a label or for "NAME #N on STREAM". Errors: InvalidArgument, with a
+  // list of all known operations.
   const Operation& find(std::string_view text) const;
 
   const std::deque<Operation>& all() const { return operations_; }
@@ -42,7 +43,7 @@ class OperationLog {
   std::map<std::pair<const SimulatedStream*, std::string>, int64_t> counts_;
 };
 
-// Returns true if `first` ends before `then` starts, at any speed of the streams.
+// Returns true if `first` ends before `then` starts, for any speed of the streams.
 bool happens_before(const Operation& first, const Operation& then);
 
 }  // namespace fsdp::testing::sim

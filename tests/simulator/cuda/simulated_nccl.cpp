@@ -18,10 +18,10 @@ using nccl::Result;
 struct SimulatedNccl::State {
   struct Scripted {
     NcclFault fault;
-    int64_t at = 0;  // index in the counted calls
+    int64_t at = 0;  // number of the counted call that fails
   };
   NcclWorld world;
-  std::deque<Scripted> faults{};                                       // with stable addresses
+  std::deque<Scripted> faults{};  // a deque, because its addresses are stable
   std::map<std::string, std::map<int, int64_t>, std::less<>> calls{};  // by name and device
   bool lets_go = false;
 
@@ -34,7 +34,7 @@ struct SimulatedNccl::State {
     }
     return count;
   }
-  // Returns the fault of the call that was just counted; null: none.
+  // Returns the fault for the call that was just counted, or null.
   const NcclFault* wrong_now(std::string_view name, int device) const {
     for (const auto& [fault, at] : faults) {
       if (fault.name == name && (!fault.device || *fault.device == device) &&
@@ -53,7 +53,7 @@ SimulatedNccl::State*& current() {
   return state;
 }
 
-// The calling thread's calls between ncclGroupStart and ncclGroupEnd.
+// The calls that the calling thread has made since ncclGroupStart.
 struct Group {
   int depth = 0;
   std::vector<std::pair<Comm*, NcclRequest>> requests;
@@ -73,7 +73,7 @@ Result call(std::string_view name, const std::function<Result(NcclWorld&)>& body
   ++state->calls[std::string(name)][world.device()];
   const NcclFault* const fault = state->wrong_now(name, world.device());
   if (fault != nullptr && fault->wrong != NcclWrong::kStaysInProgress) {
-    // The thread counts as inside a call, so an abort meanwhile is a report.
+    // The thread counts as inside the call, so that an abort during the wait becomes a report.
     const NcclWorld::Inside inside(world);
     while (fault->wrong == NcclWrong::kHangs && !state->lets_go) world.wait();
   }
@@ -85,7 +85,7 @@ Result call(std::string_view name, const std::function<Result(NcclWorld&)>& body
     const Result result = body(world);
     if (fault == nullptr) return result;
     if (goes) return fault->result;
-    // kStaysInProgress: the operation has begun, but never ends.
+    // In case of kStaysInProgress, the operation has begun but never ends.
     world.stop_last();
     return result;
   } catch (const Misuse& misuse) {
@@ -149,8 +149,8 @@ Result comm_destroy(Comm* comm) {
 Result comm_abort(Comm* comm) {
   return call("ncclCommAbort", [&](NcclWorld& world) {
     world.abort(world.usable(comm));
-    // In a group no abort may wait before all are made: a peer may need the next one to make
-    // progress.
+    // In a group, an abort must not wait until the group's other aborts are made, because a peer
+    // may need the next abort to make progress.
     group().depth > 0 ? group().aborted.push_back(comm) : world.wait_for_streams(*comm);
     return Result::kSuccess;
   });
@@ -185,7 +185,7 @@ Result group_end() {
     if (--group().depth > 0) return Result::kSuccess;
     const auto calls = std::exchange(group().requests, {});
     for (const Comm* comm : std::exchange(group().aborted, {})) world.wait_for_streams(*comm);
-    // A group of aborts only posts nothing.
+    // A group may contain only aborts. Then it posts no collective.
     if (calls.empty()) return Result::kSuccess;
     std::vector<NcclRequest> requests;
     for (const auto& [comm, request] : calls) {

@@ -10,7 +10,7 @@
 namespace fsdp::testing::sim {
 namespace {
 
-// A host thread's number. It is unique, while the system reuses its thread ids.
+// A unique number of a host thread. It is needed because the system reuses thread ids.
 class ThreadNumber {
  public:
   ThreadNumber() : number_(next()) {}
@@ -79,7 +79,7 @@ cudaError_t Simulation::answer(std::string_view name,
     if (is_unsafe_in_captures(name)) require_safe_for_captures();
     spend(cost_of(options_.host_costs, name));
     const cudaError_t code = body(*this);
-    // A call that waits may have run the work that lost the device.
+    // If the call waited, it may have run the work that lost the device.
     return code == cudaSuccess && !is_of_host(name) ? lost : code;
   } catch (const Refusal& refusal) {
     report(fmt::format("{}: {}", name, refusal.what()));
@@ -227,7 +227,7 @@ void Simulation::issue(SimulatedStream& stream, std::string name,
   queues_.run_some();
 }
 
-// A launch that fails stops somewhere in its blocks, so no later result can be trusted.
+// A launch that fails stops at some block, so later results are not valid.
 void Simulation::run_work(const Operation& operation,
                           const std::function<void(const Operation&)>& run) {
   const int device = operation.stream->device;
@@ -267,7 +267,7 @@ void Simulation::launch(SimulatedStream& stream, std::string name, ptx::Launch l
   issue(stream, std::move(name), run);
 }
 
-// A copy between devices accesses the memory of both.
+// A copy between devices accesses memory of both devices.
 ptx::DeviceMemory& Simulation::memory_at(const Operation& operation, const void* begin) {
   const int device = memory_.device_of(begin);
   return memory_.of(device < 0 ? operation.stream->device : device);
@@ -286,7 +286,7 @@ void Simulation::touch(const Operation& operation, const void* begin, int64_t by
   note(operation, {address, address + static_cast<uint64_t>(bytes)}, writes);
 }
 
-// Reports each pair of kinds of work once.
+// Reports each pair of operation names only once.
 void Simulation::note(const Operation& operation, const ptx::ByteRange& bytes, bool writes) {
   history_.touch(operation, bytes, writes, [&](const Conflict& found) {
     const auto verb = [](bool writes) { return writes ? "writes" : "reads"; };
@@ -339,7 +339,7 @@ void Simulation::wait(SimulatedStream& stream, std::shared_ptr<const Point> poin
 }
 
 void Simulation::wait_until(const std::function<bool()>& is_done) {
-  // wait() releases the mutex, so that another thread can end a held point.
+  // wait() releases the mutex, so that another thread can report a held point as reached.
   while (!is_done()) changed_.wait(runtime_mutex());
 }
 

@@ -40,7 +40,7 @@ bool StreamQueues::may_run(const SimulatedStream& stream) const {
   return !head.after || head.after->reached;
 }
 
-// Removes the work from the queue before it runs, because it may look at the queue.
+// The work is removed from the queue before it runs, because it may inspect the queue.
 void StreamQueues::run_head(SimulatedStream& stream) {
   const Work work = std::move(stream.queue.front());
   stream.queue.pop_front();
@@ -69,9 +69,9 @@ void StreamQueues::run_some() {
   for (uint32_t left = random_() % 3; left > 0 && run_one(); --left) continue;
 }
 
-// A point was issued before every wait for it, so the search ends at work that may run, or at a
-// held point. The parts of a held point were issued at different times and may wait for each other:
-// a stream that was visited already leads no further.
+// A point is issued before every wait for it. So the search ends at work that may run, or at a held
+// point. The parts of a held point were issued at different times and may wait for each other, so a
+// stream that was already visited is not searched again.
 bool StreamQueues::advance(SimulatedStream& stream) {
   if (stream.queue.empty()) return true;
   std::set<int> on_the_way;
@@ -103,7 +103,7 @@ void StreamQueues::advance_to(const Point& point) {
 
 bool StreamQueues::finish(SimulatedStream& stream) {
   while (!stream.queue.empty()) {
-    // A random schedule also runs work of other streams meanwhile, as a device would.
+    // A random schedule also runs work of other streams meanwhile, as a device does.
     const bool has_run = draws() && run_one();
     if (!has_run && !advance(stream)) return false;
   }

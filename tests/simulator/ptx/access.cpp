@@ -1,4 +1,4 @@
-// Loads and stores: finds the memory of an address and checks the access.
+// Loads and stores. Finds the memory of an address and checks the access.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,8 @@ struct Target {
   uint64_t address = 0;  // address within the space
 };
 
-// Returns the space of an address. Shared and local addresses have 32 bits, so wrapping is legal.
+// Returns the space of an address. Shared and local addresses have 32 bits, so they may wrap
+// around.
 Target target_of(Space space, uint64_t address) {
   if (space == Space::kShared || space == Space::kLocal) return {space, address & 0xffffffffU};
   if (space != Space::kGeneric && space != Space::kGlobal) return {space, address};
@@ -84,7 +85,7 @@ class Access {
     return reinterpret_cast<std::byte*>(address);
   }
 
-  // Checks and notes an access. It is aligned, so it is inside one shadow. `first` is the
+  // Checks and records an access. The access is aligned, so one shadow contains it. `first` is the
   // address of byte 0.
   void touch(Shadow& shadow, uint64_t at, uint64_t first, const std::string& name) {
     if (!writes_ && !shadow.is_defined(at, bytes_)) {
@@ -103,9 +104,9 @@ class Access {
     return at;
   }
 
-  // Returns true if another thread's access at `at_once` has ended before this thread's, in every
-  // schedule. The upper bits of `at_once` count the block's barriers, the lower 12 bits the warp's
-  // since (Epoch).
+  // Returns true if the access of another thread at epoch `at_once` has ended before this access,
+  // in every schedule. The upper bits of `at_once` count the block's barriers. The lower 12 bits
+  // count the warp's barriers since the last one of the block (Epoch).
   bool is_ordered(uint32_t block, int16_t thread, uint32_t at_once) const {
     if (block != block_.number) return false;
     if (thread == me()) return true;
@@ -115,8 +116,8 @@ class Access {
     return same_warp && at_once != now;
   }
 
-  // A cell of an earlier launch is empty. Each cell keeps the last writer and, since then, the
-  // readers.
+  // A cell of an earlier launch counts as empty. Each cell keeps the last writer, and the readers
+  // since that write.
   void note(Cell& cell, uint8_t bytes, uint64_t at, const std::string& name) {
     if (cell.launch != block_.launch_number) cell = {.launch = block_.launch_number};
     const uint32_t now = warp_.epoch().at_once();
@@ -129,7 +130,7 @@ class Access {
     }
     if (!writes_) return note_read(cell, bytes, now);
     const bool after_read = cell.reader_block != Cell::kNobody && (cell.read & bytes) != 0;
-    // After reads by several threads only a barrier of the block orders the write.
+    // If several threads have read, only a barrier of the block orders the write after the reads.
     const bool several =
         cell.reader_block == Cell::kSeveral || cell.reader == Cell::kSeveralThreads;
     const bool ordered =
@@ -149,7 +150,8 @@ class Access {
 
   void note_read(Cell& cell, uint8_t bytes, uint32_t now) const {
     const bool mine = cell.reader_block == block_.number && cell.reader == me();
-    // A read before the block's last barrier needs not be kept: a later write is ordered after it.
+    // Reads before the block's last barrier need not be kept, because a later write is ordered
+    // after them.
     const bool alone = cell.reader_block == Cell::kNobody || mine || is_over(cell, now);
     const bool same_block = cell.reader_block == block_.number;
     cell.read = alone && !mine ? bytes : cell.read | bytes;
@@ -158,7 +160,7 @@ class Access {
     cell.read_at = now;
   }
 
-  // Returns true if all reads were this block's, before its last barrier.
+  // Returns true if only this block has read, and only before its last barrier.
   bool is_over(const Cell& cell, uint32_t now) const {
     return cell.reader_block == block_.number && cell.read_at >> 12 != now >> 12;
   }
@@ -188,7 +190,8 @@ void load(Warp& warp, const Instruction& instruction, int lane, const std::byte*
   }
 }
 
-// Loads one value for all lanes, if it is a kernel parameter: most kernels begin with such loads.
+// If the instruction loads a kernel parameter, loads the value once for all lanes. Most kernels
+// begin with such loads, so this saves time.
 bool load_for_all(Warp& warp, const Instruction& instruction, Mask active,
                   const LaneValues& addresses, int64_t bytes) {
   if (!addresses.is_one() || instruction.space != Space::kParameter || active != ~Mask{0}) {
@@ -222,7 +225,7 @@ void access(Warp& warp, const Instruction& instruction, Mask active) {
   const int64_t bytes = static_cast<int64_t>(count) * instruction.type.bytes();
   const LaneValues addresses = warp.values(instruction.operands.at(0));
   if (!writes && load_for_all(warp, instruction, active, addresses, bytes)) return;
-  std::array<uint64_t, kLanes> sectors;  // an aligned access is inside one sector
+  std::array<uint64_t, kLanes> sectors;  // an aligned access is within one sector
   auto last = sectors.begin();
   for_each_lane(active, [&](int lane) {
     const Target target =

@@ -1,4 +1,4 @@
-// Bit operations of PTX that C++ lacks.
+// Bit operations of PTX that C++ does not have.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ inline uint64_t reversed(uint64_t value, int width) {
   return result;
 }
 
-// Returns, bit by bit, the entry of an 8-entry truth table at (a, b, c).
+// Returns the value of a truth table with 8 entries for each bit of (a, b, c).
 inline uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint64_t table) {
   uint32_t result = 0;
   for (int bit = 0; bit < 32; ++bit) {
@@ -22,7 +22,8 @@ inline uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint64_t table) {
   return result;
 }
 
-// Each digit of the selector selects one of the eight bytes of b:a, or, with 8 added, its sign.
+// Returns four bytes. Each digit of the selector selects one of the eight bytes of b:a, or the sign
+// of that byte if 8 is added.
 inline uint32_t permute(uint32_t a, uint32_t b, uint32_t selector) {
   const uint64_t bytes = uint64_t{b} << 32 | a;
   uint32_t result = 0;
@@ -35,8 +36,8 @@ inline uint32_t permute(uint32_t a, uint32_t b, uint32_t selector) {
   return result;
 }
 
-// Returns `length` bits from bit `at` on, extended with zeros or with their sign: the last of the
-// bits inside the value.
+// Returns `length` bits from bit `at` on. They are extended with zeros, or with the sign if
+// `is_signed`. The sign is the last of these bits that is inside the value.
 inline uint64_t bit_field(uint64_t value, uint64_t width, uint64_t at, uint64_t length,
                           bool is_signed) {
   if (length == 0) return 0;
@@ -50,8 +51,8 @@ inline uint64_t bit_field(uint64_t value, uint64_t width, uint64_t at, uint64_t 
   return field;
 }
 
-// Replaces bits of `value` from bit `at` on by the low `length` bits of `field`; bits beyond the
-// width are dropped.
+// Returns `value` with the bits from bit `at` on replaced by the low `length` bits of `field`. Bits
+// beyond `width` are dropped.
 inline uint64_t bits_inserted(uint64_t field, uint64_t value, uint64_t width, uint64_t at,
                               uint64_t length) {
   for (uint64_t bit = 0; bit < length && at + bit < width; ++bit) {

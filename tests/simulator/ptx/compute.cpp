@@ -1,5 +1,5 @@
-// Runs arithmetic, moves, comparisons and conversions. Floating-point operations are the host's in
-// the same type: IEEE 754, rounded to nearest even, as .rn in PTX.
+// Runs arithmetic, moves, comparisons and conversions. Floating-point operations are those of the
+// host in the same type: IEEE 754, rounded to nearest even, as .rn in PTX.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ uint64_t to_bits(T value) {
   return std::bit_cast<BitsOf<T>>(value);
 }
 
-// A GPU's single-precision operations return one NaN, independent of the operands' payloads.
+// A GPU's single-precision operations return the same NaN for all payloads of the operands.
 float canonical(float value) { return value == value ? value : std::bit_cast<float>(0x7fffffffU); }
 double canonical(double value) { return value; }
 
@@ -36,7 +36,7 @@ double canonical(double value) { return value; }
   throw Objection(fmt::format("{} {}", what, warp.where(lane)));
 }
 
-// One instruction over the active lanes of a warp.
+// Runs one instruction for the active lanes of a warp.
 class Compute {
  public:
   Compute(Warp& warp, const Instruction& instruction, Mask active)
@@ -85,7 +85,7 @@ class Compute {
   }
   uint64_t operand(size_t index, int lane) const { return operands_[index][lane]; }
 
-  // Stores operation(lane, a, b, c), in type T, in the first result.
+  // Stores operation(lane, a, b, c), computed in type T, in the first result.
   template <class T, class Operation>
   void each(Operation operation) {
     uint64_t* const results = warp_.lanes_of(instruction_.results.at(0));
@@ -94,7 +94,7 @@ class Compute {
       results[lane] = to_bits<T>(
           operation(lane, from_bits<T>(a[lane]), from_bits<T>(b[lane]), from_bits<T>(c[lane])));
     };
-    // A full mask is the usual case, and the compiler can vectorize its loop.
+    // Most masks are full, and the compiler can vectorize the loop for a full mask.
     if (active_ == ~Mask{0}) {
       for (int lane = 0; lane < kLanes; ++lane) one(lane);
     } else {
@@ -150,7 +150,7 @@ class Compute {
         return floating([](auto a, auto, auto) { return -a; });
       case Opcode::kAbs:
         return floating([](auto a, auto, auto) { return std::fabs(a); });
-      case Opcode::kMin:  // for a number and NaN, the number
+      case Opcode::kMin:  // if one operand is NaN, the result is the other one
         return floating([](auto a, auto b, auto) { return std::fmin(a, b); });
       case Opcode::kMax:
         return floating([](auto a, auto b, auto) { return std::fmax(a, b); });
@@ -191,7 +191,7 @@ class Compute {
     }
   }
 
-  // Shifts by a whole 32-bit count; beyond the width only zeros or the sign remain.
+  // Shifts by all 32 bits of the count. Beyond the width, only zeros or the sign remain.
   template <class T>
   void shift() {
     constexpr uint32_t kBits = sizeof(T) * 8;
@@ -231,7 +231,7 @@ class Compute {
     const bool remainder = instruction_.opcode == Opcode::kRemainder;
     each<T>([&](int lane, T a, T b, T) {
       if (b == T{0}) object(warp_, 1U << lane, "a division by zero");
-      // The host traps at the lowest value / -1; a GPU wraps.
+      // If the lowest value is divided by -1, the host traps and a GPU wraps around.
       if (std::is_signed_v<T> && b == T(-1)) {
         return remainder ? T{0}
                          : static_cast<T>(std::make_unsigned_t<T>{0} - std::make_unsigned_t<T>(a));
@@ -283,7 +283,7 @@ class Compute {
     }
   }
 
-  // Stores a count, which has 32 bits for every operand type.
+  // Stores a count. A count has 32 bits for every operand type.
   template <class T, class Count>
   void count(Count count) {
     for_each_lane(active_, [&](int lane) {
@@ -292,7 +292,7 @@ class Compute {
     });
   }
 
-  // Splits a word into parts, or joins parts to a word.
+  // Splits a word into parts, or joins parts into a word.
   void move() {
     const size_t into = instruction_.results.size(), out_of = instruction_.operands.size();
     if (into == 1 && out_of == 1) return each<uint64_t>([](int, auto a, auto, auto) { return a; });

@@ -1,4 +1,4 @@
-// Runs cvt: between integers, between floating types, and from one to the other.
+// Runs cvt between integers, between floating types, and between an integer and a floating type.
 #include <fmt/format.h>
 
 #include <bit>
@@ -19,7 +19,7 @@ uint64_t unsigned_of(uint64_t bits, const Type& type) {
   return type.bits == 64 ? bits : bits & ((uint64_t{1} << type.bits) - 1);
 }
 
-// Returns the exact value.
+// Returns the exact value of these bits.
 double double_of(uint64_t bits, const Type& type) {
   const auto half = static_cast<uint16_t>(bits);
   switch (type.kind) {
@@ -54,7 +54,7 @@ uint64_t narrow(float value, Kind kind) {
                                  : kernels::from_float<kernels::Float16>(value).bits;
 }
 
-// Returns the nearest integer that fits; 0 for NaN.
+// Returns the nearest integer that fits into the type, and 0 for NaN.
 uint64_t integer_of(double value, const Type& to) {
   if (value != value) return 0;
   if (to.kind == Kind::kSigned) {
@@ -108,7 +108,7 @@ class Conversion {
     return is_signed ? convert(signed_of(bits, from_)) : convert(unsigned_of(bits, from_));
   }
 
-  // Converts to 16 bits only from single precision: a double would be rounded twice here.
+  // Converts to 16 bits only from single precision, because a double would be rounded twice here.
   uint64_t floating(double value, int lane) const {
     if (to_.kind == Kind::kFloat) {
       if (to_.bits == 64) return std::bit_cast<uint64_t>(value);
@@ -119,7 +119,7 @@ class Conversion {
     return narrow(static_cast<float>(value), to_.kind);
   }
 
-  // Runs cvt.rn.bf16x2.f32 d, a, b: a is the upper half.
+  // Runs cvt.rn.bf16x2.f32 d, a, b. The upper half of the result is a.
   uint64_t packed(int lane) const {
     if (from_ != Type{Kind::kFloat, 32} || instruction_.operands.size() != 2) unknown(lane);
     const auto half = [&](size_t index) {

@@ -34,7 +34,7 @@ const std::map<std::string_view, Opcode> kOpcodes{
     {"trap", Opcode::kTrap},       {"vote", Opcode::kVote},         {"xor", Opcode::kXor},
 };
 
-// Words that change an instruction's effect, by opcode.
+// The words that change an instruction's effect, by opcode.
 const std::map<Opcode, std::map<std::string_view, Modifier>> kModifiers{
     {Opcode::kMultiply,
      {{"lo", Modifier::kLow}, {"hi", Modifier::kHigh}, {"wide", Modifier::kWide}}},
@@ -122,12 +122,12 @@ class Decoder {
     instruction_.opcode = opcode->second;
     converts_address_ = all[0] == "cvta";
     if (all[0] == "bar" || all[0] == "barrier") {
-      // bar.warp.sync has the opcode of a block's barrier; only a later word distinguishes it.
+      // bar.warp.sync has the opcode of a block's barrier. Only a later word distinguishes them.
       const bool warp = std::find(all.begin(), all.end(), "warp") != all.end();
       if (warp) instruction_.opcode = Opcode::kWarpBarrier;
     }
     for (size_t i = 1; i < all.size(); ++i) word(all[i]);
-    // cvt names the result's type first, and the operand's type last.
+    // In cvt, the type of the result is first, and the type of the operand is last.
     if (!types_.empty()) instruction_.type = types_.front();
     instruction_.from = types_.empty() ? Type{} : types_.back();
     check_rounding();
@@ -157,7 +157,8 @@ class Decoder {
           i.space = space->second;
           return true;
         }
-        // Cache hints, and memory orders: all accesses run in order here.
+        // Returns true for cache hints and memory orders. They have no effect here, because all
+        // accesses run in order.
         return word.find("::") != std::string_view::npos ||
                is_one_of(word, {"v2", "v4", "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak",
                                 "relaxed", "volatile", "gpu", "cta"});
@@ -200,7 +201,7 @@ class Decoder {
     }
   }
 
-  // Requires .rn. Without it the assembler may fuse a product and a sum, and quotients and roots
+  // Requires .rn. Without .rn the assembler may fuse a product and a sum, and quotients and roots
   // are approximate.
   void check_rounding() const {
     const Opcode opcode = instruction_.opcode;
@@ -263,8 +264,8 @@ class Decoder {
     instruction_.operands.push_back(value_of(text));
   }
 
-  // Converts a variable's address, which is its offset in its space, to a generic one (cvta), or
-  // back.
+  // Converts the address of a variable, which is its offset in its space, to a generic address
+  // (cvta), or converts it back.
   void convert_address() {
     static const std::map<Space, uint64_t> windows{{Space::kGlobal, 0},
                                                    {Space::kShared, kSharedWindow},
@@ -311,8 +312,8 @@ class Decoder {
     return *found;
   }
 
-  // Returns the bits of 0f…, 0d…, and of hexadecimal and decimal integers, negative ones in two's
-  // complement.
+  // Returns the bits of 0f…, 0d…, or of a hexadecimal or decimal integer. A negative integer has
+  // its two's complement.
   uint64_t number(std::string_view text) const {
     std::string_view digits = text;
     const bool negative = digits.starts_with('-');

@@ -44,7 +44,8 @@ void DeviceMemory::add(const void* begin, int64_t bytes, std::string name, bool 
   allocation->defined_at_first = defined;
   allocation->shadows.resize(allocation->end() / kWindow - allocation->begin / kWindow + 1);
   const uint64_t end = allocation->end();
-  // New memory may reuse addresses: forgets freed memory there.
+  // New memory may reuse addresses of freed memory, so the records of freed memory there are
+  // removed.
   std::erase_if(gone_, [&](const auto& each) {
     return each.first < end && allocation->begin < each.second.end;
   });
@@ -79,8 +80,8 @@ void DeviceMemory::lose(uint64_t begin, std::string what) {
 void DeviceMemory::carve(const void* begin, int64_t bytes, std::string name) {
   const uint64_t address = address_of(begin), end = address + static_cast<uint64_t>(bytes);
   auto whole = last_from(carved_, address);
-  if (whole == carved_.end() || address >= whole->second->end()) {  // first part of the whole
-    // The whole moves to carved_, so that only its parts are memory.
+  if (whole == carved_.end() || address >= whole->second->end()) {  // the whole's first part
+    // The whole moves to carved_. From now on, only its parts are memory.
     found_last_ = nullptr;
     const auto at = allocations_.find(require(begin, bytes).begin);
     whole = carved_.emplace(at->first, std::move(at->second)).first;

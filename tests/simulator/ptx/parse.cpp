@@ -1,4 +1,5 @@
-// Parses the text of a PTX module into kernels: directives, declarations, scopes, labels.
+// Parses the text of a PTX module into kernels. Handles directives, declarations, scopes and
+// labels.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 namespace fsdp::testing::ptx {
 namespace {
 
-// A statement ends with ';', a label with ':'; a scope has its own braces.
+// A statement, which ends with ';', a label, which ends with ':', or a scope with its own braces.
 struct Statement {
   std::string text;
   int line = 0;
@@ -22,7 +23,7 @@ std::string without_comments(const std::string& text) {
     if (text.compare(i, 2, "//") == 0) i = std::min(text.find('\n', i), text.size());
     if (i < text.size() && text.compare(i, 2, "/*") == 0) {
       const size_t end = text.find("*/", i);
-      // Keeps the line breaks of a comment, so that line numbers in errors stay right.
+      // The line breaks of a comment remain, so that line numbers in errors are correct.
       kept += std::string(
           std::count(text.begin() + i, text.begin() + std::min(end, text.size()), '\n'), '\n');
       i = std::min(end, text.size() - 2) + 2;
@@ -52,7 +53,7 @@ class Cursor {
     return text_.compare(at_, word.size(), word) == 0;
   }
   std::string line_rest() { return until("\n", false); }
-  // Returns the text up to one of these letters, which is consumed only if `taken`.
+  // Returns the text up to the next of these letters. The letter is consumed only if `taken`.
   std::string until(std::string_view letters, bool taken) {
     skip_white();
     const size_t end = std::min(text_.find_first_of(letters, at_), text_.size());
@@ -62,7 +63,7 @@ class Cursor {
     return std::string(trimmed(found));
   }
 
-  // Returns the next statement of a body. Braces inside a statement belong to vectors.
+  // Returns the next statement of a body. Braces inside a statement belong to its vectors.
   Statement statement() {
     skip_white();
     Statement found{.text = {}, .line = line_};
@@ -70,7 +71,7 @@ class Cursor {
     while (at_ < text_.size()) {
       const char letter = text_[at_];
       if (braces == 0 && (letter == ';' || letter == ':')) {
-        // "::" is part of a modifier and ends no label.
+        // "::" is part of a modifier and does not end a label.
         if (letter == ':' && text_.compare(at_, 2, "::") == 0) {
           found.text += "::";
           advance(2);
@@ -108,7 +109,8 @@ struct Declaration {
   int64_t alignment = 1;
 };
 
-// Parses ".param .align 8 .b8 table[32]" or ".shared .align 4 .f32 partial[8]", without the space.
+// Parses a declaration without its space: ".param .align 8 .b8 table[32]" or ".shared .align 4 .f32
+// partial[8]".
 Declaration declaration_of(std::string_view text, int line) {
   Declaration found;
   std::optional<Type> type;
@@ -137,7 +139,7 @@ Declaration declaration_of(std::string_view text, int line) {
   return found;
 }
 
-// Returns the offset of the next variable, aligned, and adds it to `used`.
+// Returns the aligned offset of the next variable, and moves `used` behind the variable.
 int64_t place(int64_t& used, const Declaration& declared) {
   used = round_up(used, declared.alignment);
   return std::exchange(used, used + declared.bytes);
@@ -156,9 +158,9 @@ class KernelParser {
   Kernel parse(std::string name) {
     kernel_.name = std::move(name);
     parameters();
-    cursor_.until("{", true);  // skips .maxntid and similar limits of launches
+    cursor_.until("{", true);  // skips .maxntid and similar launch limits
     body();
-    // Branches may jump forward, so labels are resolved once the body is complete.
+    // Branches may jump forward, so labels are resolved when the body is complete.
     for (const auto& [at, label] : jumps_) {
       const auto found = labels_.find(label);
       if (found == labels_.end()) object(fmt::format("unknown label '{}'", label));
@@ -213,7 +215,7 @@ class KernelParser {
     } else if (text.starts_with(".local")) {
       declare(Space::kLocal, kernel_.local_bytes, text, statement.line);
     } else if (text.starts_with(".pragma")) {
-      return;  // for loop unrolling
+      return;  // a hint for loop unrolling
     } else if (text.starts_with('.')) {
       object(fmt::format("unknown directive '{}' in line {}", text, statement.line));
     } else if (!text.empty()) {
@@ -229,7 +231,7 @@ class KernelParser {
         .space = space, .offset = place(used, declared), .bytes = declared.bytes};
   }
 
-  // ".reg .b32 %r<12>" or ".reg .b16 low, high".
+  // Declares the registers of ".reg .b32 %r<12>" or ".reg .b16 low, high".
   void declare_registers(std::string_view text) {
     const size_t type_end = text.find_first_of(" \t", text.find('.', 1));
     for (const std::string& name : split(text.substr(type_end), ',')) {
@@ -271,7 +273,7 @@ class KernelParser {
 Module parse(const std::string& text) {
   Module module;
   Cursor cursor(without_comments(text));
-  std::map<std::string, Variable, std::less<>> shared;  // the whole module's
+  std::map<std::string, Variable, std::less<>> shared;  // shared by all kernels of the module
   int64_t shared_bytes = 0;
   while (!cursor.at_end()) {
     const int line = cursor.line();

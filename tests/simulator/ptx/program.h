@@ -1,8 +1,9 @@
-// Decoded PTX kernels: parse makes them, and launch.h runs them.
+// Decoded PTX kernels. `parse` makes them, and launch.h runs them.
 //
-// An unknown opcode, modifier, type or operand is an Objection with its text. The parser guesses
-// nothing, and skips only hints (of caches, unrolling, launch bounds, lines), so a kernel that runs
-// was understood completely. Source of the semantics: NVIDIA, "Parallel Thread Execution ISA", 9.0.
+// An unknown opcode, modifier, type or operand is an Objection that contains its text. The parser
+// guesses nothing. It skips only hints for caches, unrolling, launch bounds and lines. So if a
+// kernel runs, the parser has understood all of it. Source of the semantics: NVIDIA, "Parallel
+// Thread Execution ISA", 9.0.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace fsdp::testing::ptx {
 
-// An error that a simulated GPU reports: in a program, or when the program runs.
+// An error that a simulated GPU reports, in a program's text or when the program runs.
 struct Objection : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -22,7 +23,7 @@ enum class Kind : uint8_t { kPredicate, kBits, kUnsigned, kSigned, kFloat, kBFlo
 
 struct Type {
   Kind kind = Kind::kBits;
-  int bits = 32;   // all lanes of a packed type together
+  int bits = 32;   // total of all elements of a packed type
   int packed = 1;  // 2: bf16x2, f16x2
   int bytes() const { return bits / 8; }
   bool is_float() const { return kind >= Kind::kFloat; }
@@ -76,14 +77,15 @@ enum class Opcode : uint8_t {
   kXor,
 };
 
-// The other words of an opcode that change its effect.
+// The words of an instruction that change the effect of its opcode.
 enum class Modifier : uint8_t {
   kNone,
-  // For mul, mad: the low or high half of the product, or all of it in the type twice as wide.
+  // For mul and mad: the low or high half of the product, or the whole product in a type of twice
+  // the width.
   kLow,
   kHigh,
   kWide,
-  // Comparisons; those that end in U also hold for NaN.
+  // Comparisons. Those that end in U are also true for NaN.
   kEqual,
   kNotEqual,
   kLess,
@@ -103,7 +105,7 @@ enum class Modifier : uint8_t {
   kTowardsZero,
   kDown,
   kUp,
-  // For shfl, vote, shf.
+  // Modifiers of shfl, vote and shf.
   kIndexed,
   kLaneUp,
   kLaneDown,
@@ -116,7 +118,7 @@ enum class Modifier : uint8_t {
   kRight,
 };
 
-// Registers that the hardware sets; x, y and z are consecutive.
+// Registers that the hardware sets. The x, y and z registers of a vector are consecutive.
 enum class Special : uint8_t {
   kThreadX,
   kThreadY,
@@ -139,22 +141,22 @@ inline constexpr int kSpecials = 15;
 struct Operand {
   enum class Source : uint8_t { kRegister, kValue, kSpecial };
   Source source = Source::kValue;
-  int index = 0;  // a register's number, or a Special
+  int index = 0;  // number of a register, or a Special
   uint64_t value = 0;
 };
 
 struct Instruction {
   Opcode opcode = Opcode::kExit;
-  Type type;  // type of the result, and of operands unless `from` differs
+  Type type;  // type of the result, and of operands if `from` is unset
   Type from;  // type of cvt's operand
   Modifier modifier = Modifier::kNone;
-  Modifier combine = Modifier::kNone;  // setp with a third operand: kAll (and), kAny (or)
-  bool wraps = true;                   // shf.wrap, not shf.clamp
+  Modifier combine = Modifier::kNone;  // for setp with a third operand: kAll (and), kAny (or)
+  bool wraps = true;                   // true: shf.wrap; false: shf.clamp
   Space space = Space::kGeneric;
-  int guard = -1;  // a predicate register; -1: always
+  int guard = -1;  // number of a predicate register; -1: no guard
   bool guard_negated = false;
   std::vector<int> results;       // registers; -1: unused. A predicate of shfl or setp is second
-  std::vector<Operand> operands;  // the address is first in ld and st
+  std::vector<Operand> operands;  // the address is the first operand of ld and st
   int64_t offset = 0;             // added to the address
   int target = -1;                // instruction that a branch jumps to
   int line = 0;
@@ -175,15 +177,15 @@ struct Kernel {
   std::vector<Variable> parameters;
   int64_t parameter_bytes = 0;
   int64_t shared_bytes = 0;
-  int64_t local_bytes = 0;  // for each thread: spills and arrays
+  int64_t local_bytes = 0;  // size for each thread: spills and arrays
 };
 
 using Module = std::map<std::string, Kernel>;
 
-// Errors: Objection with the line of the statement that is not understood.
+// Errors: Objection, with the line of the statement that the parser does not understand.
 Module parse(const std::string& text);
 
-// Generic addresses of the spaces outside of device memory.
+// The generic addresses at which the spaces outside of device memory begin.
 inline constexpr uint64_t kSharedWindow = 0x7000'0000'0000'0000;
 inline constexpr uint64_t kLocalWindow = 0x6000'0000'0000'0000;
 inline constexpr uint64_t kParameterWindow = 0x5000'0000'0000'0000;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kBits = 64;
 
-// Calls visit(word, mask) for the words of bits that represent bytes [at, at + count).
+// Calls visit(word, mask) for each word whose bits represent bytes of [at, at + count).
 template <class Visit>
 void for_each_word(uint64_t at, uint64_t count, Visit visit) {
   while (count > 0) {
@@ -70,7 +70,7 @@ void Shadow::append_touched(bool writes, std::vector<ByteRange>& to) const {
       } else {
         to.push_back({begin, begin + count});
       }
-      // A shift by the width of the type is undefined, so a run up to the last bit is separate.
+      // A shift by the width of the type is undefined, so the case up to the last bit is separate.
       left = first + count == kBits ? 0 : left >> (first + count) << (first + count);
     }
   }

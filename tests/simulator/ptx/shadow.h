@@ -1,5 +1,5 @@
-// State of each byte of memory: whether it has a value, and the threads that accessed it in a
-// launch.
+// The state of each byte of memory: whether it has a value, and which threads accessed it in the
+// current launch.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct Cell {
   static constexpr uint32_t kNobody = 0xffffffff;   // no block
   static constexpr uint32_t kSeveral = 0xfffffffe;  // threads of several blocks
   static constexpr int16_t kSeveralThreads = -1;    // several threads of one block
-  uint32_t launch = 0;                              // an earlier one: the cell counts as new
+  uint32_t launch = 0;                              // the cell is empty in any later launch
   uint32_t writer_block = kNobody;
   uint32_t reader_block = kNobody;
   uint32_t written_at = 0;  // Epoch::at_once
@@ -29,7 +29,7 @@ struct ByteRange {
   bool operator==(const ByteRange&) const = default;
 };
 
-// The state of the bytes in [begin, end). Requires: all calls pass bytes inside it.
+// The state of the bytes in [begin, end). Requires: callers pass only bytes in this range.
 class Shadow {
  public:
   Shadow(uint64_t begin, uint64_t end, bool is_defined);
@@ -40,15 +40,16 @@ class Shadow {
   bool is_defined(uint64_t address, int64_t bytes) const;
   void define(uint64_t address, int64_t bytes, bool is_defined = true);
 
-  // Starts noting accesses of the launch with this number. Returns true if it is the launch's first
-  // one here.
+  // Starts to record accesses of the launch with this number. Returns true if this is the launch's
+  // first access to this shadow.
   bool begin_launch(uint32_t launch);
   void note(uint64_t address, int64_t bytes, bool writes);
-  // Appends the bytes that this launch has accessed, in ascending order; adjacent ranges are
-  // merged.
+  // Appends the ranges of bytes that this launch has accessed, in ascending order. Adjacent ranges
+  // are merged.
   void append_touched(bool writes, std::vector<ByteRange>& to) const;
 
-  // Allocates cells when the first launch needs one: other work needs none.
+  // Returns the cell of an address. Cells are allocated when a launch first needs one, because
+  // other work needs none.
   Cell& cell(uint64_t address) {
     if (cells_.empty()) cells_.resize((end_ - base_) / 2 + 1);
     return cells_[(address - base_) / 2];
@@ -58,7 +59,7 @@ class Shadow {
   using Bits = std::vector<uint64_t>;  // a bit for each byte
 
   uint64_t begin_, end_;
-  uint64_t base_;  // address of the first bit: begin_ rounded down to a word of bits
+  uint64_t base_;  // address of the first bit: begin_, rounded down to a whole word
   uint32_t launch_ = 0;
   Bits defined_, read_, written_;
   std::vector<Cell> cells_;

@@ -33,8 +33,8 @@ Warp::Warp(BlockState& block, int number, int lanes)
 
 void Warp::begin() {
   const Launch& launch = *block_.launch;
-  // Unwritten registers and local memory have a pattern, so that a result does not depend on an
-  // earlier block.
+  // Unwritten registers and local memory contain a fixed pattern, so that a result cannot depend on
+  // an earlier block.
   registers_.begin_block();
   std::fill(local_.begin(), local_.end(), kUndefinedByte);
   const auto special = [&](Special first, int axis) -> auto& {
@@ -66,9 +66,9 @@ void Warp::go_on_at(int next, Mask lanes) {
   for_each_lane(lanes, [&](int lane) { next_[lane] = next; });
 }
 
-// Runs the lanes that are furthest behind first, so that diverged lanes reconverge where the code
-// does. They run together until they diverge, or until they reach an instruction at which other
-// lanes wait.
+// Runs the lanes that are furthest behind first, so that diverged lanes reconverge at the place
+// where their code paths join. The lanes run together until they diverge, or until they reach an
+// instruction at which other lanes wait.
 void Warp::run() {
   while (running_ != 0) {
     int at = std::numeric_limits<int>::max(), others = at;
@@ -95,7 +95,8 @@ Mask Warp::guarded(const Instruction& instruction, Mask active) {
   return guarded;
 }
 
-// Runs an instruction. Returns false if next_ already holds each active lane's next instruction.
+// Runs one instruction. Returns false if next_ already holds the next instruction of each active
+// lane.
 bool Warp::step(int at, Mask active) {
   const Instruction& instruction = block_.launch->kernel->code[at];
   now_ = &instruction;
@@ -137,7 +138,7 @@ bool Warp::step(int at, Mask active) {
   }
 }
 
-// Continues after a barrier, which all remaining lanes have reached; lanes that have ended count as
+// Continues after a barrier that all remaining lanes have reached. Lanes that have ended count as
 // arrived.
 void Warp::pass_barrier() {
   running_ |= at_barrier_;
@@ -153,7 +154,8 @@ void Warp::stop_at_barrier(Mask active) {
   at_barrier_ |= active;
 }
 
-// Runs an instruction that lanes execute together. Every lane that its mask names must be active.
+// Runs an instruction that several lanes execute together. Every lane in the instruction's mask
+// must be active.
 void Warp::meet(const Instruction& instruction, Mask active) {
   switch (instruction.opcode) {
     case Opcode::kWarpBarrier:
@@ -181,10 +183,11 @@ void Warp::require_all_of(const Operand& mask, Mask active) {
   });
 }
 
-// PTX ISA, shfl.sync: operand c holds the clamp in its low bits and the segment mask above.
+// Source: PTX ISA, shfl.sync. The low bits of operand c are the clamp; the segment mask is above
+// them.
 void Warp::shuffle(const Instruction& instruction, Mask active) {
   require_all_of(instruction.operands.at(3), active);
-  // Reads all lanes first, because a result may be the register that is sent.
+  // Reads all lanes first, because the result register may be the register that is sent.
   uint64_t given[kLanes] = {};
   for_each_lane(
       active, [&](int lane) { given[lane] = value(instruction.operands[0], lane) & 0xffffffffU; });
@@ -253,7 +256,7 @@ std::string Warp::where(int lane) const {
 
 namespace {
 
-// Runs one block after another on the same warps, so that registers are allocated once.
+// Runs one block after another on the same warps, so that registers are allocated only once.
 class Blocks {
  public:
   Blocks(BlockState& block, std::mt19937& random) : block_(block), random_(random) {
@@ -270,7 +273,8 @@ class Blocks {
     for (;;) {
       if (block_.launch->seed != 0) std::shuffle(order.begin(), order.end(), random_);
       for (const int warp : order) warps_[warp].run();
-      // Every warp has ended or waits at the barrier: all continue at the latest of their times.
+      // Each warp has ended or waits at the barrier. The waiting ones continue at the latest of
+      // their times.
       bool waiting = false;
       uint64_t latest = 0;
       for (const Warp& warp : warps_) latest = std::max(latest, warp.now_ns());
@@ -323,7 +327,7 @@ LaunchReport run(const Launch& launch, DeviceMemory& memory) {
   std::mt19937 random(launch.seed);
   if (launch.seed != 0) std::shuffle(order.begin(), order.end(), random);
   const auto shared = static_cast<size_t>(kernel.shared_bytes);
-  // Accesses of earlier launches do not count here, because streams order launches.
+  // Accesses of earlier launches do not count here, because streams order the launches.
   const uint32_t number_of_launch = memory.begin_launch();
   BlockState block{.launch = &launch,
                    .memory = &memory,

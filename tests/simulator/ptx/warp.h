@@ -1,4 +1,4 @@
-// A warp (up to 32 threads that run the same instruction) and the block around it.
+// A warp (up to 32 threads that run the same instruction) and its block.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,10 @@
 namespace fsdp::testing::ptx {
 
 inline constexpr int kLanes = 32;
-using Mask = uint32_t;  // a bit a lane
+using Mask = uint32_t;  // one bit for each lane
 
-// The number of barriers that a thread has passed: of the block, and of its warp since.
+// The number of barriers that a thread has passed: those of its block, and those of its warp since
+// the block's last one.
 struct Epoch {
   uint32_t block = 1, warp = 0;
   uint32_t at_once() const { return block << 12 | (warp & 0xfffU); }
@@ -28,17 +29,17 @@ struct BlockState {
   DeviceMemory* memory = nullptr;
   LaunchReport* report = nullptr;
   uint32_t launch_number = 0;
-  Dim place;  // x, y, z of this block
+  Dim place;  // x, y and z of this block
   uint32_t number = 0;
   uint32_t barriers = 1;
   std::vector<std::byte> shared;
-  Shadow shared_shadow;  // addresses from 0 on
+  Shadow shared_shadow;  // its addresses begin at 0
 };
 
 // The value of an operand in each lane.
 class LaneValues {
  public:
-  // Lane l has values[l * step].
+  // The value of lane l is values[l * step].
   LaneValues(const uint64_t* values, int step) : values_(values), step_(step) {}
   uint64_t operator[](int lane) const { return values_[lane * step_]; }
   bool is_one() const { return step_ == 0; }  // the same for all lanes
@@ -48,15 +49,15 @@ class LaneValues {
   int step_;
 };
 
-// A warp's registers. A compiler's PTX names hundreds of them, and a block uses few: unused ones
-// cost no time.
+// The registers of a warp. PTX from a compiler names hundreds of registers, and a block uses few of
+// them, so unused registers take no time.
 class RegisterFile {
  public:
   explicit RegisterFile(int registers)
       : lanes_(std::make_unique_for_overwrite<uint64_t[]>(static_cast<size_t>(registers) * kLanes)),
         blocks_(static_cast<size_t>(registers), 0) {}
 
-  // Makes all registers count as unwritten.
+  // Marks all registers as unwritten.
   void begin_block() { ++block_; }
 
   uint64_t* lanes(int index) {
@@ -71,15 +72,15 @@ class RegisterFile {
  private:
   static constexpr uint64_t kUnwritten = 0xdeadbeefdeadbeef;
   std::unique_ptr<uint64_t[]> lanes_;
-  std::vector<uint32_t> blocks_;  // the block that used each last, from 1
+  std::vector<uint32_t> blocks_;  // by register: the last block that used it, from 1
   uint32_t block_ = 0;
 };
 
 class Warp {
  public:
-  // `block` changes from one block of the launch to the next; begin() is then called.
+  // `block` changes between blocks of the launch. Then begin() must be called.
   Warp(BlockState& block, int number, int lanes);
-  // Sets all lanes to the kernel's first instruction, with unwritten registers.
+  // Moves all lanes to the kernel's first instruction, with unwritten registers.
   void begin();
 
   BlockState& block() const { return block_; }
@@ -112,7 +113,7 @@ class Warp {
   Mask at_barrier() const { return at_barrier_; }
   void pass_barrier();
 
-  // Returns text like "in adamw, block (3, 0, 0), thread 17: st.global.f32 [%rd4], %f2".
+  // Returns text such as "in adamw, block (3, 0, 0), thread 17: st.global.f32 [%rd4], %f2".
   std::string where(int lane) const;
 
  private:
@@ -136,11 +137,11 @@ class Warp {
   std::array<std::array<uint64_t, kLanes>, kSpecials> specials_{};
   Mask running_ = 0, at_barrier_ = 0;  // in neither: the lane has ended
   std::array<int, kLanes> next_{};     // each lane's next instruction
-  std::vector<std::byte> local_;       // equal parts for all lanes
+  std::vector<std::byte> local_;       // the same number of bytes for each lane
 };
 
-// Run arithmetic, moves and conversions in the active lanes. Errors: Objection for an unknown
-// combination of opcode and type.
+// Runs arithmetic, moves and conversions in the active lanes. Errors: Objection if the combination
+// of opcode and type is unknown.
 void compute(Warp& warp, const Instruction& instruction, Mask active);
 void convert(Warp& warp, const Instruction& instruction, Mask active);
 // Runs a load or a store.

@@ -18,10 +18,10 @@ namespace {
 constexpr int kStreams = 3;
 constexpr uint64_t kBytes = 24;
 
-// A history that keeps every access to every byte, and compares them one by one.
+// A history that keeps every access to every byte, and compares accesses one by one.
 class PlainHistory {
  public:
-  // Returns true if one of these bytes is in conflict.
+  // Returns true if one of these bytes has a conflict.
   bool touch(const Operation& now, const ptx::ByteRange& bytes, bool writes) {
     bool found = false;
     for (uint64_t byte = bytes.begin; byte < bytes.end; ++byte) {
@@ -69,7 +69,7 @@ TEST_CASE("the first conflict is found where every access is looked through, and
       REQUIRE(found == expected);
       if (!found) continue;
       ++with_conflict;
-      break;  // later reports may be consequences of the race
+      break;  // later reports may follow from this race
     }
   }
   CHECK(with_conflict > 500);

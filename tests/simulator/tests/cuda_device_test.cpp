@@ -1,4 +1,4 @@
-// Tests the library's own CUDA device over the simulated runtime.
+// Tests the library's own CUDA device with the simulated runtime.
 #include "runtime/cuda/cuda_device.h"
 
 #include <fsdp/error.h>
@@ -58,7 +58,7 @@ TEST_CASE("a process that computes on GPU 3 has no context on another one") {
     auto stream = device.make_stream({.name = "stream"});
     Event done = device.make_event();
     stream->record(done);
-    // This thread has not chosen a device.
+    // This new thread has not chosen a device.
     std::thread([&] {
       while (!done.reached()) std::this_thread::yield();
       done.synchronize();
@@ -91,7 +91,7 @@ TEST_CASE("a call is made once its stream is there, and not before") {
   compute->call([&] { calls.push_back(1); });
   CHECK(calls.empty());
   for (int i = 0; i < 9; ++i) fill();
-  // Each call checks whether the one before is due, and the query runs one piece of work.
+  // Each call checks whether the previous call is due, and the query runs one piece of work.
   compute->call([&] { calls.push_back(2); });
   Event done = device.make_event();
   compute->record(done);
@@ -128,7 +128,8 @@ TEST_CASE("memory of the device is zeroed on a stream that is waited for") {
   CHECK(floats(pinned)[7] == 0);
 }
 
-// LibTorch checks the last error after its launches, and would take the engine's for its own.
+// LibTorch checks the last error after its launches, and would treat an error of the engine as its
+// own.
 TEST_CASE("an event that is not reached yet leaves no error behind") {
   SimulatedGpu gpu({.schedule = Schedule::kLate});
   const CudaDevice device(0, kNoKernels);

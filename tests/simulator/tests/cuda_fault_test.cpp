@@ -1,4 +1,4 @@
-// Tests the simulated CUDA runtime: sticky errors, scripted failures, and misuse.
+// Tests the simulated CUDA runtime: sticky errors, injected failures, and misuse.
 #include <thread>
 #include <vector>
 
@@ -45,7 +45,7 @@ TEST_CASE("an error that stays stops all work of the device, and no other's") {
   float* const x = make_floats(8);
   require(cudaMemsetAsync(x, 0, 32, stream));
   require(cudaStreamSynchronize(stream));
-  samples::launch_fill(x, 1, 8, stream);  // has not run yet
+  samples::launch_fill(x, 1, 8, stream);  // this launch has not run yet
   gpu.fail("cudaEventCreateWithFlags", 1, cudaErrorECCUncorrectable);
   cudaEvent_t event = nullptr;
   CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaErrorECCUncorrectable);
@@ -194,7 +194,7 @@ TEST_CASE("threads of the host issue to streams of their own, and their ends are
     cudaStream_t first = make_stream(gpu, "main");
     float* const x = make_floats(256);
     samples::launch_fill(x, 1, 256, first);
-    require(cudaStreamSynchronize(first));  // later threads have seen it, too
+    require(cudaStreamSynchronize(first));  // threads that start later have seen it too
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 4; ++rank) {
       threads.emplace_back([&gpu, x, rank] {

@@ -1,4 +1,4 @@
-// Tests the simulated CUDA runtime: work that a host library does in place of the device.
+// Tests the simulated CUDA runtime: work that a host library does in place of a device.
 #include <array>
 #include <functional>
 #include <string>
@@ -63,7 +63,7 @@ TEST_CASE("a wait that is missing before or behind work of the host is found") {
   }
 }
 
-// Otherwise this work's wait would hide a wait that the engine lacks.
+// If the host counted as having waited, this wait would hide a wait that the engine lacks.
 TEST_CASE("the host has not waited for the work that it does itself") {
   SimulatedGpu gpu;
   cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
@@ -73,7 +73,7 @@ TEST_CASE("the host has not waited for the work that it does itself") {
   order(gather, compute);
   twice(compute, out, slot);
   samples::launch_add(slot, out, 1, kWorkNumel, gather);
-  CHECK(gpu.take_reports().size() == 2);  // the launch reads out and writes slot
+  CHECK(gpu.take_reports().size() == 2);  // the launch reads `out` and writes `slot`
   cudaStream_t reduce = make_stream(gpu, "reduce");
   samples::launch_add(slot, slot, 1, kWorkNumel, reduce);
   CHECK_FALSE(gpu.is_ordered("fill<float> #1 on gather", "add #1 on reduce"));
@@ -100,7 +100,7 @@ TEST_CASE("memory that the host's work frees under another stream is found") {
 }
 
 TEST_CASE("parts that an allocator carves are memory while they are held, in stream order") {
-  // A use of y, which has the memory that x had, and its report, or none.
+  // A use of y, which occupies the memory that x had, and the expected report (empty: none).
   struct Use {
     std::function<void(cudaStream_t compute, cudaStream_t gather, float* y)> act;
     std::vector<std::string> report;

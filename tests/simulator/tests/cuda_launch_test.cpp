@@ -1,4 +1,4 @@
-// Tests the simulated CUDA runtime: nvcc's kernels on the host, and the errors found in them.
+// Tests the simulated CUDA runtime: it runs nvcc's kernels on the host, and finds errors in them.
 #include <vector>
 
 #include "simulator/tests/gpu_arrays.h"
@@ -9,7 +9,7 @@ using namespace fsdp::testing::sim;
 
 namespace {
 
-// Checks that the report names the kernel, and that the device is lost.
+// Checks that a report names the kernel, and that the device is lost.
 void check_kernel_is_refused(samples::Bug bug, const std::vector<std::string>& parts) {
   for (const uint32_t seed : {0U, 1U, 2U}) {
     SimulatedGpu gpu({.seed = seed});

@@ -1,5 +1,5 @@
-// Tests the simulated CUDA runtime: existing memory, access rights, and the time when copies read
-// memory.
+// Tests the simulated CUDA runtime: existing memory, access rights, and the time at which copies
+// read memory.
 #include <signal.h>
 
 #include <cstring>
@@ -87,14 +87,14 @@ TEST_CASE("pageable memory is read when a copy is issued, pinned memory when it 
   *pinned = 1;
   require(cudaMemcpyAsync(x, pageable.data(), 4, cudaMemcpyDefault, stream));
   require(cudaMemcpyAsync(x + 1, pinned, 4, cudaMemcpyDefault, stream));
-  pageable[0] = *pinned = 2;  // too early for the pinned copy
+  pageable[0] = *pinned = 2;  // before the pinned copy has run
   CHECK(gpu.host_waits().empty());
   CHECK(download(x, 2, stream) == std::vector<float>{1, 2});
   CHECK(gpu.host_waits() ==
         std::map<std::string, int64_t>{{"cudaMemcpyAsync to pageable memory", 1}});
   require(cudaMemsetAsync(x, 0, 8, stream));
   require(cudaMemcpyAsync(pinned, x, 4, cudaMemcpyDefault, stream));
-  CHECK(*pinned == 2);  // has not run yet
+  CHECK(*pinned == 2);  // the copy has not run yet
   require(cudaStreamSynchronize(stream));
   CHECK(*pinned == 0);
 }

@@ -1,4 +1,4 @@
-// Tests the simulated CUDA runtime: unordered work of several streams on the same bytes is found.
+// Tests the simulated CUDA runtime: it finds unordered work of several streams on the same bytes.
 #include <vector>
 
 #include "simulator/tests/gpu_arrays.h"
@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kRaceNumel = 64;
 
-// Three steps of a layer: its parameters are gathered into a slot and used, and the gradient is
-// reduced in place. Each step issues four waits.
+// Three steps of a layer. Each step gathers the parameters into a slot, uses them, and reduces the
+// gradient in place. Each step issues four waits.
 struct Layer {
   explicit Layer(SimulatedGpu& gpu)
       : gather(make_stream(gpu, "gather")),
@@ -92,12 +92,12 @@ TEST_CASE("with one hardware queue the work of all streams begins in the order o
     samples::launch_fill(x, 1, kRaceNumel, one);
     order(one, two);
     samples::launch_add(x, x, 1, kRaceNumel, two);
-    samples::launch_fill(y, 2, kRaceNumel, three);  // after the second stream's wait
+    samples::launch_fill(y, 2, kRaceNumel, three);  // issued after the second stream's wait
     require(cudaStreamSynchronize(three));
     const std::vector<LaunchRecord> launches = gpu.launches();
     REQUIRE(launches.size() == 3);
     CHECK(launches[1].kernel.starts_with("add"));
-    CHECK_FALSE(gpu.is_ordered("add #1 on two", "fill<float> #1 on three"));  // by no event
+    CHECK_FALSE(gpu.is_ordered("add #1 on two", "fill<float> #1 on three"));  // no event between
     CHECK(gpu.take_reports().empty());
   }
 }
@@ -129,11 +129,11 @@ TEST_CASE("an event carries the point of its last record at the time of the wait
   cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
   float* const slot = make_floats(kRaceNumel);
   cudaEvent_t event = make_event();
-  require(cudaStreamWaitEvent(compute, event, 0));  // never recorded: no wait
+  require(cudaStreamWaitEvent(compute, event, 0));  // the event was never recorded: no wait
   samples::launch_fill(slot, 1, kRaceNumel, gather);
   require(cudaEventRecord(event, gather));
   require(cudaStreamWaitEvent(compute, event, 0));
-  require(cudaEventRecord(event, compute));  // another point: the wait keeps its own
+  require(cudaEventRecord(event, compute));  // a new point; the earlier wait keeps its own point
   samples::launch_add(slot, slot, 1, kRaceNumel, compute);
   CHECK(gpu.happens_before("fill<float> #1 on gather", "add #1 on compute"));
   CHECK(download(slot, kRaceNumel, compute) == std::vector<float>(kRaceNumel, 2));
@@ -196,5 +196,5 @@ TEST_CASE("pinned memory that two streams use needs an order") {
   require(cudaMemcpyAsync(slot, pinned, kRaceNumel * 4, cudaMemcpyHostToDevice, compute));
   CHECK(gpu.take_reports().empty());
   require(cudaMemcpyAsync(pinned, slot, kRaceNumel * 4, cudaMemcpyDeviceToHost, gather));
-  CHECK(gpu.take_reports().size() == 2);  // it reads written, and writes read bytes
+  CHECK(gpu.take_reports().size() == 2);  // it reads written bytes and writes read bytes
 }

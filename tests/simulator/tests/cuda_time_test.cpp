@@ -1,4 +1,4 @@
-// Tests the virtual time of streams: waits decide when work starts, in every schedule.
+// Tests the virtual time of streams: waits determine when work starts, in every schedule.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -14,7 +14,7 @@ using namespace fsdp::testing::sim;
 
 namespace {
 
-// A stream that works for known times, and reports when its work ended.
+// A stream that works for given times, and reports when its work ended.
 class Worker {
  public:
   Worker(const CudaDevice& device, const char* name)
@@ -54,12 +54,12 @@ TEST_CASE("work starts when all that it waits for is done, in every schedule") {
       first.work(100);
       one.wait_for(first);
       one.work(50);
-      first.work(25);   // after the work that `one` waits for
+      first.work(25);   // issued after the work that `one` waits for
       other.work(120);  // concurrent with both
       other.wait_for(one);
       other.work(7);
       CHECK(other.now() == 157);
-      CHECK(one.now() == 157);  // the host has waited for the other, so this starts later
+      CHECK(one.now() == 157);  // starts later, because the host has waited for `other`
       CHECK(first.now() == 157);
       CHECK(gpu.take_reports().empty());
     }

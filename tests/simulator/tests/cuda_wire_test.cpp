@@ -1,5 +1,6 @@
-// Tests thread ranks of one simulated GPU on a slower link: the time of each collective, to the
-// nanosecond, because time is virtual (ptx/launch.h) and only the link takes any.
+// Tests thread ranks that share one simulated GPU on a slower link. It checks the time of each
+// collective to the nanosecond. This works because time is virtual (ptx/launch.h) and only the link
+// takes time.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -38,12 +39,12 @@ class TimedStream {
         times_(device_.allocate(3 * 8, MemoryKind::kDevice)) {}
 
   Stream& stream() { return *stream_; }
-  // Returns a part for a tensor of `numel` floats, whose pieces belong to the ranks.
+  // Returns a collective's part for a tensor of `numel` floats, which the ranks share.
   CollectivePart part(int64_t numel) const {
     return {memory_.at(0), memory_.at(kAll * 4), numel, DType::kFloat32};
   }
   void mark(int at) { kernels::mark_time(*stream_, time(at)); }
-  // Keeps the stream busy for this time.
+  // Keeps the stream busy for `ns` nanoseconds.
   void work(int64_t ns) {
     mark(2);
     kernels::pause_since(*stream_, {time(2), 1}, ns);
@@ -53,7 +54,7 @@ class TimedStream {
     stream_->read(&ns, time(at), 8);
     return ns;
   }
-  // Returns the time of the work that `issue` issues to the stream.
+  // Returns the duration of the work that `issue` issues to the stream.
   template <class Issue>
   int64_t duration_of(Issue issue) {
     mark(0);
@@ -150,7 +151,7 @@ TEST_CASE("a wire's time counts from when the last rank's stream came") {
     on_wire(3, {.seed = seed}, kWire, [](const Mesh& mesh) {
       TimedStream timed(mesh, "timed");
       Communicator& communicator = state_of(mesh).gather_communicator(Axis::kShard);
-      for (int turn = 1; turn < 4; ++turn) {  // each time another rank is late
+      for (int turn = 1; turn < 4; ++turn) {  // another rank is late in each turn
         const CollectivePart part = timed.part(kPiece);
         const int64_t late = mesh.rank() == turn % 3 ? kLate : 0;
         const int64_t duration = timed.duration_of([&] {

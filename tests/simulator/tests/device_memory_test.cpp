@@ -1,4 +1,5 @@
-// Tests the state of a simulated device's bytes, and launches that access a part of many.
+// Tests the state of bytes in a simulated device's memory, and launches that access part of a large
+// memory.
 #include "simulator/ptx/device_memory.h"
 
 #include <doctest/doctest.h>
@@ -27,7 +28,7 @@ std::string objection(const std::function<void()>& act) {
   return "";
 }
 
-// p0[i] = i, where i is the thread's 64-bit number in the launch.
+// Returns a module whose kernel sets p0[i] = i. Here i is the thread's 64-bit number in the launch.
 const Module& numbers() {
   static const Module module = parse(R"(.version 8.0
 .target sm_80

@@ -1,4 +1,4 @@
-// Tests objects that the simulated CUDA runtime cannot read, and kernels that are not in them.
+// Tests binaries that the simulated CUDA runtime cannot read, and kernels that are missing in them.
 #include "simulator/cuda/fat_binary.h"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kNothing = ".version 8.0\n.target sm_80\n.address_size 64\n";
 
-// A fat binary with one entry, in nvcc's layout as far as fat_binary.cpp reads it.
+// A fat binary with one entry. It has the parts of nvcc's layout that fat_binary.cpp reads.
 class FatBinary {
  public:
   explicit FatBinary(uint32_t architecture, uint16_t kind = 1, uint64_t flags = 0) {
@@ -40,7 +40,7 @@ class FatBinary {
   }
 
   char& at(size_t byte) { return bytes_.at(byte); }
-  // Returns a wrapper around the bytes; valid until the next call.
+  // Returns a wrapper around the bytes. It is valid until the next call.
   const void* wrapper() {
     wrapper_ = {.magic = FATBINC_MAGIC,
                 .version = FATBINC_VERSION,
@@ -78,7 +78,7 @@ TEST_CASE("the PTX that a GPU would take is read out of an object, and no other"
 }
 
 TEST_CASE("a fat binary of another layout is refused") {
-  for (const size_t byte : {size_t{0}, size_t{4}}) {  // its magic number, its version
+  for (const size_t byte : {size_t{0}, size_t{4}}) {  // the magic number and the version
     FatBinary changed(80);
     changed.at(byte) = 7;
     CHECK_THROWS_WITH_AS(ptx_of(changed.wrapper()),

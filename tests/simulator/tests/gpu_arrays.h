@@ -1,4 +1,4 @@
-// Helpers for tests of the simulated GPU: streams, events and arrays of floats.
+// Streams, events and arrays of floats for tests of the simulated GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -31,7 +31,7 @@ inline void order(cudaStream_t first, cudaStream_t then) {
   cudaEvent_t event = make_event();
   require(cudaEventRecord(event, first));
   require(cudaStreamWaitEvent(then, event, 0));
-  require(cudaEventDestroy(event));  // the wait remains
+  require(cudaEventDestroy(event));  // the wait stays in effect
 }
 
 inline float* make_floats(int64_t numel) {
@@ -58,7 +58,7 @@ inline std::vector<float> download(const float* from, int64_t numel, cudaStream_
   return values;
 }
 
-// Checks for one report that contains all of these texts.
+// Checks that exactly one report exists and contains all of these texts.
 inline void check_one_report(sim::SimulatedGpu& gpu, const std::vector<std::string>& parts) {
   const std::vector<std::string> reports = gpu.take_reports();
   CAPTURE(reports.empty() ? std::string("none") : reports.front());

@@ -65,7 +65,7 @@ class PtxDevice {
   DeviceMemory memory_;
 };
 
-// Runs one thread: `body` computes a result in a register, which is stored at p0.
+// Runs one thread. `body` computes a result in a register. The kernel stores this register at p0.
 template <class T>
 T result_of(const std::string& body, const std::string& stored) {
   PtxDevice<T> device(1);
@@ -77,8 +77,8 @@ uint32_t word(const std::string& body) { return result_of<uint32_t>(body, "u32 [
 uint64_t wide(const std::string& body) { return result_of<uint64_t>(body, "u64 [%d0], %d1"); }
 float single(const std::string& body) { return result_of<float>(body, "f32 [%d0], %f0"); }
 
-// Returns the error of a kernel. %r1: the thread, %r2: the block, %d0: 64 words, %d2: the thread's
-// own word.
+// Returns the error of a kernel. In its body, %r1 is the thread, %r2 the block, %d0 the address of
+// 64 words, and %d2 the address of the thread's own word.
 std::string objection(const std::string& body, Dim grid = {}, Dim block = {}, uint32_t seed = 1) {
   try {
     PtxDevice<uint32_t>(std::vector<uint32_t>(64, 1))
@@ -104,7 +104,7 @@ void check_objects(const std::string& expected, const std::string& body, Dim gri
 }  // namespace
 
 TEST_CASE("a kernel runs over all threads of all blocks, whatever the order") {
-  // p0[i] = i * i for i below p1, two elements a thread.
+  // Sets p0[i] = i * i for each i below p1. Each thread computes two elements.
   const std::string square = kernel(R"(
     ld.param.u64 %d0, [p0];  // a comment
     ld.param.u64 %d1, [p1];
@@ -206,7 +206,7 @@ TEST_CASE("conversions saturate, round as they say, and give one NaN in 16 bits"
 }
 
 TEST_CASE("lanes exchange values and votes") {
-  // Sums over the warp, by halves.
+  // Sums over the warp in steps of halving distance.
   std::string sum = "cvt.rn.f32.u32 %f0, %r1;\n";
   for (const int by : {16, 8, 4, 2, 1}) {
     sum += "mov.b32 %r3, %f0; shfl.sync.down.b32 %r4|%p1, %r3, " + std::to_string(by) +
@@ -234,7 +234,7 @@ TEST_CASE("threads of a block pass values through shared memory, behind a barrie
       "sub.s32 %r6, 63, %r1; shl.b32 %r6, %r6, 2; add.s32 %r6, %r3, %r6;\n"
       "ld.shared.u32 %r7, [%r6]; st.global.u32 [%d2], %r7;";
   CHECK(objection(body + "bar.sync 0;\n" + read, {}, {.x = 64}).empty());
-  // An address below the space is legal with an offset that brings it back.
+  // An address may be below its space if an added offset moves it into the space.
   CHECK(objection(".shared .align 4 .b8 box[256];\nmov.u32 %r3, 0xfffffffc;\n"
                   "st.shared.u32 [%r3+8], %r1;\nld.shared.u32 %r4, [box+4];")
             .empty());
@@ -255,7 +255,8 @@ TEST_CASE("sleeping moves the device's clock on, and nothing else does") {
 }
 
 TEST_CASE("a barrier takes all warps to the latest, and a launch ends with the latest block") {
-  // Each thread sleeps for its number plus 1000 for each block before its own; then a barrier.
+  // Each thread sleeps for its number, plus 1000 for each block before its own. Then it reaches a
+  // barrier.
   PtxDevice<uint64_t> times(2 * 64);
   const LaunchReport report = times.run(kernel(R"(
     ld.param.u64 %d0, [p0];
@@ -332,15 +333,15 @@ TEST_CASE("accesses that go astray are refused, with block, thread and instructi
 }
 
 TEST_CASE("races are found whatever the order in which threads happen to run") {
-  // First all threads write word 0, in one block; then in two; then block 1 reads what block 0
-  // wrote.
+  // All threads of one block write word 0. Then the threads of two blocks do. Then block 1 reads
+  // the word that block 0 wrote.
   check_objects("a race: it writes byte 0 of values", "st.global.u32 [%d0], %r1;", {}, {.x = 2});
   check_objects("a race: it writes byte 0 of values", "st.global.u32 [%d0], %r1;", {.x = 2});
   check_objects("a race",
                 "setp.eq.u32 %p1, %r2, 0; @%p1 st.global.u32 [%d0], %r1;\n"
                 "@!%p1 ld.global.u32 %r3, [%d0];",
                 {.x = 2});
-  // A barrier does not order blocks.
+  // A barrier does not order accesses of different blocks.
   check_objects("a race: it",
                 "ld.global.u32 %r3, [%d0]; bar.sync 0;\n"
                 "setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u32 [%d0], %r3;",
@@ -349,7 +350,7 @@ TEST_CASE("races are found whatever the order in which threads happen to run") {
                   "setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u32 [%d0], %r3;",
                   {}, {.x = 64})
             .empty());
-  // Within a warp the warp's barrier is enough, between warps it is not.
+  // The warp's barrier orders accesses within a warp, but not between warps.
   const std::string neighbour =
       "st.global.u32 [%d2], %r1; bar.warp.sync -1;\n"
       "xor.b32 %r3, %r1, BY; mul.wide.u32 %d3, %r3, 4;\n"
@@ -360,7 +361,7 @@ TEST_CASE("races are found whatever the order in which threads happen to run") {
   };
   CHECK(objection(by("1"), {}, {.x = 64}).empty());
   check_objects("a race: it", by("32"), {}, {.x = 64});
-  // Different threads write the halves of a word.
+  // Different threads may write the two halves of a cell.
   CHECK(objection("cvt.u64.u32 %d3, %r1; add.s64 %d4, %d0, %d3; st.global.u8 [%d4], %r1;", {},
                   {.x = 64})
             .empty());

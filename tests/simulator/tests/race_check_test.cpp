@@ -63,7 +63,7 @@ TEST_CASE("an event orders what was before it, also through a third stream, and 
   s.reads(s.c);
   s.reads(s.b);
   CHECK(s.check.found().empty());
-  s.writes(s.a);  // after the event, and while both may read
+  s.writes(s.a);  // issued after the event, while both may still read
   CHECK(s.check.found() == std::set<std::string>{"'write' on a writes what 'read' on b reads",
                                                  "'write' on a writes what 'read' on c reads"});
 }

@@ -31,7 +31,7 @@ class SimulatedStreamOfTest final : public CudaStream {
  private:
   std::shared_ptr<EventMark> mark(CodePlace place) override {
     std::shared_ptr<EventMark> now = CudaStream::mark(place);
-    // Keeps earlier marks for kRecordEarly. is_mutated also notes the place.
+    // Earlier marks are kept for kRecordEarly. is_mutated also records the place.
     marks_.push_back(now);
     if (device_.is_mutated(Mutation::kRecordEarly, place)) {
       const auto early = static_cast<size_t>(device_.mutated_.marks_early);
@@ -39,7 +39,8 @@ class SimulatedStreamOfTest final : public CudaStream {
     }
     if (marks_.size() > kMarksKept) marks_.pop_front();
     if (!device_.is_mutated(Mutation::kRecordLeftOut, place)) return now;
-    // The event then keeps the mark of this place's last use; null counts as reached.
+    // Returning null lets the event keep the mark of its last record here. If it has none, it
+    // counts as reached.
     return nullptr;
   }
   void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) override {

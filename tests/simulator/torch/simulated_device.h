@@ -1,5 +1,5 @@
-// The library's CUDA device on a simulated GPU, for LibTorch's CPU operators: they use its memory
-// as their own, and access it as work of the rank's compute stream.
+// The library's CUDA device on a simulated GPU. LibTorch's CPU operators use its memory as their
+// own, and access it as work of the rank's compute stream.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -15,17 +15,17 @@
 
 namespace fsdp::testing {
 
-// An error made on purpose at one place of the engine.
+// A deliberate error at one place of the engine.
 enum class Mutation : uint8_t {
   kNone,
   kWaitLeftOut,
-  kRecordLeftOut,  // the event keeps the mark of its last use
+  kRecordLeftOut,  // the event keeps the mark of its last record
   kRecordEarly,    // the event gets an earlier mark of the stream
 };
 
 struct MutatedPlace {
   Mutation mutation = Mutation::kNone;
-  std::string place{};  // "engine_pass.cpp:40", as in SimulatedDevice::waits
+  std::string place{};  // for example "engine_pass.cpp:40", as SimulatedDevice::waits returns it
   int marks_early = 1;  // for kRecordEarly: a collective makes up to three
 };
 
@@ -33,18 +33,18 @@ class SimulatedDevice : public CudaDevice {
  public:
   explicit SimulatedDevice(sim::SimulatedGpu& gpu, int ordinal = 0);
 
-  // Returns LibTorch's name: its tensors are on the CPU.
+  // Returns LibTorch's name for the device. Its tensors are on the CPU.
   std::string_view name() const override { return "cpu"; }
   std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override;
   // Returns the stream to which the calling thread is bound.
-  // Errors: std::logic_error in a thread without one.
+  // Errors: std::logic_error if the thread is bound to no stream.
   Stream& compute_stream(void* native = nullptr) const override;
 
   sim::SimulatedGpu& gpu() const { return gpu_; }
 
-  // Makes the error from now on.
+  // Makes the error `mutated` occur from now on.
   void mutate(MutatedPlace mutated);
-  // Return the places where streams have waited and recorded so far.
+  // Return the places at which streams have waited and recorded until now.
   std::set<std::string> waits() const;
   std::set<std::string> records() const;
 
@@ -58,12 +58,12 @@ class SimulatedDevice : public CudaDevice {
   MutatedPlace mutated_;
 };
 
-// A stream of the simulated device for LibTorch's operators of the calling thread. It becomes the
-// thread's current stream if the thread has none. Reports name it by its owner: "compute of rank
+// A stream of the simulated device for LibTorch's operators in the calling thread. It becomes the
+// thread's current stream if the thread has none. Reports name it after its owner: "compute of rank
 // 0".
 class ComputeStreamOfThread {
  public:
-  // `is_default`: CUDA's default stream, which exists without being created.
+  // If `is_default`, this is CUDA's default stream, which exists without being created.
   ComputeStreamOfThread(const SimulatedDevice& device, std::string owner, bool is_default);
   ~ComputeStreamOfThread();
   ComputeStreamOfThread(const ComputeStreamOfThread&) = delete;
@@ -72,7 +72,7 @@ class ComputeStreamOfThread {
   cudaStream_t handle() const;
   const std::string& owner() const { return owner_; }
 
-  // Returns the calling thread's current one; null: none.
+  // Returns the calling thread's current stream, or null.
   static const ComputeStreamOfThread* current();
 
  private:
@@ -81,7 +81,7 @@ class ComputeStreamOfThread {
   std::unique_ptr<CudaStream> stream_;
 };
 
-// A scope in which another stream is LibTorch's current one in the calling thread.
+// A scope in which another stream is LibTorch's current stream in the calling thread.
 class ComputeStreamGuard {
  public:
   explicit ComputeStreamGuard(const ComputeStreamOfThread& now);

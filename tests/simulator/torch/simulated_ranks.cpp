@@ -37,10 +37,11 @@ class SimulatedWatch final : public RankWatch {
     memory_.emplace();
     operators_.emplace();
   }
-  // If a rank threw, the others were interrupted in their work: reports are then printed only.
+  // If a rank threw, the other ranks' work was interrupted. Then reports are printed and do not
+  // fail the test.
   void end(bool threw) override {
     operators_.reset();
-    cudaStreamSynchronize(stream_->handle());  // its work on LibTorch's memory is done
+    cudaStreamSynchronize(stream_->handle());  // ends the work on LibTorch's memory
     memory_.reset();
     stream_.reset();
     if (session_->keeps_reports) return;
@@ -86,7 +87,7 @@ SimulatedSession::SimulatedSession(const SimulatedRanksOptions& options)
 }
 
 LeftBehind::~LeftBehind() {
-  const bool is_lost = cudaDeviceSynchronize() != cudaSuccess;  // a lost device frees nothing
+  const bool is_lost = cudaDeviceSynchronize() != cudaSuccess;  // a lost device cannot free
   std::vector<std::string> left;
   if (!is_lost) left = gpu_.left();
   if (hears_) {
@@ -109,13 +110,15 @@ void connect(std::vector<MeshParts>& meshes, const MeshOptions& options,
                            .timeout = options.timeout,
                            .first_use = 1,
                            .looks_every = std::chrono::milliseconds(2),
-                           // A stuck rank would block the test program for ever.
+                           // Aborts the process, because a stuck rank would block the test program
+                           // for ever.
                            .on_stuck = [](const Failure&) { std::abort(); }}));
   }
   connect_by_nccl(meshes, sessions);
 }
 
-// Connects each rank in its own thread, as processes do: mesh_over_store waits for all.
+// Each rank connects in its own thread, as processes do, because mesh_over_store waits for all
+// ranks.
 std::vector<MeshParts> meshes_on_hosts(int world, int hosts, const MeshOptions& options) {
   MemoryStore store;
   std::vector<MeshParts> meshes(static_cast<size_t>(world));

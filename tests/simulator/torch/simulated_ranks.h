@@ -1,5 +1,5 @@
-// Makes ranks of a test as threads on one simulated GPU, or on one GPU each with NCCL between them.
-// A report of a GPU fails the test.
+// Makes ranks of a test as threads. They share one simulated GPU, or each has its own GPU with NCCL
+// between them. A report of a GPU fails the test.
 #pragma once
 
 #include <functional>
@@ -17,19 +17,19 @@ namespace fsdp::testing {
 
 struct SimulatedRanksOptions {
   sim::SimulationOptions simulation{};
-  // LibTorch's stream of the rank is CUDA's default stream; for a single rank.
+  // LibTorch's stream of the rank is CUDA's default stream. Allowed only for a single rank.
   bool default_stream = false;
-  // The GPU keeps its reports for the test; else they are thrown when a rank ends, or printed.
+  // The GPU keeps its reports for the test. Otherwise they are thrown when a rank ends, or printed.
   bool keeps_reports = false;
-  // Each rank has its own GPU out of simulation.devices, and NCCL connects them.
+  // Each rank has its own GPU, one of simulation.devices, and NCCL connects the ranks.
   bool nccl = false;
-  // With NCCL: the number of hosts, which share only a store.
+  // With NCCL: the number of hosts. Hosts share only a store.
   int hosts = 1;
-  Wire wire{};  // between ranks that share the GPU
+  Wire wire{};  // the link between ranks that share the GPU
 };
 
-// A check between a GPU and its user: objects that still exist when the user is destroyed fail the
-// test, unless a function was given to `tell`.
+// A check that is destroyed after the users of a GPU and before the GPU. Objects that still exist
+// on the GPU then fail the test. If a function was passed to `tell`, it is called instead.
 class LeftBehind {
  public:
   explicit LeftBehind(const sim::SimulatedGpu& gpu) : gpu_(gpu) {}
@@ -44,8 +44,8 @@ class LeftBehind {
   std::function<void(std::vector<std::string> left)> hears_;
 };
 
-// The GPUs of a test's ranks. Members are destroyed in reverse: NCCL and the devices, then
-// left_behind checks the GPU, which ends last.
+// The GPUs of a test's ranks. Members are destroyed in reverse order: first NCCL and the devices.
+// Then left_behind checks the GPU, and the GPU is destroyed last.
 struct SimulatedSession {
   explicit SimulatedSession(const SimulatedRanksOptions& options);
   sim::SimulatedGpu gpu;
@@ -54,7 +54,7 @@ struct SimulatedSession {
   const bool default_stream, keeps_reports;
   const int hosts;
   const Wire wire;
-  std::vector<std::unique_ptr<SimulatedDevice>> others;  // with NCCL: of ranks 1, 2, …
+  std::vector<std::unique_ptr<SimulatedDevice>> others;  // with NCCL: the devices of ranks 1, 2, …
   std::unique_ptr<sim::SimulatedNccl> nccl;              // null: all ranks share `device`
 
   SimulatedDevice& device_of(int rank) {
@@ -62,11 +62,11 @@ struct SimulatedSession {
   }
 };
 
-// Returns ranks as Mesh::local does. The session lives as long as the ranks' watches.
+// Returns ranks as Mesh::local does. The watches of the ranks keep the session alive.
 std::vector<WatchedRank> simulated_ranks(int world, const MeshOptions& options,
                                          const std::shared_ptr<SimulatedSession>& session);
 
-// Returns options for run_ranks: torch_ranks_options, on the session's GPU.
+// Returns options for run_ranks: those of torch_ranks_options, with ranks on the session's GPU.
 RunRanksOptions on_simulated_gpu(const std::shared_ptr<SimulatedSession>& session);
 
 }  // namespace fsdp::testing

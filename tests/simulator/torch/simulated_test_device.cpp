@@ -16,11 +16,11 @@ uint32_t next_seed() {
 
 std::vector<WatchedRank> make(int world, const MeshOptions& options) {
   const uint32_t seed = next_seed();
-  // With every second seed a single rank uses LibTorch's default stream, as a user's program does.
+  // For every second seed, a single rank uses LibTorch's default stream, as a user's program does.
   const SimulatedRanksOptions simulated{.simulation = {.seed = seed},
                                         .default_stream = world == 1 && seed % 2 == 0};
   auto session = std::make_shared<SimulatedSession>(simulated);
-  session->left_behind.tell([](const auto&) {});  // tests may keep views of an engine's memory
+  session->left_behind.tell([](const auto&) {});  // tests may keep views of engine memory
   return simulated_ranks(world, options, session);
 }
 

@@ -16,17 +16,17 @@
 
 namespace fsdp::testing {
 
-// [Note: an arena that is not guarded] The arena is like pinned memory: kernels may access it, and
-// the order of work on it is checked. But its pages stay open to the host, because LibTorch's own
-// host functions write new tensors outside of operators (torch::tensor).
+// [Note: an arena that is not guarded] The arena behaves like pinned memory: kernels may access it,
+// and the order of work on it is checked. But its pages stay open to the host, because LibTorch's
+// host functions (torch::tensor) write new tensors outside of operators.
 class TorchMemoryOfThread::Blocks {
  public:
   Blocks() { sim::lend_memory(arena_.data(), arena_.bytes(), "LibTorch's arena"); }
 
   void* take(int64_t bytes, cudaStream_t stream) {
     const std::lock_guard lock(mutex_);
-    // Reuses only blocks of the same stream and size, as LibTorch's caching allocator does for one
-    // stream.
+    // A block is reused only for the same stream and size, as LibTorch's caching allocator does for
+    // one stream.
     std::vector<void*>& free = free_[{stream, bytes}];
     void* block = nullptr;
     if (!free.empty()) {
@@ -35,22 +35,23 @@ class TorchMemoryOfThread::Blocks {
     } else {
       if (used_ + bytes > kArenaBytes) throw std::bad_alloc();
       block = arena_.at(used_);
-      used_ += bytes + kAlignment;  // the gap belongs to no block
+      used_ += bytes + kAlignment;  // the gap between blocks belongs to no block
     }
-    // LibTorch's own host functions (torch::tensor) write it outside of operators, unseen.
+    // The value is unknown, because LibTorch's host functions (torch::tensor) write outside of
+    // operators, unseen.
     sim::adopt_memory(stream, block, bytes, "LibTorch's memory", sim::AdoptedValue::kUnknown);
     return block;
   }
 
   void give(void* block, int64_t bytes, cudaStream_t stream) noexcept {
     const std::lock_guard lock(mutex_);
-    // The simulation no longer knows the arena, and no rank allocates from it again.
+    // The simulation has forgotten the arena, and no rank allocates from it again.
     if (ended_) return;
     sim::forget_memory(stream, block, bytes);
     free_[{stream, bytes}].push_back(block);
   }
 
-  // The streams are destroyed; tensors may stay.
+  // Called when the streams are destroyed. Tensors may still exist.
   void end() {
     const std::lock_guard lock(mutex_);
     ended_ = true;
@@ -62,7 +63,7 @@ class TorchMemoryOfThread::Blocks {
  private:
   static constexpr int64_t kArenaBytes = int64_t{512} << 20;  // its pages are allocated on access
 
-  const Buffer arena_ = allocate_host(kArenaBytes);  // lives as long as a tensor in it
+  const Buffer arena_ = allocate_host(kArenaBytes);  // outlives the tensors in it
   int64_t used_ = 0;
   std::mutex mutex_;
   std::map<std::pair<cudaStream_t, int64_t>, std::vector<void*>> free_;
@@ -78,10 +79,10 @@ thread_local std::shared_ptr<Blocks> of_thread;
 struct Block {
   std::shared_ptr<Blocks> of;
   int64_t bytes;
-  cudaStream_t stream;  // current when LibTorch allocated it
+  cudaStream_t stream;  // the current stream when LibTorch allocated the block
 };
 
-// Blocks by address, which is all that LibTorch passes when it frees one.
+// Maps the address of a block to the block, because LibTorch passes only the address when it frees.
 class BlocksOut {
  public:
   void add(void* data, Block block) {
@@ -102,10 +103,11 @@ class BlocksOut {
   std::unordered_map<void*, Block> blocks_;
 };
 
-// Uses LibTorch's own allocator in threads without memory of their own.
+// The allocator that LibTorch calls. Threads without memory of their own use LibTorch's own
+// allocator.
 class RankAllocator final : public c10::Allocator {
  public:
-  // Never destroyed: tensors may outlive all else.
+  // The object is never destroyed, because tensors may outlive everything else.
   static RankAllocator& instance() {
     static auto* const allocator = new RankAllocator;
     return *allocator;

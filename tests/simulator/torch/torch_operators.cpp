@@ -13,7 +13,7 @@
 namespace fsdp::testing {
 namespace {
 
-// Adds the bytes from the first to the last element.
+// Adds the range from the tensor's first element to its last element.
 void add(const at::Tensor& tensor, bool writes, std::vector<TouchedBytes>& touched) {
   if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return;
   const void* data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
@@ -47,7 +47,7 @@ std::vector<TouchedBytes> inputs_of(const at::RecordFunction& call) {
   return touched;
 }
 
-// Returns the operator's new results, without views of an input and inputs themselves.
+// Returns the ranges of the operator's new results. Inputs and views of inputs are not included.
 std::vector<TouchedBytes> outputs_of(const at::RecordFunction& call) {
   std::vector<TouchedBytes> touched;
   const auto schema = call.operator_schema();
@@ -75,7 +75,8 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
 
 void end(const at::RecordFunction& call, at::ObserverContext* context) {
   if (context == nullptr) return;
-  // Results are separate work, after that of the operators that this one calls.
+  // The results count as separate work, which follows the work of the operators that this operator
+  // calls.
   const sim::HostWork made(ComputeStreamOfThread::current()->handle(), call.name(),
                            outputs_of(call));
 }

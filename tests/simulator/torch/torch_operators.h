@@ -1,16 +1,16 @@
-// Treats LibTorch's operators of the calling thread as work of its compute stream on the simulated
-// GPU: they report their reads and writes, and only they may access engine memory.
+// Treats LibTorch's operators in the calling thread as work of its compute stream on the simulated
+// GPU. Operators report their reads and writes, and only operators may access engine memory.
 //
-// An operator that returns a value to the host makes the host wait, as on a GPU; this counts as a
-// host wait.
+// An operator that returns a value to the host makes the host wait, as on a GPU. This counts as a
+// wait of the host.
 #pragma once
 
 #include <ATen/record_function.h>
 
 namespace fsdp::testing {
 
-// A scope in which this applies to the calling thread. Requires: the thread is bound to a stream
-// (ComputeStreamOfThread).
+// A scope in which the calling thread's operators are treated so. Requires: the thread is bound to
+// a stream (ComputeStreamOfThread).
 class TorchOperatorsOfThread {
  public:
   TorchOperatorsOfThread();

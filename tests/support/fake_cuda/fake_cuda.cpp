@@ -18,7 +18,7 @@
 namespace fsdp::testing::fake_cuda {
 namespace {
 
-// State of the fake. It is never destroyed, because LibTorch uses it until the process ends.
+// The state of the fake. It is never destroyed, because LibTorch uses it until the process ends.
 struct State {
   std::mutex mutex;
   std::vector<std::string> calls;
@@ -36,7 +36,7 @@ State& state() {
 
 thread_local c10::StreamId current = 0;
 
-// Returns an event's number: an event of the fake is a pointer that holds its number.
+// Returns the number of an event. An event of the fake is a pointer whose value is this number.
 uintptr_t number_of(void* event) { return reinterpret_cast<uintptr_t>(event); }
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
@@ -145,7 +145,7 @@ struct PinnedMemory final : c10::Allocator {
   }
 };
 
-// LibTorch's CUDA hooks. The device has a default generator of its own, as a real GPU does.
+// LibTorch's CUDA hooks. The fake device has its own default generator, as a real GPU does.
 struct Hooks final : at::CUDAHooksInterface {
   void init() const override {}
   bool isBuilt() const override { return true; }
@@ -184,7 +184,8 @@ struct Ranges final : torch::profiler::impl::ProfilerStubs {
   void synchronize() const override {}
 };
 
-// Registers the fake before any code can ask LibTorch for CUDA. The objects are leaked on purpose.
+// The fake is registered before any code can ask LibTorch for CUDA. Its objects are leaked on
+// purpose.
 const bool registered = [] {
   const c10::impl::DeviceGuardImplRegistrar guard(c10::DeviceType::CUDA, new Guard);
   c10::SetAllocator(c10::DeviceType::CUDA, new DeviceMemory);

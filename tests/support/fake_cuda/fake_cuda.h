@@ -1,9 +1,9 @@
-// A fake of LibTorch's CUDA in a process without a GPU. "CUDA" tensors are in host memory, the
-// CPU's kernels run on them at once, and streams and events are numbers. The fake records the calls
-// that LibTorch makes to CUDA for itself or for the library.
+// A fake of LibTorch's CUDA in a process without a GPU. "CUDA" tensors are in host memory, CPU
+// kernels process them at once, and streams and events are numbers. The fake records the CUDA calls
+// that LibTorch makes for itself or for the library.
 //
-// It is registered when the process starts and never removed, so only test programs that use
-// nothing else link it.
+// The fake is registered when the process starts and is never removed. So only test programs that
+// need nothing else may link it.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -19,12 +19,13 @@ inline const c10::Device kGpu(c10::DeviceType::CUDA, 0), kCpu(c10::DeviceType::C
 
 namespace fake_cuda {
 
-// Clears the record, counts streams and events from 1 again, and sets the calling thread on the
-// default stream (0). Requires: no earlier stream or event is used again.
+// Clears the record, restarts the numbers of streams and events at 1, and sets the calling thread
+// to the default stream (0). Requires: the caller no longer uses an earlier stream or event.
 void reset();
-// Returns and clears the record, in order, of all threads: "record event 1 on stream 0".
+// Returns the record of all threads in order and clears it. An entry reads "record event 1 on
+// stream 0".
 std::vector<std::string> take_calls();
-// Adds an entry to the record; for kernels.
+// Adds an entry to the record. The fake's kernels call it.
 void note(std::string call);
 
 c10::Stream stream(c10::StreamId id);
@@ -32,11 +33,11 @@ c10::StreamId current_stream();
 
 bool is_pinned(const void* data);
 
-// Sets the bytes of the GPU that LibTorch's allocator reports, initially 0. emptyCache clears
-// `cached`.
+// Sets the bytes that LibTorch's GPU allocator reports. They are 0 at first. emptyCache sets
+// `cached` to 0.
 void set_held(int64_t in_use, int64_t cached);
 
-// While an object lives, LibTorch has decided to run without CUDA.
+// While an object of this class exists, LibTorch reports that CUDA is not available.
 class Absent {
  public:
   Absent();
@@ -45,7 +46,8 @@ class Absent {
   Absent& operator=(const Absent&) = delete;
 };
 
-// While an object lives, LibTorch reports cuDNN, none of which exists.
+// While an object of this class exists, LibTorch reports that cuDNN is available, although it is
+// not.
 class WithCudnn {
  public:
   WithCudnn();

@@ -9,8 +9,8 @@
 
 namespace fsdp::testing {
 
-// Returns meshes as Mesh::local does on a GPU. The device is "cuda:0" only by name; its memory,
-// kernels and streams are the host's, so that it can hold tensors of the fake.
+// Returns meshes as Mesh::local does for a GPU. Only the name of the device is "cuda:0". Its
+// memory, kernels and streams are the host's, so that it can use the tensors of the fake.
 std::vector<Mesh> fake_cuda_ranks(int world);
 // Returns options for run_ranks.
 RunRanksOptions on_fake_cuda();

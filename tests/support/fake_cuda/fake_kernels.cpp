@@ -1,4 +1,5 @@
-// Implements every kernel of the fake CUDA by the CPU's, on host tensors over the same memory.
+// Implements every kernel of the fake CUDA. It calls the CPU's kernel on host tensors over the same
+// memory.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -16,7 +17,8 @@
 namespace fsdp::testing {
 namespace {
 
-// Returns a tensor over `storage` with the shape of `like`; the key makes it the CPU's or CUDA's.
+// Returns a tensor over `storage` with the shape of `like`. `key` makes it a CPU tensor or a CUDA
+// tensor.
 at::Tensor make_view(const c10::Storage& storage, c10::DispatchKey key, const at::Tensor& like) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(storage), c10::DispatchKeySet(key), like.dtype());
@@ -25,22 +27,22 @@ at::Tensor make_view(const c10::Storage& storage, c10::DispatchKey key, const at
   return tensor;
 }
 
-// Returns host memory as device memory; the pointer owns the host storage.
+// Returns host memory as device memory. The returned pointer owns the host storage.
 c10::DataPtr on_device(const c10::Storage& host) {
   void* data = host.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
   return {data, new c10::Storage(host), [](void* kept) { delete static_cast<c10::Storage*>(kept); },
           kGpu};
 }
 
-// Returns true for operators that may receive a tensor without memory: they only make views.
+// Returns true for operators that only make views. They may receive a tensor without memory.
 bool makes_view(std::string_view name) {
   constexpr std::array<std::string_view, 4> kNames{"aten::as_strided", "aten::view",
                                                    "aten::_reshape_alias", "aten::unfold"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-// A call of an operator on the host. It pairs each device tensor and storage with a host twin over
-// the same memory, so that aliases of inputs stay aliases in results.
+// A call of an operator on the host. Each device tensor and storage has a host twin over the same
+// memory, so that results that alias inputs still alias them.
 class HostCall {
  public:
   explicit HostCall(bool may_be_unseated) : may_be_unseated_(may_be_unseated) {}
@@ -71,7 +73,7 @@ class HostCall {
     return list;
   }
 
-  // Copies the new size and memory of outputs that the kernel has resized to their device tensors.
+  // If the kernel has resized outputs, copies their new size and memory to the device tensors.
   void take_sizes() {
     for (const auto& [device, host] : storages_) {
       auto* impl = device.unsafeGetStorageImpl();
@@ -155,7 +157,7 @@ void note_copy(const at::Tensor& to, const at::Tensor& from) {
   }
 }
 
-// Runs an operator on the host: the fallback of the fake CUDA's dispatch key.
+// Runs an operator on the host. It is the fallback of the fake CUDA's dispatch key.
 void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const std::string& name = schema.name();
@@ -163,7 +165,8 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (name == "aten::copy_") note_copy((*stack)[begin].toTensor(), (*stack)[begin + 1].toTensor());
   HostCall call(makes_view(name));
   for (size_t i = begin; i < stack->size(); ++i) (*stack)[i] = call.to_host((*stack)[i]);
-  // Without a generator the operator must draw from the GPU's default one, not from the CPU's.
+  // If the caller passed no generator, the operator must use the GPU's default generator, not the
+  // CPU's.
   const auto generator = schema.argumentIndexWithName("generator");
   if (generator && (*stack)[begin + *generator].isNone()) {
     (*stack)[begin + *generator] = at::detail::getCUDAHooks().getDefaultGenerator(0);
@@ -195,7 +198,8 @@ TORCH_LIBRARY_IMPL(_, CUDA, library) {
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
-  // LibTorch has its own implementation of these, which takes precedence over a device's fallback.
+  // LibTorch has its own CUDA implementation of these operators, which precedes a device's
+  // fallback.
   for (const char* name : {"copy_", "native_layer_norm"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
   }

@@ -36,7 +36,7 @@ void WireCommunicator::issue(const Collective& collective, Stream& stream) {
   int64_t* const marks = meeting_->marks_of(calls_);
   kernels::mark_time(stream, marks + rank());
   inner_->issue(collective, stream);
-  ++calls_;  // a refused collective does not count
+  ++calls_;  // a refused collective is not counted
   kernels::pause_since(stream, {marks, static_cast<size_t>(size())}, ns);
 }
 
@@ -45,8 +45,8 @@ std::unique_ptr<Communicator> WireCommunicator::split(int color, int key) {
   const int64_t split = splits_++;
   if (group->size() == 1) return group;  // a single rank has no link
   auto meeting = meeting_->group(split, color, group->size());
-  // One rank has allocated the marks and has waited for it. The barrier orders the other ranks'
-  // streams after that.
+  // One rank has allocated the marks and has waited for them. The barrier orders the other ranks'
+  // streams after the allocation.
   const auto stream = meeting->device().make_stream({.name = "split", .runs_beside = false});
   group->barrier({.label = "split"}, *stream);
   stream->synchronize();

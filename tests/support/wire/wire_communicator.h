@@ -1,4 +1,4 @@
-// Delays the collectives of another communicator as a slower link would.
+// Delays the collectives of another communicator, as a slower link does.
 #pragma once
 
 #include <map>
@@ -13,24 +13,25 @@
 
 namespace fsdp::testing {
 
-// Shared memory in which the thread ranks of one group mark the time at which they reach a
+// Shared memory of one group of thread ranks. In it, each rank marks the time at which it reaches a
 // collective.
 //
 // [Note: marks of two calls]
-// A rank's mark of call k + 2 overwrites its mark of call k. A rank that writes it has passed call
-// k + 1, which all ranks enter, and each of them enters it only after it has read the marks of call
-// k. So two marks a rank are enough, and the collectives themselves order all accesses.
+// A rank's mark of call k + 2 overwrites its mark of call k. The rank writes this mark after it has
+// finished call k + 1. All ranks enter call k + 1, and each rank enters it only after it has read
+// the marks of call k. So two marks a rank are enough, and the collectives themselves order all
+// accesses.
 class WireMeeting {
  public:
-  // Allocates memory of `device`, on whose streams the collectives run. Requires: the device
-  // outlives it.
+  // Allocates memory of `device`. The collectives run on streams of this device. Requires: the
+  // device outlives this object.
   WireMeeting(int size, const Device& device);
 
   const Device& device() const { return device_; }
-  // Returns all ranks' marks of a call, by rank.
+  // Returns the marks of all ranks for one call, by rank.
   int64_t* marks_of(int64_t call) const;
-  // Returns the object of the group that split number `split` makes with this color; the same for
-  // all its ranks. Thread-safe.
+  // Returns the object for a new group. `split` is the number of the split call and `color` the
+  // group's color. All ranks of the group get the same object. Thread-safe.
   std::shared_ptr<WireMeeting> group(int64_t split, int color, int size);
 
  private:
@@ -43,14 +44,16 @@ class WireMeeting {
 
 // [Note: a slower wire]
 // A rank's stream marks the time when it reaches a collective, runs the collective, and then pauses
-// until the link's time has passed since the last rank's mark. So the time counts from when all
-// ranks have arrived, and includes the time of the memory copies. All three are work of the stream,
-// by the kernels of its device (kernels/pause.h), alike on the host and on a GPU: the pause blocks
-// the caller of an inline stream, the worker of a threaded one, and only the stream on a GPU. The
-// inner communicator moves and compares the data, and throws.
+// until the link's time has passed since the last rank's mark. So the link's time begins when all
+// ranks have arrived, and includes the time of the memory copies.
+// The mark, the collective and the pause are work of the stream. Kernels of its device
+// (kernels/pause.h) do this on the host and on a GPU alike. The pause blocks the caller if the
+// stream is inline, and the worker if the stream is threaded. On a GPU it blocks only the stream.
+// The inner communicator transfers and compares the data, and throws the errors.
 class WireCommunicator final : public Communicator {
  public:
-  // Requires: all ranks of `inner` take part in each collective; `meeting` is the group's.
+  // Requires: all ranks of `inner` take part in each collective; `meeting` belongs to the same
+  // group.
   WireCommunicator(std::unique_ptr<Communicator> inner, const Wire& wire,
                    std::shared_ptr<WireMeeting> meeting);
 
@@ -59,14 +62,14 @@ class WireCommunicator final : public Communicator {
   Buffer allocate(int64_t bytes) override { return inner_->allocate(bytes); }
   RanksView map_ranks(const void* mine, int64_t bytes) override;
   Capabilities capabilities() const override { return inner_->capabilities(); }
-  // Errors, in all collectives: as `inner`; InvalidArgument, before any rank waits, for a
-  // collective that takes more than a minute.
+  // Errors: those of `inner`. Also InvalidArgument, before any rank waits, if the link's time for
+  // the collective is more than a minute.
   void issue(const Collective& collective, Stream& stream) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view cause) noexcept override { inner_->abort(cause); }
 
  private:
-  const std::shared_ptr<WireMeeting> meeting_;  // outlives the inner one, whose work may be pending
+  const std::shared_ptr<WireMeeting> meeting_;  // outlives inner_ and its pending work
   const std::unique_ptr<Communicator> inner_;
   const Wire wire_;
   int64_t calls_ = 0;

@@ -11,7 +11,8 @@
 namespace fsdp::testing {
 namespace {
 
-// The groups' shared marks, by the number of the communicator and the group's first rank.
+// The shared marks of the groups. The key is the communicator's number and the first rank of the
+// group.
 using Meetings = std::map<std::pair<int, int>, std::shared_ptr<WireMeeting>>;
 
 // Wraps the communicators of one rank.

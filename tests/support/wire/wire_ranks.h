@@ -9,12 +9,13 @@
 
 namespace fsdp::testing {
 
-// Gives each group of several ranks its own link, for gathers and for reductions. Requires: `ranks`
-// are those of a mesh of threads, by rank, and no collective was issued yet. Errors:
-// InvalidArgument for an impossible link.
+// Puts each group of several ranks on its own links: one for gathers and one for reductions.
+// Requires: `ranks` are all ranks of a mesh of threads, in rank order, and have issued no
+// collective. Errors: InvalidArgument for an impossible link.
 void put_on_wire(std::vector<MeshParts>& ranks, const Wire& wire);
 
-// Returns RunRanksOptions::make: meshes as Mesh::local makes them, on `wire`.
+// Returns a function for RunRanksOptions::make. It makes the meshes of Mesh::local with links that
+// have the speed of `wire`.
 std::function<std::vector<WatchedRank>(int world, const MeshOptions& options)> ranks_on_wire(
     const Wire& wire);
 

@@ -28,7 +28,7 @@ void require_possible(const Wire& wire) {
 }
 
 int64_t wire_ns(const Wire& wire, int64_t bytes) {
-  // 1 GB/s is a byte a nanosecond.
+  // A rate of 1 GB/s is one byte per nanosecond.
   const double travel = wire.gigabytes_per_second == 0
                             ? 0
                             : std::ceil(static_cast<double>(bytes) / wire.gigabytes_per_second);

@@ -1,4 +1,4 @@
-// Helpers that run the program and read its data and its output.
+// Functions that run the program, and read its data and its output.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -16,7 +16,7 @@ Words finetune_slowly(const std::string& output, const Words& more = {}) {
          more;
 }
 
-// Runs two ranks. Before rank 0 syncs the model, it runs `command` in a shell.
+// Runs two ranks. Rank 0 runs `command` in a shell before it syncs the model.
 ProcessResult run_harmed(const std::string& command, const Words& arguments) {
   return run_process(Words{FSDP_RUN, "-n", "2", BERT_QA_HARMED} + with_device(arguments),
                      {{"AT_FSYNC", command}}, std::chrono::seconds(120));
@@ -114,10 +114,11 @@ TEST_CASE("an output folder that goes while the model is trained does not cost i
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (read_text(output + "/train_log.jsonl").empty() &&
          std::chrono::steady_clock::now() < give_up) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the run is a process of its own
+    // Polls, because the run is another process.
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   std::filesystem::remove_all(output);
-  const ProcessResult result = job.wait(std::chrono::seconds(500));  // a machine may be slow
+  const ProcessResult result = job.wait(std::chrono::seconds(500));  // enough for slow machines
   INFO(result.out << result.err);
   CHECK(result.code == 73);
   check_model(place.path() + "/out.saved-1");

@@ -119,7 +119,7 @@ TEST_CASE("what makes no sense together is refused with code 64 and the flag to 
           "there is no flag --max-shard-size");
 }
 
-// The flags of transformers 5.24 and, at the end, of 4.
+// The flags of transformers 5.24. At the end are flags that only transformers 4 has.
 constexpr std::string_view kRunQaFlags =
     "model_name_or_path config_name tokenizer_name cache_dir model_revision token "
     "trust_remote_code dataset_name dataset_config_name train_file validation_file "
@@ -182,7 +182,7 @@ TEST_CASE("a flag of run_qa.py exists here, has another name, or what to do with
     unknown.push_back(given);
   }
   CHECK(unknown.size() > 100);
-  // All flags at once.
+  // All flags in one command line.
   std::vector<const char*> all{"finetune"};
   for (const std::string& each : unknown) all.push_back(each.c_str());
   try {

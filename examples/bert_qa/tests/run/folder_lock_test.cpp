@@ -71,7 +71,7 @@ TEST_CASE("a lock moves with its owner, and survives the folder") {
   CHECK_THROWS_AS(FolderLock(inner, ".lock"), fsdp::IoError);
   std::filesystem::remove_all(inner);
   std::filesystem::create_directory(inner);
-  const FolderLock third(inner, ".lock");  // another folder of the same name
+  const FolderLock third(inner, ".lock");  // a folder of the same name elsewhere
 }
 
 TEST_CASE("a folder that is missing or has a link for a lock is refused") {

@@ -10,7 +10,7 @@ using namespace bert_qa;
 
 namespace {
 
-// Returns a source whose window w has 10 + w tokens.
+// Returns a source of windows. Window w has 10 + w tokens.
 WindowSource windows_of_growing_length(int64_t count) {
   return {.count = count,
           .length = [](int64_t, int64_t window) { return 10 + window; },
@@ -54,7 +54,7 @@ TEST_CASE("steps follow from epochs or are given; an early stop keeps the schedu
     const TrainingWindows windows(windows_of_growing_length(29), settings, 0, 1);
     return std::pair(windows.total_steps(), windows.steps_to_run());
   };
-  CHECK(steps() == std::pair<int64_t, int64_t>(12, 12));  // an epoch has 8
+  CHECK(steps() == std::pair<int64_t, int64_t>(12, 12));  // an epoch has 8 steps
   settings.train.stop_after_step = 5;
   CHECK(steps() == std::pair<int64_t, int64_t>(12, 5));
   settings.train.max_steps = 3;

@@ -1,10 +1,10 @@
 """Records windows, decoded answers and scores of the shipped questions: examples/bert_qa/tests/records/qa.json.
 
-The functions are those of Hugging Face's question-answering example (run_qa.py, utils_qa.py: windows,
-labels, postprocess_qa_predictions) and of the SQuAD v1.1 and v2.0 scripts, written for plain Python.
-`tokenizers` makes the windows. There is one difference: the search for an answer's first token ends at
-the window's last context token, while the example continues. Logits are a hash of window, token and
-side, with a higher value at the label, so that any program can make them.
+The functions are those of Hugging Face's question-answering example and of the SQuAD v1.1 and v2.0
+scripts, rewritten in plain Python. From the example (run_qa.py, utils_qa.py) come windows, labels and
+postprocess_qa_predictions. `tokenizers` makes the windows. There is one difference: the search for an
+answer's first token ends at the window's last context token, while the example continues. Logits are a
+hash of window, token and side, with a higher value at the label. So every program can compute them.
 
 usage: record_qa.py FILE
 """
@@ -93,7 +93,7 @@ def logit(window, token, side):
 
 
 def make_logits(windows):
-    """Returns one array of [start, end] for each window. Two of three windows favour their label."""
+    """Returns one array of [start, end] for each window. In two of three windows the label has a higher value."""
     result = []
     for w, window in enumerate(windows):
         logits = np.array([[logit(w, t, s) for t in range(len(window["ids"]))] for s in (0, 1)],

@@ -1,4 +1,4 @@
-// Paths of the records that the example's tests compare with, and of the example's data.
+// Paths of the records with which the example's tests compare, and of the example's data.
 #pragma once
 
 #include <filesystem>

@@ -4,10 +4,11 @@ usage: record_tokenizer.py record FILE          writes the record that the tests
        record_tokenizer.py print CASE STEP      prints the hashes of every STEP-th block (live)
        record_tokenizer.py fuzz SEED COUNT      prints random texts with their tokens (live)
 
-A case is a vocabulary ("bert": the real one; "chars": every code point of the planes that have
-letters, as a word start and as a continuation, so that ids show the normalised text) and cased or
-uncased. A block is 256 code points; its hash is FNV-1a over the ids and offsets of three texts a code
-point: itself, itself between two letters, itself between a mark and a letter.
+A case is a vocabulary, and cased or uncased. The vocabulary "bert" is the real one. The vocabulary
+"chars" contains every code point of the planes that have letters, as a word start and as a
+continuation, so that ids show the normalized text. A block is 256 code points. Its hash is FNV-1a over
+the ids and offsets of three texts for each code point: the code point alone, between two letters, and
+between a mark and a letter.
 """
 import json
 import os
@@ -21,7 +22,7 @@ from tokenizers import BertWordPieceTokenizer
 HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.join(HERE, "..", "..", "data")
 CASES = ["bert-uncased", "bert-cased", "chars-uncased", "chars-cased"]
-# Blocks above this one hold no letters: the blocks of a plane share one hash.
+# Blocks above this one contain no letters. All of them in one plane share one hash.
 LAST_BLOCK = 0x324
 WHITE_SPACE = {0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000, *range(0x2000, 0x200B)}
 
@@ -73,7 +74,7 @@ def hash_block(tokenizer, block, hash_=0xCBF29CE484222325):
 
 
 def hashes(case):
-    """Returns a number for each block up to LAST_BLOCK, then one for each plane."""
+    """Returns one number for each block up to LAST_BLOCK, and then one for each plane."""
     tokenizer = tokenizer_of(case)
     result = [hash_block(tokenizer, block) for block in range(LAST_BLOCK)]
     for plane in range(LAST_BLOCK // 256, 17):
@@ -105,8 +106,8 @@ def hash_real(case):
     return hash_, count
 
 
-# Parts of random texts: letters, capitals, Hangul, Chinese, marks that are stripped and marks that
-# stay, white space, punctuation, controls, special tokens.
+# The parts of random texts: letters, capitals, Hangul, Chinese, marks that are stripped, marks that
+# stay, white space, punctuation, control characters and special tokens.
 FUZZ = ["a", "B", "é", "É", "İ", "ß", "Σ", "가", "각", "北", "豈", "\u0301", "\u0327", "\u0323",
         "\u302e", "\u302f", "\U0001d15e", "\U0001d165", "\U0001d16d", "\u0344", "\u1b44", "\u0301",
         " ", "\t", "\u3000", "\u00a0", "\u200d", "\u0000", "\ufffd", "\u0085", "-", "\u037e", "≠",

@@ -1,4 +1,4 @@
-// Compiled with --compress-mode=size, which is nvcc's default.
+// This file is compiled with --compress-mode=size, which is nvcc's default.
 #include "tests/simulator/tests/kernels/sim_kernels.h"
 
 namespace fsdp::testing::samples {
