@@ -48,8 +48,8 @@ FSDP_ELEMENT float from_float<float>(float value) {
 template <>
 FSDP_ELEMENT BFloat16 from_float<BFloat16>(float value) {
   const uint32_t bits = bits_as<uint32_t>(value);
-  // This adds just under half of the last place, and one more if that place is odd. So ties round
-  // to even.
+  // Rounds to nearest even: adds half a unit of the last kept bit minus one, plus one if that bit
+  // is 1.
   const uint32_t nearest_even = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
   // Rounding could turn a NaN into infinity. So a NaN is truncated and made quiet.
   const uint32_t quiet_nan = (bits >> 16) | 0x40U;

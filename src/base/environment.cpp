@@ -164,8 +164,8 @@ std::vector<int> descriptors(const Lookup& lookup) {
   return found;
 }
 
-// Returns a text that is the same for all ranks of one start of a job. It differs between starts by
-// this user on this host. Returns an empty string if the variables do not identify the start.
+// Returns a text that is the same for all ranks of a job and different for each job that this user
+// starts on this host. Returns an empty string if the variables do not identify the job.
 std::string key_of(const Lookup& lookup, const LaunchEnvironment& found) {
   switch (found.launcher) {
     case Launcher::kTorchrun:

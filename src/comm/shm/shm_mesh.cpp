@@ -147,7 +147,7 @@ MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& opti
                              .reduce = make(group_of(*member, reduce, ranks))};
   };
   auto control = make(group_of_all(*member, Channel::kControl));
-  // From here on, a second process with the same rank fails the running job.
+  // From here on, a second process with the same rank makes the running job fail.
   if (joined.server) joined.server->refuse_latecomers(memory);
   auto plane = std::make_unique<ProcessControlPlane>(member, *control, std::move(joined.server));
   MeshParts parts{.control_plane = std::move(plane),
