@@ -6,7 +6,7 @@ import re
 
 TABLE = pathlib.Path(__file__).resolve().parents[2] / "src/plan/placement.cpp"
 # The strategies of the placement table.
-STRATEGIES = re.findall(r'^    {Strategy::k\w+, "([\w-]+)"', TABLE.read_text(encoding="utf-8"), re.MULTILINE)
+STRATEGIES = re.findall(r'^ +{Strategy::k\w+, "([\w-]+)"', TABLE.read_text(encoding="utf-8"), re.MULTILINE)
 BATCH, TOKENS = 1, 128  # a rank's sequences and their length
 MOST_RANKS = 4096
 
