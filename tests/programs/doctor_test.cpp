@@ -95,7 +95,7 @@ TEST_CASE("fsdp-doctor finds limits under which runs fail") {
   const ProcessResult said = run_process({"sh", "-c", command});
   CAPTURE(said.out);
   CHECK(said.code == 1);
-  CHECK(has_line(said.out, "processes      fails  a shared file of "));
+  CHECK(has_line(said.out, "processes      fails  cannot make a shared file of "));
   CHECK(said.out.ends_with("\n\none finding makes runs fail\n"));
 }
 

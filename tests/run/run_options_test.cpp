@@ -245,7 +245,8 @@ TEST_CASE("what can be switched on may stand alone") {
   CHECK(parse({"--offload", "--recompute", "--prefetch", "2"}).engine.recompute == 1);
   CHECK_FALSE(parse({"--offload", "false"}).engine.cpu_offload);
   CHECK_FALSE(parse({"--offload=no"}).engine.cpu_offload);
-  CHECK(refusal({"--offload", "perhaps"}) == "--offload cannot be 'perhaps'; hint: true or false");
+  CHECK(refusal({"--offload", "perhaps"}) ==
+        "--offload cannot be 'perhaps'; hint: use true or false");
 }
 
 TEST_CASE("a flag without a value is refused with what it means") {
