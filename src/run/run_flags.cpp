@@ -181,8 +181,8 @@ RunFlag with_value_unset(RunFlag flag, std::string value) {
 }
 
 RunFlag memory_limit_flag(int64_t& bytes) {
-            // A small number without a unit is parsed as bytes, but the user probably meant another
-            // unit.
+  // A small number without a unit is parsed as bytes, but the user probably meant another
+  // unit.
   return {
       .name = "--memory-limit",
       .value_name = "BYTES",
