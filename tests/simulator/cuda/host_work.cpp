@@ -76,9 +76,9 @@ void adopt_memory(cudaStream_t stream, void* begin, int64_t bytes, std::string n
   });
 }
 
-void forget_memory(cudaStream_t stream, void* begin, int64_t bytes) {
+void forget_memory(cudaStream_t stream, int device, void* begin, int64_t bytes) {
   with_simulation("forget_memory", [&](Simulation& simulation) {
-    SimulatedStream& of = simulation.stream(stream);
+    SimulatedStream& of = simulation.stream(stream, device);
     simulation.issue(of, "release", [=, &simulation](const Operation& operation) {
       simulation.touch(operation, begin, bytes, true);
       simulation.memory().of(operation.stream->device).give_back(begin);

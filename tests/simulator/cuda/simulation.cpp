@@ -146,8 +146,8 @@ cudaError_t Simulation::last_error(bool forget) {
   return forget ? std::exchange(thread.last_error, cudaSuccess) : thread.last_error;
 }
 
-SimulatedStream& Simulation::stream(cudaStream_t handle) {
-  if (handle == nullptr) return default_stream();
+SimulatedStream& Simulation::stream(cudaStream_t handle, std::optional<int> device) {
+  if (handle == nullptr) return default_stream(device.value_or(host().device));
   SimulatedStream* const stream = queues_.find(handle);
   if (stream == nullptr) {
     throw Refusal(cudaErrorInvalidResourceHandle, "a stream that nobody has made");
@@ -159,12 +159,11 @@ SimulatedStream& Simulation::stream(cudaStream_t handle) {
   return *stream;
 }
 
-SimulatedStream& Simulation::default_stream() {
+SimulatedStream& Simulation::default_stream(int device) {
   if (!default_stream_allowed_) {
     throw Refusal(cudaErrorInvalidResourceHandle,
                   "work on the default stream, which orders with others unasked; name a stream");
   }
-  const int device = host().device;
   SimulatedStream*& stream = default_streams_[static_cast<size_t>(device)];
   if (stream == nullptr) {
     stream = &queues_.add(device);

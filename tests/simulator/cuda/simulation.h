@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -102,9 +103,11 @@ class Simulation {
   // thread's last failed call.
   cudaError_t last_error(bool forget);
 
+  // Returns the stream of a handle. The null handle is the default stream of `device`, which is the
+  // thread's device if it is not given.
   // Errors: Refusal if the handle is unknown or destroyed, or if it is the default stream and that
   // is not allowed.
-  SimulatedStream& stream(cudaStream_t handle);
+  SimulatedStream& stream(cudaStream_t handle, std::optional<int> device = {});
   SimulatedEvent& event(cudaEvent_t handle);
   SimulatedStream& add_stream();
   SimulatedEvent& add_event(bool timed);
@@ -184,7 +187,7 @@ class Simulation {
   void allow_default_stream(bool allowed) { default_stream_allowed_ = allowed; }
 
  private:
-  SimulatedStream& default_stream();
+  SimulatedStream& default_stream(int device);
   cudaError_t answer(std::string_view name, const std::function<cudaError_t(Simulation&)>& body);
   int device_count() const { return options_.devices + (options_.spare_default ? 1 : 0); }
   // Errors: Refusal. The capture is invalid afterwards.

@@ -124,7 +124,7 @@ TEST_CASE("parts that an allocator carves are memory while they are held, in str
        },
        {"of y, which nobody has written"}},
       {[](cudaStream_t compute, cudaStream_t, float* y) {
-         forget_memory(compute, y, 2 * kWorkBytes);
+         forget_memory(compute, 0, y, 2 * kWorkBytes);
          const std::array<TouchedBytes, 1> read{TouchedBytes{y, kWorkBytes, false}};
          const HostWork work(compute, "late", read);
        },
@@ -141,7 +141,7 @@ TEST_CASE("parts that an allocator carves are memory while they are held, in str
       float* const pool = make_floats(4 * kWorkNumel);
       adopt_memory(compute, pool, kWorkBytes, "x");
       samples::launch_fill(pool, 1, kWorkNumel, compute);
-      forget_memory(compute, pool, kWorkBytes);  // the fill may not have run yet
+      forget_memory(compute, 0, pool, kWorkBytes);  // the fill may not have run yet
       adopt_memory(compute, pool, 2 * kWorkBytes, "y");
       CHECK(gpu.take_reports().empty());
       use.act(compute, gather, pool);

@@ -92,7 +92,7 @@ std::set<std::string> SimulatedDevice::records() const {
 
 ComputeStreamOfThread::ComputeStreamOfThread(const SimulatedDevice& device, std::string owner,
                                              bool is_default)
-    : owner_(std::move(owner)) {
+    : owner_(std::move(owner)), device_(device.ordinal()) {
   std::optional<CudaStreamHandle> own;
   if (is_default) {
     device.gpu().allow_default_stream(true);

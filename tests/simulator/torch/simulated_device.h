@@ -70,6 +70,7 @@ class ComputeStreamOfThread {
   ComputeStreamOfThread& operator=(const ComputeStreamOfThread&) = delete;
 
   cudaStream_t handle() const;
+  int device() const { return device_; }
   const std::string& owner() const { return owner_; }
 
   // Returns the calling thread's current stream, or null.
@@ -78,6 +79,7 @@ class ComputeStreamOfThread {
  private:
   friend class SimulatedDevice;
   const std::string owner_;
+  const int device_;
   std::unique_ptr<CudaStream> stream_;
 };
 

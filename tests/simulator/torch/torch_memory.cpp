@@ -43,11 +43,11 @@ class TorchMemoryOfThread::Blocks {
     return block;
   }
 
-  void give(void* block, int64_t bytes, cudaStream_t stream) noexcept {
+  void give(void* block, int64_t bytes, cudaStream_t stream, int device) noexcept {
     const std::lock_guard lock(mutex_);
     // The simulation has forgotten the arena, and no rank allocates from it again.
     if (ended_) return;
-    sim::forget_memory(stream, block, bytes);
+    sim::forget_memory(stream, device, block, bytes);
     free_[{stream, bytes}].push_back(block);
   }
 
@@ -80,6 +80,7 @@ struct Block {
   std::shared_ptr<Blocks> of;
   int64_t bytes;
   cudaStream_t stream;  // the current stream when LibTorch allocated the block
+  int device;           // the device of that stream
 };
 
 // Maps the address of a block to the block, because LibTorch passes only the address when it frees.
@@ -117,9 +118,9 @@ class RankAllocator final : public c10::Allocator {
     if (of_thread == nullptr || bytes == 0) return usual_->allocate(bytes);
     constexpr int64_t kUnit = Blocks::kAlignment;
     const int64_t whole = (static_cast<int64_t>(bytes) + kUnit - 1) / kUnit * kUnit;
-    const cudaStream_t stream = ComputeStreamOfThread::current()->handle();
-    void* data = of_thread->take(whole, stream);
-    out_.add(data, {of_thread, whole, stream});
+    const ComputeStreamOfThread& current = *ComputeStreamOfThread::current();
+    void* data = of_thread->take(whole, current.handle());
+    out_.add(data, {of_thread, whole, current.handle(), current.device()});
     return {data, data, &give_back, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
@@ -131,7 +132,7 @@ class RankAllocator final : public c10::Allocator {
   static void give_back(void* data) {
     RankAllocator& self = instance();
     if (const std::optional<Block> block = self.out_.take(data)) {
-      block->of->give(data, block->bytes, block->stream);
+      block->of->give(data, block->bytes, block->stream, block->device);
     } else {
       self.usual_->raw_deleter()(data);
     }
