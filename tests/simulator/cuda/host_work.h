@@ -52,8 +52,8 @@ void take_back_memory(void* begin);
 enum class AdoptedValue : uint8_t { kNone, kUnknown };
 void adopt_memory(cudaStream_t stream, void* begin, int64_t bytes, std::string name,
                   AdoptedValue value = AdoptedValue::kNone);
-// Ends a block that adopt_memory registered for `stream` on `device`. Any thread may call it, also one
-// that uses another device: LibTorch's allocator frees a block on the block's own device.
+// Ends a block that adopt_memory registered for `stream` on `device`. Any thread may call it, also
+// one that uses another device: LibTorch's allocator frees a block on the block's own device.
 void forget_memory(cudaStream_t stream, int device, void* begin, int64_t bytes);
 // Records that these bytes were freed, for memory without blocks. It counts as a write by work of
 // `stream`.
