@@ -1,5 +1,5 @@
-// Finds the fields of an aggregate. C++20 cannot list them, so this header counts the initialisers
-// that the aggregate accepts and binds that many names.
+// Finds the fields of an aggregate. C++20 cannot list the fields. So this header counts the
+// initialisers that the aggregate accepts, and declares a structured binding with as many names.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ struct Anything {
   template <class T>
   operator T() const;
 };
-// Converts to any base class of T and to nothing else.
+// A type that converts to any base class of T and to nothing else. count_fields uses it to detect
+// base classes.
 template <class T>
 struct AnyBaseOf {
   template <class Base>
@@ -38,8 +39,8 @@ constexpr int count_initialisers() {
   }
 }
 
-// True if a field is an array. Without its own braces, an array accepts one initialiser per
-// element. With braces, it accepts only one initialiser, so fewer are left for later fields.
+// Returns true if a field is an array. Without its own braces, an array of n elements accepts n
+// initialisers. With braces it accepts one, so T then accepts fewer initialisers in all.
 template <class T, size_t... Before, size_t... After>
 constexpr bool has_array_at(std::index_sequence<Before...>, std::index_sequence<After...>) {
   return requires { T{AnythingAt<Before>{}..., {Anything{}, Anything{}}}; }
@@ -68,7 +69,8 @@ constexpr int count_fields() {
   }
 }
 
-// Reports the error once per type, even if the type is visited many times.
+// The number of fields of T. The static_assert is in a class template, so the compiler reports it
+// once per type, even if the type is visited many times.
 template <class T>
 struct Fields {
   static constexpr int kCount = count_fields<T>();

@@ -25,9 +25,10 @@ namespace fsdp {
 // thread may use an object of this class; below, "compute" is that thread's current stream.
 class BatchCopies {
  public:
-  // Errors: StateError if LibTorch has no CUDA, as for an engine on a GPU.
+  // Errors: StateError if `device` is a GPU and LibTorch runs without CUDA.
   explicit BatchCopies(at::Device device);
-  // Makes compute wait for the copies of unused batches, because their memory is freed on compute.
+  // Makes compute wait for the copies of unused batches, because LibTorch may reuse their memory
+  // for later work on compute.
   ~BatchCopies();
   BatchCopies(const BatchCopies&) = delete;
   BatchCopies& operator=(const BatchCopies&) = delete;
@@ -116,7 +117,7 @@ class BatchTransfer {
   int64_t made_ = 0;
   int64_t taken_ = 0;
   std::exception_ptr failure_;
-  BatchCopies copies_;  // declared last, so destroyed before the batches to which it copies
+  BatchCopies copies_;  // declared last: destroyed before the batches that it still writes
 };
 
 }  // namespace fsdp

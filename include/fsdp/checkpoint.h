@@ -39,8 +39,8 @@ class Optimizer;
 class SafetensorsFile;
 class StoredWeights;
 
-// Options of load_weights. They must be equal on all ranks. The functions below are called one at a
-// time, but not on the caller's thread.
+// Options of load_weights. They must be equal on all ranks. load_weights calls the functions below
+// one at a time, on a thread of its own.
 struct LoadOptions {
   // Prefix that is removed from stored names before `parameter_name` is called: "module." of
   // DataParallel, "_orig_mod." of torch.compile, "model." of a wrapper. Names without the prefix
@@ -100,7 +100,7 @@ LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
 // Tensors may be views of each other with any strides. If the layout in the file differs from the
 // parameter's layout, this rank needs extra memory as large as its slice of the parameter. The
 // check sums of the archive are verified. For this, each rank reads an equal share of the records.
-// Errors: also those of opening the files, as kCorruptData. Refused are:
+// Errors: those of opening the files, too, as IoError kCorruptData. These contents are refused:
 //   - files written before PyTorch 1.6, and files in another byte order;
 //   - weights that are quantised or sparse, or that have their neg or conj bit set;
 //   - records that are damaged, compressed or encrypted;
@@ -133,7 +133,7 @@ void save_weights(Engine& engine, const std::filesystem::path& file,
 
 struct SaveFolderOptions {
   SaveOptions weights{};
-  // Same meaning as ShardOptions::max_shard_bytes.
+  // Limit of the tensors' bytes in one file, as ShardOptions::max_shard_bytes.
   int64_t max_shard_bytes = 5'000'000'000;
 };
 
@@ -169,8 +169,8 @@ struct OptimizerReport {
 };
 
 struct LoadOptimizerOptions {
-  // Set this to true if the engine's weights differ from those of the saved state on purpose: they
-  // were saved in a lower precision, averaged, or changed since.
+  // Set this to true if the engine's weights differ from those of the saved state on purpose, for
+  // example because they were saved in a lower precision, averaged, or changed since.
   bool beside_other_weights = false;
 };
 

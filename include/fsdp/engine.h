@@ -225,9 +225,9 @@ class Engine {
   // Returns a table of units, parameters and bytes by category. The examples print it at start.
   std::string describe() const;
 
-  // Calls `observer` with the name of an event ("unshard", "forward", "pre_backward", "reduce",
-  // "reshard", …) and the unit's FQN, in the order in which this rank performs the events. nullptr
-  // removes the observer. For tests and traces.
+  // Makes the engine call `observer` with the name of each event ("unshard", "forward",
+  // "pre_backward", "reduce", "reshard", …) and the unit's FQN, in the order in which this rank
+  // performs the events. nullptr removes the observer. For tests and traces.
   using EventObserver = std::function<void(std::string_view event, std::string_view unit_fqn)>;
   void observe_events(EventObserver observer);
 
@@ -241,8 +241,8 @@ class Engine {
 // Selects the values that the destructor of Gathered writes to the main shards.
 enum class WriteBack : uint8_t {
   kNone,         // nothing
-  kOwnSlice,     // modified parameters, each rank its own slice; of equal slices the lowest rank's
-  kFromRankZero  // modified parameters, rank 0's values on all ranks
+  kOwnSlice,     // modified parameters, from each rank's values (if replicated: the lowest rank's)
+  kFromRankZero  // modified parameters, from rank 0's values on all ranks
 };
 
 // A scope in which the program can read whole parameters through the module, in param_dtype. These
@@ -274,8 +274,9 @@ class Gathered {
 //   gradients accumulate.
 //   kInside: gradients are reduced within groups. The next backward outside the scope sums them
 //   over the groups (FSDP2's set_requires_all_reduce).
-// Errors: an optimizer's step throws StateError before that next backward. A backward under kInside
-//   throws StateError if an earlier backward of the same step has already summed over the groups.
+// Errors: an optimizer's step throws StateError if that next backward has not run yet. A backward
+//   under kInside throws StateError if an earlier backward of the same step has already summed over
+//   the groups.
 class GradSync {
  public:
   GradSync(Engine& engine, bool reduce)

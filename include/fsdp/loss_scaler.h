@@ -53,9 +53,9 @@ class LossScaler {
   // Returns float32(loss) · scale, on which the caller runs backward.
   // Requires: this backward runs before the next update().
   at::Tensor scale(const at::Tensor& loss) const;
-  // Waits for the report of a step, as skipped() does, and sets the next scale. Until a step is
-  // first applied, skipped steps cause a warning (MeshOptions::on_event), because the scale is
-  // still being searched.
+  // Waits for the report of a step, as skipped() does, and sets the next scale. Until the first
+  // step is applied, each skipped step causes a warning (MeshOptions::on_event) that the search for
+  // a scale continues.
   // Errors: InvalidArgument if the optimizer has skip_nonfinite = false, or if gradients overflow
   //   at the smallest scale. The state is then unchanged.
   void update(const StepReport& report);

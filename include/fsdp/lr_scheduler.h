@@ -41,8 +41,8 @@ namespace fsdp {
 class TrainingPlace;  // engine/training_objects.h
 
 // The state that a resumed run needs, under PyTorch's names: "last_epoch", … Options are not
-// part of the state: make the scheduler with the same options, then load the state. The rate
-// that the optimizer has before load does not matter.
+// part of the state: make the scheduler with the same options, then load the state. load()
+// overwrites the optimizer's rate.
 using LRSchedulerState = std::map<std::string, double>;
 
 // The base of all schedulers except ReduceLROnPlateau.
@@ -242,7 +242,7 @@ class ReduceLROnPlateau {
   void step(double metric);
   double last_lr() const { return last_lr_; }
 
-  // Both functions behave as in LRScheduler.
+  // Return and restore the state, as the functions of LRScheduler do.
   LRSchedulerState state() const;
   void load(const LRSchedulerState& state);
 

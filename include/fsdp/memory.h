@@ -53,19 +53,20 @@ struct MemoryPlan {
   MemoryBytes backward_peak;   // at the peak of a backward
   MemoryBytes after_backward;  // before the optimizer's step
   std::vector<PlannedSlots> slots;
-  int64_t held_bytes = 0;  // bytes allocated from the system when every buffer was used once
+  int64_t held_bytes = 0;  // bytes allocated from the system after each buffer's first use
   // The learned share of held_bytes: slots and main gradients that the simulated pass does not
   // need, but a real pass has needed (a second forward beside the first, gradients kept by
   // GradSync). Once they are known, the peaks include such passes too.
   int64_t learned_bytes = 0;
   // Host bytes under Options::cpu_offload: main shards, main gradients and optimizer state. The
-  // fields above do not include them. The three fields are: between steps, at the peak of a step,
-  // and allocated from the system.
+  // fields above do not include them. host_rest counts between steps, host_peak at the peak of a
+  // step, and host_held_bytes is allocated from the system.
   MemoryBytes host_rest;
   MemoryBytes host_peak;
   int64_t host_held_bytes = 0;
-  // Additional bytes while GradSync(engine, false) keeps every unit's whole gradients; not included
-  // above. Zero-copy gradients (docs/memory.md) are kept in LibTorch's memory and are not counted.
+  // Additional bytes while GradSync(engine, false) keeps every unit's whole gradients. The fields
+  // above do not include them. Zero-copy gradients (docs/memory.md) are kept in LibTorch's memory
+  // and are not counted.
   int64_t kept_gradient_bytes = 0;
 
   int64_t peak_bytes() const;

@@ -19,7 +19,7 @@ namespace fsdp {
 class MeshState;
 
 // Axes of the mesh. The ranks form `replicate` groups of `shard` neighbours each: rank r is number
-// r % shard in group r / shard. With one group the shard axis is the world.
+// r % shard in group r / shard. If there is only one group, the shard axis contains all ranks.
 enum class Axis : uint8_t {
   kWorld,      // all ranks
   kShard,      // the ranks of one group, usually of one host
@@ -125,8 +125,8 @@ class Mesh {
   // still be used between the collectives of its parts. All engines of a rank share one memory
   // limit.
   // Requires: collective over this mesh, before any engine is made on it.
-  // Effects: blocks until all ranks have called. The part keeps this mesh alive. A rank that
-  //   destroys its part stays in the job.
+  // Effects: blocks until all ranks have called this function. The part keeps this mesh alive. A
+  //   rank that destroys its part stays in the job.
   // Errors, on all ranks: InvalidArgument for a negative color, and if the options of the ranks of
   //   one color differ or do not fit their number. StateError if this mesh has engines. DeviceError
   //   if a rank would be in more than 8 meshes; destroyed parts count.

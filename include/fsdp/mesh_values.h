@@ -20,7 +20,7 @@ namespace fsdp::mesh_detail {
 
 [[noreturn]] void refuse_weight(double weight, std::string_view label);
 
-// A tensor. It is recognised by its functions, because this header includes no LibTorch.
+// A tensor, recognised by its member functions, because this header does not include LibTorch.
 template <class T>
 concept Tensor = requires(const T& value) {
   value.numel();

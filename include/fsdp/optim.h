@@ -78,7 +78,8 @@ struct StepReport {
   GradientReport gradients;  // empty if the step neither clips nor can skip
   bool skips_nonfinite = true;
   // Returns true if a gradient was not finite. Parameters and optimizer state are then unchanged. A
-  // graph that was kept from before the step is stale even then: its next backward throws.
+  // graph that was kept from before the step (retain_graph) throws in its next backward, even if
+  // the step was skipped.
   bool skipped() const { return skips_nonfinite && !gradients.finite(); }
 };
 

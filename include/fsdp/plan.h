@@ -80,8 +80,8 @@ struct StepPlan {
   int64_t parameters = 0;                    // elements of all parameters that the engine shards
   int units = 0;
   // The place at which the run will exceed Options::memory_limit, in the words of the error:
-  // "forward of unit 'layers.4'". The run gets there only if it was not refused at its start. Empty
-  // if peak_bytes() is within the limit or there is no limit.
+  // "forward of unit 'layers.4'". A run reaches this place only if it was not refused at its start.
+  // Empty if peak_bytes() is within the limit or there is no limit.
   std::string refused_at;
   // Messages that name operators without a meta kernel in LibTorch. The plan ran them on zeros
   // instead.

@@ -77,7 +77,7 @@ class Prefetcher {
       failure_ = std::current_exception();
     }
     changed_.notify_all();
-    return failure_ == nullptr;  // only this thread writes it
+    return failure_ == nullptr;  // no lock: only this thread writes failure_
   }
 
   const int64_t count_;

@@ -24,7 +24,7 @@ namespace recompute_detail {
 using Tensors = std::vector<at::Tensor>;
 using Segment = std::function<Tensors(const Tensors& inputs)>;
 // Runs the segment without a graph, and runs it again in backward. Returns its outputs with their
-// graph. `unit` is the unit whose forward the segment is; it is null for other functions.
+// graph. If the segment is a unit's forward, `unit` is this unit; otherwise null.
 Tensors run(Segment segment, const Tensors& inputs, const UnitBase* unit);
 
 template <class Values>

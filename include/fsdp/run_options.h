@@ -38,8 +38,8 @@ struct RunFlag {
 
 // Features of a program. They decide which flags and words the program accepts.
 struct ProgramFlags {
-  // true: the program accepts --trace and --ablate. The program must write RunOptions::trace_file,
-  // and must say that a run without communication learns nothing.
+  // true: the program accepts --trace and --ablate. The program must write RunOptions::trace_file.
+  // For --ablate it must print that training without communication gives meaningless results.
   bool diagnostics = false;
   // true: the program plans its step before it builds anything (plan_run). It accepts --force and
   // --log-level (RunOptions::force and log_level).

@@ -93,7 +93,7 @@ class SafetensorsFile {
   const StoredTensor* find(std::string_view name) const;  // null if there is none
   // Returns the tensor's bytes. Requires: `tensor` is one of tensors().
   std::span<const std::byte> bytes(const StoredTensor& tensor) const;
-  // Releases the pages of `part`. Pages count as memory of this process once they were read. A
+  // Releases the pages of `part`. After they are read, pages count as memory of this process. A
   // later access reads them again.
   // Requires: `part` is inside the bytes of a tensor.
   void forget(std::span<const std::byte> part) const;

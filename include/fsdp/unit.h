@@ -3,7 +3,7 @@
 //
 // LibTorch's C++ modules have no forward hooks, so a type marks the boundary of a unit.
 // `fsdp::Unit<Block>` is a Block with the same names, members and constructor arguments. Its
-// forward gathers the parameters at the begin and frees them at the end. Without an engine it
+// forward gathers the parameters before it computes and frees them afterwards. Without an engine it
 // behaves as the plain module, so the same class is also the unsharded reference.
 //
 //   struct NetImpl : torch::nn::Module {
@@ -81,7 +81,7 @@ class UnitBody<M, R(A...)> : public UnitModule<M>,
   }
 
  protected:
-  ~UnitBody() override = default;  // every UnitBody is a UnitImpl
+  ~UnitBody() override = default;  // only UnitImpl derives from UnitBody
   using typename UnitModule<M>::CloneOf;
   UnitBody(CloneOf tag, const M& plain) : UnitModule<M>(tag, plain) {}
   template <class... P, class... Given>

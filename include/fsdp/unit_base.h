@@ -25,8 +25,7 @@ class UnitBase {
   // Returns true from the engine's construction on, and also after the engine's destruction.
   bool attached() const { return attached_; }
 
-  // Returns true if backward will recompute a forward that begins now (Options::recompute). Used by
-  // Unit.
+  // Returns true if backward will recompute a forward that begins now (Options::recompute).
   bool recomputes() const { return recomputes_ && runs_ == 0 && c10::GradMode::is_enabled(); }
   // A scope around each run of the unit's own forward inside a recomputation. It prevents a nested
   // recomputation of the same forward.

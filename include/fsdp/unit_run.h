@@ -12,9 +12,9 @@
 
 namespace fsdp::unit_detail {
 
-// The type in which an argument is passed on for a parameter of type Param. Given is the deduced
-// type of the forwarding reference. The result is a reference if forward can change the argument
-// for the caller, else a value.
+// The type in which a unit passes an argument on to a parameter of type Param of forward. Given is
+// the deduced type of the forwarding reference. The type is a reference if forward can change the
+// caller's object, and otherwise a value.
 template <class Param, class Given>
 using PassAs = std::conditional_t<
     std::is_lvalue_reference_v<Param> && !std::is_const_v<std::remove_reference_t<Param>>, Given&&,
@@ -72,8 +72,8 @@ R run_in(UnitCall& call, Forward&& forward, std::type_identity_t<A>&&... argumen
   }
 }
 
-// True if backward can call forward again with copies of the arguments. This is possible if forward
-// cannot change the arguments for its caller.
+// Is true if backward can call forward again with copies of the arguments. This is possible if
+// forward cannot change the arguments for its caller.
 template <class R, class... A>
 constexpr bool kCanRunAgain =
     !std::is_void_v<R> &&

@@ -100,8 +100,8 @@ class Subject {
 template <class T>
 using ModuleOf = typename Subject<T>::M;
 
-// True if M::forward can be called with these arguments. Default arguments and implicit conversions
-// count.
+// Is true if M::forward can be called with these arguments. Default arguments and implicit
+// conversions count.
 template <class M, class... Given>
 concept Takes = requires(M& module) {
   module.forward(std::declval<Given>()...);
@@ -132,8 +132,8 @@ class BracedForward<Self, M, R(First...), R(Next, Left...)>
 template <class A, class M>
 concept Kin = std::is_base_of_v<torch::nn::Module, std::remove_cvref_t<A>> &&
     (std::is_base_of_v<std::remove_cvref_t<A>, M> || std::is_base_of_v<M, std::remove_cvref_t<A>>);
-// True if A is a module, a pointer to a module or a holder of a module, and this module is or may
-// be an M.
+// Is true if A is a module, a pointer to a module or a holder of a module, and this module is or
+// may be an M.
 template <class M, class... A>
 constexpr bool kExists = false;
 template <class M, class A>

@@ -19,9 +19,9 @@ void write_file(const std::filesystem::path& path, std::string_view content);
 // Errors: those of write_file, except for a full disk.
 void try_to_write(const std::filesystem::path& path);
 
-// Removes temporary files for folder/NAME if their writers died. Does so for each NAME that
-// `is_ours` accepts, and returns these names. Temporary files of living writers are not removed,
-// also those of other processes. Never throws: a file is left in place if it cannot be removed or
+// Removes temporary files of folder/NAME, for each NAME that `is_ours` accepts, if their writers
+// died. Returns these names. Temporary files of writers that still run are not removed, even if
+// they belong to other processes. Never throws: a file is left in place if it cannot be removed or
 // its writer may still be alive.
 std::vector<std::string> remove_leftovers(
     const std::filesystem::path& folder, const std::function<bool(std::string_view name)>& is_ours);
