@@ -55,7 +55,7 @@ void keep_freed_blocks() {
   malloc_trim(0);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  // A sanitizer must see each block.
+  // A sanitizer finds errors only in blocks that malloc allocates and frees.
   if (kIsSanitized) return;
   kept().release();
   keeps_blocks = true;
@@ -66,7 +66,8 @@ void* kept_block(size_t bytes) {
 }
 
 bool give_kept_block(void* block) {
-  // The address decides, because a block may be freed after the policy has changed.
+  // Check the block's address, not the policy, because the policy may have changed since the block
+  // was allocated.
   if (kIsSanitized || !kept().owns(block)) return false;
   kept().give(block);
   return true;

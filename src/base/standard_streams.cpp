@@ -13,7 +13,8 @@ namespace fsdp {
 void open_standard_streams() {
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
     if (fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
-    // open() returns the lowest free number. That is this one, because all lower numbers are open.
+    // open() returns the lowest free descriptor, which is `stream`, because all lower descriptors
+    // are open.
     [[maybe_unused]] const int opened =
         open("/dev/null", stream == STDIN_FILENO ? O_RDONLY : O_WRONLY);
   }

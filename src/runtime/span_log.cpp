@@ -30,7 +30,7 @@ std::string_view name_of(SpanLane lane) {
 }
 
 namespace {
-// Reserves enough for about ten steps of a large model. A longer trace allocates seldom.
+// Reserves enough for about ten steps of a large model. A longer trace rarely allocates.
 constexpr size_t kSpansAhead = 1 << 16;
 constexpr size_t kBytesAhead = 1 << 14;
 }  // namespace
@@ -41,7 +41,7 @@ int64_t span_clock_ns() {
 
 void SpanLog::start() {
   const std::lock_guard lock(mutex_);
-  // A nested start keeps the records of the outermost one.
+  // A nested start keeps the records of the outermost start.
   if (starts_++ > 0) return;
   spans_.clear();
   bytes_.clear();

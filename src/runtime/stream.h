@@ -88,8 +88,8 @@ class Stream {
   // once. `on_host` must not use the device.
   virtual void call(std::function<void()> on_host) = 0;
   // Calls `tell` with the time at which the stream reaches this point (span_clock_ns of
-  // runtime/span_log.h). The call happens at that time or later, in the same way as for `call`. It
-  // has a cost, so it is only for traces.
+  // runtime/span_log.h). The call happens at that time or later, in the same way as for `call`.
+  // Only traces use this function, because it is expensive.
   virtual void tell_time(std::function<void(int64_t ns)> tell) = 0;
   // Keeps `memory` alive until the work issued so far is done.
   void hold(std::shared_ptr<const void> memory) {

@@ -83,8 +83,8 @@ bool make_writable(GuardEntry& entry, std::byte* address) {
   Shown expected = Shown::kShared;
   if (entry.shown.compare_exchange_strong(expected, Shown::kChanging)) {
     entry.first_write.store(address);
-    // The code uses the system call instead of mmap(). The thread sanitizer takes mmap() for a
-    // write to all pages, which other threads read.
+    // The code uses the system call instead of mmap(). The thread sanitizer would treat mmap() as a
+    // write to all pages, and report a race with the threads that read them.
     const FilePages& pages = entry.pages;
     const bool done =
         syscall(SYS_mmap, entry.begin.load(), pages.bytes, PROT_READ | PROT_WRITE,
@@ -92,8 +92,8 @@ bool make_writable(GuardEntry& entry, std::byte* address) {
     entry.shown.store(done ? Shown::kPrivate : Shown::kShared);
     return done;
   }
-  // Another thread was first, so wait until its copy is mapped. The instruction then runs again. If
-  // that mmap failed, it faults again.
+  // Another thread was first, so wait until its copy is mapped. The faulting instruction then runs
+  // again. If the other thread's mmap failed, the instruction faults again.
   while (entry.shown.load() == Shown::kChanging) sched_yield();
   return true;
 }

@@ -13,8 +13,8 @@ namespace fsdp {
 namespace {
 
 // CUDA reports times as a float of milliseconds, which is exact to 60 ns during a clock's life. If
-// the former clock is older than ten lives, the new clock is set from the host's clock. That error
-// is then smaller than the error of such a long distance.
+// the former clock is older than ten lives, the new clock is set from the host's clock. The error
+// of the host's clock is then smaller than the float's error over such a long time.
 constexpr int64_t kClockLife = 1'000'000'000;  // ns
 constexpr int64_t kChainedLife = 10 * kClockLife;
 
@@ -119,8 +119,8 @@ std::shared_ptr<const CudaClock> CudaDevice::clock() const {
   check_cuda(cudaEventRecord(clock->zero.get(), zeroing_->get()), "cudaEventRecord");
   check_cuda(cudaEventSynchronize(clock->zero.get()), "cudaEventSynchronize");
   const int64_t now = span_clock_ns();
-  // If the former clock is young enough, the new zero is measured by it. So spans that cross the
-  // change keep their lengths.
+  // If the former clock is young enough, it measures the zero of the new clock. So spans that cross
+  // the change keep their lengths.
   const bool is_chained = clock_ && now - clock_->zero_ns < kChainedLife;
   clock->zero_ns = is_chained ? clock_->time_of(clock->zero.get()) : now;
   clock_ = clock;

@@ -46,7 +46,7 @@ class CudaDevice : public Device {
   Stream& compute_stream(void* native = nullptr) const override;
   void drain() const noexcept override;
   void fail_waits(const std::exception_ptr& why) const noexcept override;
-  // Throws the exception that fail_waits received, if there was a call.
+  // Throws the exception that fail_waits received. Does nothing if fail_waits was not called.
   void require_trusted() const;
   Buffer allocate(int64_t bytes, MemoryKind kind) const override;
   const kernels::KernelTable* kernels() const override { return &kernels_; }

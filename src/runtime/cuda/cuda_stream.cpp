@@ -76,8 +76,8 @@ std::shared_ptr<CudaMark> CudaStream::make_mark() {
 }
 
 std::shared_ptr<EventMark> CudaStream::mark(CodePlace) {
-  // Calls that are due run now, because no other thread runs them ([Note: what waits for a
-  // stream]).
+  // Make the calls whose marks are reached now, because no other thread makes them ([Note: what
+  // waits for a stream]).
   make_due_calls();
   return make_mark();
 }
@@ -129,10 +129,10 @@ void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
   call([clock, here, tell = std::move(tell)] { tell(clock->time_of(here->get())); });
 }
 
-// Makes all calls whose marks are reached, in the order of issue. Only one thread does so at a
-// time, and a second thread waits for it. Engines of several threads may share a stream. An engine
-// that has synchronized the stream may be destroyed next, together with objects to which its calls
-// refer.
+// Makes all calls whose marks are reached, in the order of issue. Engines of several threads may
+// share a stream. So only one thread makes calls at a time, and a second thread waits for it.
+// Otherwise an engine could return from synchronize() and be destroyed, while another thread still
+// makes this engine's calls.
 void CudaStream::make_due_calls() {
   const std::lock_guard making(making_);
   for (;;) {

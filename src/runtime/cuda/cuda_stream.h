@@ -24,8 +24,8 @@ class CudaStream : public Stream {
   // Wraps a stream of LibTorch, or the stream that OwnCudaStream owns. Requires: it outlives this
   // object.
   CudaStream(const CudaDevice& device, cudaStream_t handle);
-  // Drops calls that are not due and releases memory that is still held. Requires: the stream was
-  // synchronized.
+  // Drops calls that were not made yet and releases memory that is still held. Requires: the stream
+  // was synchronized.
   ~CudaStream() override;
 
   cudaStream_t handle() const { return handle_; }
