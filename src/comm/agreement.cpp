@@ -45,7 +45,7 @@ Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
                          const std::function<void()>& work) {
   constexpr int64_t kCodes = 256;
   Outcome outcome;
-  int64_t verdict = 0;  // the largest value wins: (ranks from the end) · kCodes + code
+  int64_t verdict = 0;  // 0: success; else (world_size - rank) · kCodes + code
   // The destructor of a std::async future waits. So if a peer dies and wait_for_all throws, this
   // rank still completes its own work. For example, a file that is nearly written reaches the disk.
   std::future<void> done = std::async(std::launch::async, work);
@@ -74,7 +74,7 @@ void throw_on_all_ranks(const Mesh& mesh, const Outcome& outcome) {
   }
   try {
     meet(mesh, "verdict");
-    meet(mesh, "end");  // the rank that throws never arrives, its abort ends this wait
+    meet(mesh, "end");  // the rank that throws never arrives; its abort ends this wait
   } catch (const CommError&) {
   }
   throw RefusedElsewhere(outcome.code);

@@ -76,7 +76,7 @@ struct CollectivePart {
   // must hold as many elements as `send` would. They must not overlap `recv`. Ranks may use
   // different runs. An implementation may copy the runs: between CPU ranks they pass through a
   // staging area of a fixed size, in rounds.
-  // Lifetime: the array of runs must also exist until the stream has passed the collective.
+  // Lifetime: the array of runs must also exist until the stream has run the collective.
   std::span<const SendRun> runs = {};
 };
 
@@ -151,8 +151,8 @@ struct Capabilities {
 //
 // Requires (all collectives): every rank of the group must issue the same collectives in the same
 //   order. Operation, part count, counts, dtypes, reduce-op, root and tag must be equal. Until the
-//   stream has passed the collective, `send` memory must not change, and no other code may use
-//   `recv` memory.
+//   stream has run the collective, `send` memory must not change, and no other code may use `recv`
+//   memory.
 // Effects: the work is issued on `stream`. With an inline CPU stream it is complete on return. The
 //   parts of one call form one collective, so the ranks wait for each other only once (on CPU: once
 //   for each 32 parts).
@@ -176,9 +176,9 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Allocates zeroed memory, aligned to 64 bytes. If the implementation profits from it, peers can
-  // read this memory directly. Not a collective. Collectives accept any other memory as well, at
-  // the cost of a copy.
+  // Allocates zeroed memory, aligned to 64 bytes. If the implementation can avoid a copy by it,
+  // peers can read this memory directly. Not a collective. Collectives also accept any other
+  // memory, but may copy it.
   // Lifetime: the buffer must be destroyed before the communicator.
   virtual Buffer allocate(int64_t bytes) = 0;
 
@@ -186,9 +186,9 @@ class Communicator {
   // r·bytes of the result. The result is the memory itself and not a copy. If the memory cannot be
   // mapped, returns an empty view on every rank, and callers must gather instead. This is the case
   // for threads, for less than 256 KiB, and for memory that does not consist of whole pages. The
-  // call orders nothing. Callers must separate writes to their own piece from reads of the view. A
-  // write to the view changes a private copy of the page and does not fail. take_write() of the
-  // view reports the write.
+  // call does not synchronize ranks. Callers must separate writes to their own piece from reads of
+  // the view. A write to the view changes a private copy of the page and does not fail.
+  // take_write() of the view reports the write.
   // Requires: collective, called between operations. `bytes` must be equal on all ranks. `mine`
   //   must come from allocate().
   // Lifetime: after its owner has released a piece, the piece reads as zeros or as the data of the

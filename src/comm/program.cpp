@@ -47,8 +47,8 @@ int report(const std::exception& error, const ErrorPlace& place,
   return static_cast<int>(exit_code_of(error));
 }
 
-// Returns the error's text without its hint. It is for the other ranks, whose error lines have
-// their own hint.
+// Returns the error's text without its hint. The other ranks get this text, because their error
+// lines have their own hint.
 std::string without_hint(const std::exception& error) {
   const auto* ours = dynamic_cast<const Error*>(&error);
   if (ours == nullptr) return std::string(message_of(error));

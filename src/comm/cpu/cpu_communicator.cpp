@@ -69,8 +69,8 @@ void CpuCommunicator::execute(std::span<const CollectivePart> parts,
     if (member_->has_failed()) member_->throw_failure(describe(record));
     return execute_alone(parts);
   }
-  // The loop runs at least once, because a barrier has no parts. One exchange covers at most
-  // kMaxParts parts, because an endpoint has no more places.
+  // The loop runs at least once, because a barrier has no parts but needs an exchange. One exchange
+  // covers at most kMaxParts parts, because an endpoint has only that many places.
   do {
     const auto here = parts.first(std::min<size_t>(parts.size(), kMaxParts));
     parts = parts.subspan(here.size());

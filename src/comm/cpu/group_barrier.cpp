@@ -20,14 +20,14 @@ using Clock = std::chrono::steady_clock;
 constexpr int kSpins = 400;  // about 10–40 µs in all; a cache line needs much less
 constexpr auto kYieldFor = std::chrono::microseconds(100);
 // A yield that took this long gave the core to another program for a time slice. In contrast, a
-// thread that sleeps gets a core as soon as it is woken. So many of the next waits sleep at once
-// before a wait tries to yield again.
+// thread that sleeps gets a core as soon as it is woken. So the next kSleepsAfterLongYield waits
+// sleep at once, without a yield.
 constexpr auto kLongYield = std::chrono::milliseconds(1);
 constexpr int kSleepsAfterLongYield = 200;
 // The longest sleep. A dead peer is noticed within this time.
 constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
-// If a thread was away for longer, the process was stopped, as the whole job is by Ctrl-Z. So no
-// peer was late.
+// If a sleep lasted longer than this, the process was stopped, for example by Ctrl-Z, which stops
+// the whole job. That time does not count, because no peer was late.
 constexpr auto kStopped = std::chrono::milliseconds(200);
 // The longest wait for readers. A thread that hangs while it reads must not keep the other ranks
 // from their error.
@@ -156,7 +156,8 @@ void GroupBarrier::check_peers() {
   for (int i = awaited_; i < group_.size(); ++i) {
     const int peer = group_.ranks[i];
     const std::optional<PeerEnd> end = member_->end_of(peer);
-    // The end is read first, because a peer arrives before it finishes.
+    // The peer's end is read before its phase, because a peer arrives at the barrier before it
+    // finishes.
     if (!end || endpoint(i).phase.load(std::memory_order_seq_cst) >= phase_) continue;
     // If there is a launcher, this rank may see the death before the launcher can report its cause.
     const bool has_launcher = member_->control().header().has_launcher.load() != 0;
@@ -205,8 +206,8 @@ void GroupBarrier::check_other_channels() const {
 }
 
 // If collectives run between GPUs, only those of the control communicator use this barrier. If a
-// peer has posted another collective with this rank's number, it has continued and will not arrive
-// here.
+// peer has posted another collective with the number of this rank's collective, the peer has
+// continued and will not arrive here.
 void GroupBarrier::check_devices() const {
   const uint64_t sequence = record_.sequence;
   if (sequence == 0) return;
@@ -249,7 +250,7 @@ std::vector<int> GroupBarrier::absent() const {
     }
   }
   // A peer that waits for a third rank in another channel is not the cause. If all missing ranks
-  // wait in a circle, all of them are.
+  // wait in a circle, all of them are the cause.
   std::vector<int> to_blame;
   std::copy_if(absent.begin(), absent.end(), std::back_inserter(to_blame),
                [this](int peer) { return !is_ahead_elsewhere(peer); });

@@ -26,7 +26,8 @@ std::string seconds_text(std::chrono::milliseconds time);
 // in the numbering of the back-end.
 Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
                        const CollectiveRecord& other, std::string where);
-// Returns this failure if the collectives are too old to be named.
+// Returns the failure of two ranks that issued different collectives, if the collectives are too
+// old to be named.
 Failure ranks_differ_somewhere(int rank, int other_rank);
 // Returns the failure of ranks that are alive but did not arrive. `where` names the collective.
 Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,

@@ -79,9 +79,9 @@ class ControlPlane {
   // Returns the failure that the end of `rank` means for another rank that needs it.
   virtual Failure failure_of_end(int rank, PeerEnd end) const = 0;
 
-  // Records a collective that this rank issues on a device. There ranks do not wait for each other
-  // on the host. So peers that wait for this rank in vain can read the record. Ignores a collective
-  // without a place in the collective sequence. Cheap.
+  // Records a collective that this rank issues on a device. In such a collective ranks do not wait
+  // for each other on the host. So peers that wait too long for this rank read its record. Ignores
+  // a collective without a place in the collective sequence. Cheap.
   // Requires: calls in the order of the sequence.
   virtual void post(const PostedCollective& posted) noexcept = 0;
   // `sequence` is a sequence number. It selects a collective sequence: [Note: orders of a job].
@@ -95,7 +95,7 @@ class ControlPlane {
   virtual std::optional<PostedCollective> posted(int rank, uint64_t sequence) const = 0;
   virtual std::optional<uint64_t> posted_mark(int rank, uint64_t sequence) const = 0;
 
-  // Shares this rank's posted collectives with ranks that cannot read them. Called because a
+  // Shares this rank's posted collectives with ranks that cannot read them. Called when a
   // collective is late.
   virtual void share_posted() {}
 

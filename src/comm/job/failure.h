@@ -22,8 +22,8 @@ struct Failure {
 // has no text.
 Failure failure_of_abort(int rank, std::string_view cause) noexcept;
 
-// The way in which a peer ended. An end in good order is a failure only for a rank that still waits
-// for the peer.
+// The way in which a peer ended. An end without an error is a failure only for a rank that still
+// waits for the peer.
 enum class PeerEnd : uint8_t {
   kFinished,       // its mesh was or is being destroyed without an error
   kReported,       // the launcher saw its process end and reports how

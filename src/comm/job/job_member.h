@@ -45,7 +45,8 @@ class JobMember {
 
   int rank() const { return parts_.rank; }
   int size() const { return parts_.control.world_size(); }
-  // Returns kThread if memory that a rank frees is invalid for its peers as well.
+  // Returns the kind of the job's ranks. If they are threads, memory that a rank frees is invalid
+  // for its peers, too.
   RankKind kind() const { return parts_.kind; }
   std::chrono::milliseconds timeout() const { return parts_.timeout; }
   const ControlSegment& control() const { return parts_.control; }

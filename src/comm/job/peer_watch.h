@@ -21,8 +21,8 @@ class PeerWatch {
   bool has_begun() const { return begun_.has_value(); }
   // Returns the duration of this wait so far. It is 0 before the first wait.
   std::chrono::milliseconds waited() const;
-  // Subtracts `time` from the wait. During this time this process was stopped, as the whole job is
-  // by Ctrl-Z, so no peer was late.
+  // Subtracts `time` from the wait. During this time this process was stopped, for example by
+  // Ctrl-Z, which stops the whole job. So no peer was late.
   void take_off(Clock::duration time) { *begun_ += time; }
 
   // Returns true once per wait, after a third of the time-out: the ranks waited for are slow then.

@@ -14,8 +14,8 @@
 
 namespace fsdp {
 
-// The purpose of a call: a collective, or a text. It refers to its argument, which must outlive it.
-// The description is composed only when it is read.
+// The purpose of a call: a collective, or a text. A CallPlace refers to the constructor's argument,
+// which must outlive it. The description is composed only when it is read.
 class CallPlace {
  public:
   CallPlace(const CollectiveRecord& record) : record_(&record) {}  // NOLINT: implicit on purpose

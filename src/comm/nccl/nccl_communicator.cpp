@@ -111,7 +111,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclSession> session,
 
 // Kernels may still use the scratch memory, so it is freed only after the device has drained.
 NcclCommunicator::~NcclCommunicator() {
-  // After this call NCCL launches nothing more.
+  // After this call NCCL launches no more work of this communicator.
   session_->leave(member_);
   if (scratch_) session_->device().drain();
 }
@@ -124,8 +124,8 @@ Buffer NcclCommunicator::allocate(int64_t bytes) {
 std::byte* NcclCommunicator::scratch(int64_t bytes, Stream& stream) {
   stream.wait(scratch_used_);  // the last use may be on another stream
   if (!scratch_ || scratch_->bytes() < bytes) {
-    // The stream has just waited for the last use. So it may free the old scratch memory when its
-    // present work is done.
+    // The stream has just waited for the last use. So the stream may free the old scratch memory
+    // when its present work is done.
     if (scratch_) stream.hold(scratch_);
     scratch_ = std::make_shared<Buffer>(session_->device().allocate(bytes, MemoryKind::kDevice));
   }
@@ -148,7 +148,8 @@ void NcclCommunicator::issue(const Collective& collective, Stream& stream) {
                   });
 }
 
-// Passes a barrier. NCCL has none, so the ranks all_reduce one word, whose value does not matter.
+// Passes a barrier. NCCL has no barrier, so the ranks all_reduce one word, whose value does not
+// matter.
 void NcclCommunicator::meet(const Collective& collective, Stream& stream) {
   auto* const word = reinterpret_cast<int32_t*>(scratch(sizeof(int32_t), stream));
   session_->issue(*member_, make_record(collective), stream,

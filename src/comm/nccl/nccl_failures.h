@@ -24,7 +24,7 @@ Failure with_stuck_call(Failure first, const Failure& stuck);
 Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
                        const PostedCollective& theirs);
 // Returns the failure of a call or a collective that does not end. `of_all` is true if all ranks
-// have arrived at it.
+// have made the call or issued the collective.
 Failure is_not_through(bool of_all, std::chrono::milliseconds within, std::string where);
 
 }  // namespace fsdp

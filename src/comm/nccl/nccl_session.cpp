@@ -38,11 +38,11 @@ std::string last_error(const nccl::Library& library, nccl::Comm* comm) {
 struct NcclSession::Member {
   struct UnderWay {
     CollectiveRecord record;
-    Event begun, done;  // its stream has reached it; it is complete
-    PeerWatch watch;    // begins when its stream has reached it
+    Event begun, done;  // the stream has reached the collective; the collective is complete
+    PeerWatch watch;    // begins when the stream has reached the collective
   };
 
-  // A thread of NCCL writes it. After a split this happens before the call is complete.
+  // A thread of NCCL writes this pointer. For a split, it does so before the call is complete.
   nccl::Comm* comm = nullptr;
   std::vector<int> ranks;  // in the job's numbers
   int rank;                // index of this rank
@@ -211,7 +211,7 @@ void NcclSession::end(Calls& calls, const MemberPtr& member, const CallPlace& pl
   };
   if (const auto failure = parts_.plane.first_failure()) {
     give_up(*failure);
-  } else if (std::ranges::any_of(members_, is_under_way)) {  // an abort alone may wait for those
+  } else if (std::ranges::any_of(members_, is_under_way)) {  // a single abort could wait for those
     give_up(failure_of_abort(parts_.plane.rank(), fmt::format("the {} failed", place.text())));
   } else {
     calls.next("ncclCommAbort");
@@ -254,7 +254,7 @@ void NcclSession::issue(Member& member, const CollectiveRecord& record, Stream& 
     fail(*difference, place);
   }
   parts_.device.make_current();
-  // The events are new, because the events of collectives in flight are still needed.
+  // Each collective has new events, because the events of collectives in flight are still needed.
   Member::UnderWay now{.record = record,
                        .begun = Event(parts_.device),
                        .done = Event(parts_.device),

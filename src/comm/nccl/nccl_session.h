@@ -30,8 +30,8 @@ class Device;
 // every call while it holds the session's one mutex. Communicators are non-blocking. A call in
 // progress is polled under the mutex until it is complete, the job has failed, or the deadline has
 // passed. So every owner of the mutex releases it soon, and the watchdog can abort. If a faulty
-// call blocks nevertheless, this process can do nothing more. CallWatch detects the blocked call,
-// the job's other ranks are notified, and on_stuck ends the process.
+// call blocks nevertheless, this process cannot recover. CallWatch detects the blocked call, the
+// job's other ranks are notified, and on_stuck ends the process.
 //
 // [Note: events after the launch] A collective of a non-blocking communicator may be launched after
 // ncclGroupEnd has returned. If an event is recorded before the launch, the stream reaches the
@@ -45,8 +45,8 @@ class Device;
 // for the device fail. It aborts all communicators of the rank, so that their kernels leave the
 // device and those waits end. Only then memory and events are released. If a thread that is about
 // to issue a collective finds the job failed, it does all of this itself before it throws. Objects
-// that NCCL is still creating stay with the session until then as well, because NCCL's threads
-// write to them.
+// that NCCL is still creating belong to the session until then, too, because NCCL's threads write
+// to them.
 
 // One rank's use of NCCL. The rank's communicators share it.
 class NcclSession {
@@ -66,7 +66,7 @@ class NcclSession {
     std::function<void(const Failure& failure)> on_stuck;
   };
   explicit NcclSession(Parts parts);
-  // Ends the watchdog. The session's communicators must have been destroyed.
+  // Ends the watchdog. Requires: the session's communicators are destroyed.
   ~NcclSession();
   NcclSession(const NcclSession&) = delete;
   NcclSession& operator=(const NcclSession&) = delete;

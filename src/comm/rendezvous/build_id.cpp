@@ -41,7 +41,7 @@ std::string find_in_notes(const char* data, size_t size, size_t alignment) {
   return {};
 }
 
-// Visits the first loaded object for dl_iterate_phdr.
+// Finds the build id of the first loaded object. dl_iterate_phdr calls it.
 int look_into(dl_phdr_info* info, size_t, void* found) {
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& segment = info->dlpi_phdr[i];
@@ -78,8 +78,8 @@ std::string hash_of_program() {
 
 std::string build_id() {
   std::string id;
-  // The linker's build id is free. A hash of a large program would delay each start, so it comes
-  // second.
+  // Try the linker's build id first, because it costs nothing. A hash of a large program would
+  // delay each start.
   dl_iterate_phdr(look_into, &id);
   return id.empty() ? hash_of_program() : id;
 }

@@ -38,7 +38,8 @@ std::string name_prefix() { return fmt::format("fsdp-{}-", geteuid()); }
 // So no directory is removed that is younger than this.
 constexpr time_t kStartsWithinSeconds = 60;
 
-// Returns true for an old directory of this user. Its lock then decides whether it is abandoned.
+// Returns true for an old directory of this user. The caller then checks its lock: if the lock is
+// free, the directory is abandoned.
 bool may_be_abandoned(const std::string& path) {
   struct stat status {};
   return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
@@ -108,8 +109,8 @@ void remove_abandoned_directories(const std::string& path, const std::string& fi
     if (other == path || !entry->path().filename().string().starts_with(name_prefix())) continue;
     if (!may_be_abandoned(other)) continue;
     const std::string lock_file = other + "/lock";
-    // The lock is held during the removal. So a job that starts in this directory at the same time
-    // keeps it.
+    // The lock is held during the removal. So the directory of a job that starts in it at the same
+    // time is not removed.
     const Descriptor lock(open(lock_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!lock || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) continue;
     if (same_file(lock.get(), lock_file)) remove_private_directory(other, file);

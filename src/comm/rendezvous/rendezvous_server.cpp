@@ -77,7 +77,7 @@ std::optional<RendezvousServer::Client> RendezvousServer::accept_client(
     milliseconds at_most) const {
   Client client{.socket = accept_within(listener_, at_most), .request = {}};
   if (!client.socket) return std::nullopt;
-  // A client that sends nothing, or another message, is dropped, so that it does not stop the
+  // A client that sends no request, or an invalid one, is dropped, so that it does not block the
   // others.
   if (!receive_message(client.socket, bytes_of(client.request), kSpeakWithin)) return std::nullopt;
   if (client.request.magic != kRendezvousMagic) return std::nullopt;
@@ -89,8 +89,8 @@ std::optional<Refusal> RendezvousServer::admit_all(Clock::time_point deadline,
   std::optional<Refusal> refusal;
   bool settling = false;
   while (true) {
-    // The job is complete or refused. The server waits a last time, so that further processes get
-    // the answer as well.
+    // The job is complete or refused. The server waits once more, so that further processes get the
+    // answer, too.
     if (!settling && (refusal || !std::count(pids_.begin(), pids_.end(), 0))) {
       settling = true;
       deadline = Clock::now() + kSettle;

@@ -20,8 +20,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// The time for ranks to arrive. With it, a wrong environment is reported within 10 s, including the
-// program's own start.
+// The time for ranks to arrive. It is short enough that a wrong environment is reported within 10 s
+// of the program's start.
 constexpr auto kArriveWithin = milliseconds(8000);
 // The same time under fsdp-run. There no rank can be missing, only slow, because fsdp-run reports a
 // rank that ended before it arrived.
@@ -42,8 +42,8 @@ void require_job(const LaunchEnvironment& environment) {
 void register_process(const ControlSegment& control, int rank) {
   RankStatus& status = control.status(rank);
   int32_t nobody = 0;
-  // The first process wins. It is unknown which one is the right one, so a second process fails the
-  // job.
+  // The first process is registered. A second process fails the job, because it is unknown which of
+  // the two is the right one.
   if (!status.pid.compare_exchange_strong(nobody, getpid())) {
     const ErrorText text{
         .what =
@@ -63,13 +63,13 @@ void wait_for_all(const ControlSegment& control, milliseconds timeout) {
   const auto& wakes = control.wait_queue(static_cast<int>(Channel::kControl)).wakes;
   const auto deadline = Clock::now() + timeout;
   for (int peer = 0; peer < control.world_size();) {
-    // This is read before the state. If a rank arrives later, it changes `wakes`, so that
+    // `wakes` is read before the state. If the rank arrives after that, it changes `wakes`, so that
     // futex_wait returns at once.
     const uint32_t seen = wakes.load(std::memory_order_seq_cst);
     if (failed(control.failure())) throw_first_failure(control, kWhere);
     const RankState state = control.status(peer).state.load(std::memory_order_seq_cst);
-    // Both reports make the next iteration throw the job's first failure. If another rank was
-    // faster, that is its failure and not this one.
+    // After either report, the next iteration throws the job's first failure. If another rank has
+    // failed the job before, this is that rank's failure.
     if (state == RankState::kEnded) {
       report_failure(control, failure_of_end(control, peer, PeerEnd::kReported));
     } else if (state != RankState::kAbsent) {

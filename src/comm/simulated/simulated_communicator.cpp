@@ -41,8 +41,8 @@ void SimulatedCommunicator::issue(const Collective& collective, Stream& stream) 
   }
   const bool on_wire = collective.operation == Operation::kAllGather ||
                        collective.operation == Operation::kReduceScatter;
-  // The stream sleeps and the caller does not. So on a threaded stream the time overlaps with
-  // compute, as for a real transfer.
+  // The sleep is work of the stream. So on a threaded stream it overlaps with compute, as a real
+  // transfer does.
   if (on_wire && group_.wire_time.count() != 0) {
     stream.call([time = group_.wire_time] { std::this_thread::sleep_for(time); });
   }

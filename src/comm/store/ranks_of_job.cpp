@@ -22,7 +22,8 @@ constexpr auto kHeardWithin = 5 * kStep;
 
 std::string who(int rank) { return fmt::format("who/{}", rank); }
 
-// Throws the job's first refusal or failure. This is the given one, unless another rank was faster.
+// Throws the job's first refusal or failure: the given one, unless another rank has stored one
+// before.
 [[noreturn]] void refuse_all(KeyValueStore& store, const LaunchEnvironment& environment,
                              std::string what, std::string hint) {
   const Failure refusal{
@@ -30,7 +31,8 @@ std::string who(int rank) { return fmt::format("who/{}", rank); }
       .code = ExitCode::kConfiguration,
       .text = {.what = std::move(what), .where = "start of the job", .hint = std::move(hint)}};
   const Failure first = failure_of(store.set_once(kFailureKey, text_of(refusal)));
-  // The store ends with rank 0's process. Then the other ranks could not read the text any more.
+  // The store ends with rank 0's process. So rank 0 first waits until the other ranks can have read
+  // the text.
   const bool serves = environment.rank == 0 && !environment.has_agent_store;
   if (serves) std::this_thread::sleep_for(kHeardWithin);
   throw_failure(first, {});

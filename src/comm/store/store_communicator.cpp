@@ -57,7 +57,8 @@ void StoreCommunicator::wait(const std::vector<std::string>& keys, const Collect
   watch.begin();
   while (!store_->wait(keys, kLookEvery)) {
     if (member_->has_failed()) member_->throw_failure(describe(record));
-    // This costs one request per rank, so it is done only after a step in which keys were missing.
+    // The check costs one request per rank, so it runs only after a step in which keys were
+    // missing.
     std::vector<int> missing;
     for (int peer = 0; peer < size(); ++peer) {
       if (!store_->has(keys[static_cast<size_t>(peer)])) {
@@ -66,7 +67,8 @@ void StoreCommunicator::wait(const std::vector<std::string>& keys, const Collect
     }
     for (const int peer : missing) {
       const std::optional<PeerEnd> end = member_->end_of(peer);
-      // Over a store no launcher reports ends, so this end is reported at once.
+      // In a job over a store no launcher reports how a process ended, so this end is reported at
+      // once.
       if (!end || !watch.may_tell(*end, false)) continue;
       Failure failure = failure_of_end(member_->control(), peer, *end);
       failure.text.where = describe(record);
@@ -125,7 +127,7 @@ void StoreCommunicator::receive(const CollectivePart& part, const CollectiveReco
       std::memcpy(to, sent[static_cast<size_t>(record.root)].data() + at, bytes);
       return;
     case Operation::kReduceScatter:
-      // The rest is an all_reduce over this rank's piece of every rank's input.
+      // The code below reduces this rank's piece of every rank's input, as for an all_reduce.
       at += static_cast<size_t>(rank()) * bytes;
       [[fallthrough]];
     case Operation::kAllReduce: {
@@ -152,7 +154,8 @@ std::vector<std::string> StoreCommunicator::exchange(std::span<const CollectiveP
 }
 
 // Writes this rank's key and reads the keys of all ranks. If all keys of a collective exist, every
-// rank has read the keys of the previous collective. So those may be deleted.
+// rank has read the keys of the previous collective. So each rank deletes its key of the previous
+// collective.
 std::vector<std::string> StoreCommunicator::exchange_at_store(std::span<const CollectivePart> parts,
                                                               int pieces,
                                                               const CollectiveRecord& record) {

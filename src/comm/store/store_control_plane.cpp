@@ -119,7 +119,7 @@ std::optional<PostedCollective> StoreRelay::shared_by(int rank, uint64_t sequenc
   const auto deadline = Clock::now() + kAnswerWithin;
   std::unique_lock lock(mutex_);
   while (Clock::now() < deadline) {  // the rank may be about to share it
-    // The answer may be older than the record, so the rank is asked again.
+    // The rank may have answered before it posted the record, so it is asked again.
     posted_by_.erase(rank);
     asked_ = rank;
     changed_.notify_all();
@@ -140,8 +140,8 @@ void StoreRelay::run() {
     run_until_end();
     if (parts_.server == parts_.rank) linger();
   } catch (const std::exception& error) {
-    // If the rank has finished, it is no failure that the store ends. The same holds if the rank
-    // that serves it has finished.
+    // The end of the store is no failure if this rank has finished, or if the rank that serves the
+    // store has finished.
     const auto has_finished = [this](int rank) {
       return control().status(rank).state.load() != RankState::kPresent;
     };
@@ -329,7 +329,7 @@ void StoreRelay::hear() {
   const int64_t ends = parts_.store->add(kEnds, 0);
   for (; ends_heard_ < ends; ++ends_heard_) {
     const std::string key = fmt::format("{}/{}", kEnds, ends_heard_ + 1);
-    if (!parts_.store->wait({key}, kPause)) return;  // it is just being written
+    if (!parts_.store->wait({key}, kPause)) return;  // another rank is just writing the key
     const int rank = number_in<int>(parts_.store->get({key}).front());
     if (rank >= 0 && rank < size()) ended_[static_cast<size_t>(rank)] = true;
   }

@@ -59,7 +59,7 @@ MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
   const auto relay = std::make_shared<StoreRelay>(
       StoreRelay::Parts{.rank = environment.rank,
                         .places = std::move(places),
-                        .store = std::move(store),  // this object may be the server itself
+                        .store = std::move(store),  // may be the server itself
                         .timeout = options.timeout,
                         .server = environment.has_agent_store ? std::nullopt : std::optional(0)});
   // `memory` keeps the relay alive, so process_ended needs only the address of the relay.
