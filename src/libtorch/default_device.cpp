@@ -11,10 +11,10 @@ namespace fsdp {
 namespace {
 
 // [Note: a default device] LibTorch has no default device in C++. But a thread may include a
-// dispatch key in all operators that it calls. Here this is the key of [Note: the trap] in
-// touch_trap.h, so its fallback runs before each operator. If the operator accepts no tensor and
-// its device argument is unset, the fallback sets this argument. The fallback runs once per call;
-// operators that LibTorch calls inside are not changed.
+// dispatch key in all operators that it calls. The key used here is that of [Note: the trap] in
+// touch_trap.h, so the trap's fallback runs before each operator. If the operator accepts no tensor
+// and its device argument is unset, the fallback sets this argument. The fallback runs once per
+// call; operators that LibTorch calls inside are not changed.
 
 // Unset in threads that got the key from LibTorch (at::parallel_for).
 thread_local std::optional<at::Device> device_of_thread;
@@ -50,9 +50,9 @@ void fill_in_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack)
 }
 
 bool make_on_default_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
-  // RNN modules call this operator when they are constructed. If the answer is false, they keep
-  // their parameters. Otherwise cuDNN would move the parameters into one storage, which cannot be
-  // sharded.
+  // RNN modules call this operator when they are constructed. If its result is false, they leave
+  // their parameters unchanged. Otherwise cuDNN would move the parameters into one storage, which
+  // cannot be sharded.
   if (schema.name() == "aten::cudnn_is_acceptable") {
     torch::jit::drop(stack, 1);
     torch::jit::push(stack, false);

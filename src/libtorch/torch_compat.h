@@ -81,8 +81,8 @@ void allow_access(const at::Tensor& tensor);
 // that shares its storage, keeps `owner` alive.
 at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,
                 std::shared_ptr<const void> owner = nullptr);
-// Does the same for float32, in a storage that the trap watches. The returned tensor itself does
-// not have the trap's key.
+// Wraps float32 memory as wrap does, in a storage that the trap watches. The returned tensor itself
+// does not have the trap's key.
 at::Tensor wrap_watched(void* data, int64_t numel, at::Device device,
                         const touch_trap::Watch& watch, std::shared_ptr<const void> owner);
 // Returns a float32 tensor over the storage. For autograd it is not a view, and it has its own

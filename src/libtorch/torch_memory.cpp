@@ -55,8 +55,8 @@ c10::Allocator* host_blocks() {
   return current == c10::GetDefaultCPUAllocator() ? &KeepingHost::instance() : current;
 }
 
-// A plain pointer, which has no destructor, because a thread may still allocate after its
-// thread_local objects were destroyed.
+// A plain pointer, because a thread may still allocate after the destructors of its thread_local
+// objects have run.
 thread_local MemoryMeter* counting = nullptr;
 
 // Owns the calling thread's meter. Resets `counting` when the thread ends.

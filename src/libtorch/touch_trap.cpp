@@ -161,8 +161,8 @@ class Given {
   c10::SmallVector<const c10::StorageImpl*, 4> storages_;
 };
 
-// Calls the operator again below the key. It does not redispatch. Profilers thus record the
-// operator from here on, when its parameters are gathered.
+// Calls the operator again with the key excluded. This is a full call and not a redispatch, so
+// profilers record the operator from here on, when its parameters are gathered.
 void run_below(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard below(kKey);
   op.callBoxed(stack);
@@ -172,8 +172,8 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   const c10::FunctionSchema& schema = op.schema();
   if (of_thread != nullptr && of_thread(schema, *stack)) return;
   const Given given(schema, torch::jit::last(*stack, schema.arguments().size()));
-  // There is no unit chosen by policy. The operator runs on shards, or in a thread with a default
-  // device.
+  // The operator receives no parameter of a unit by policy. It was called with shards, or in a
+  // thread with a default device.
   if (given.units().empty()) {
     const c10::impl::ExcludeDispatchKeyGuard below(kKey);
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
@@ -224,7 +224,7 @@ class Proof final : public Listener {
   }
   void failed(const Touch& /*touch*/, c10::Error& /*error*/) override {}
 
-  // Returns the fault of this LibTorch; empty if the trap works.
+  // Returns a description of the first test that fails on this LibTorch; empty if the trap works.
   std::string find_fault() {
     const std::string fault = fmt::format(
         "this LibTorch does not call the fallback of the dispatch key {} as the engine needs it",

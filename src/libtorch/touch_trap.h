@@ -1,7 +1,7 @@
 // Reports every operator that receives a parameter of a unit chosen by policy, a main shard or a
 // main gradient. The report is made before the operator runs. Nothing else shows when the
-// forward of such a unit runs, or how a caller uses a shard. No other file depends on the
-// mechanism.
+// forward of such a unit runs, or how a caller uses a shard. No other file depends on the mechanism
+// described below.
 //
 // [Note: the trap]
 // Watched tensors have one additional dispatch key: DeferredInit, which LibTorch reserves for an

@@ -61,8 +61,8 @@ void scratch(int64_t numel, const at::TensorOptions& options);
 inline void scratch_bytes(int64_t bytes) {
   scratch(bytes, at::TensorOptions().dtype(at::kByte).device(at::kMeta));
 }
-// Gives `out` the shape and storage of `made`. LibTorch's resize_ is not used, because for meta
-// tensors it calls no allocator and its bytes would not be counted.
+// Replaces the shape and storage of `out` by those of `made`. LibTorch's resize_ is not used,
+// because for meta tensors it calls no allocator and its bytes would not be counted.
 void become(const at::Tensor& out, const at::Tensor& made);
 // Returns a meta tensor whose bytes are not counted. For callers that need only a shape.
 at::Tensor uncounted(at::IntArrayRef shape, const at::TensorOptions& options);

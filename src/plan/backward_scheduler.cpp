@@ -163,8 +163,7 @@ void BackwardScheduler::tick(int task, uint64_t sequence) {
         over = over && call->begin > sequence;
         oldest = std::min(oldest, call->ordinal);
       } else if (is_enclosing(call->fired_task)) {
-        // Sequence numbers of this task say nothing about an enclosing task, whose nodes are not
-        // all done.
+        // Sequence numbers of this task do not show which nodes of an enclosing task have run.
         over = false;
       } else if (!more && call->will_run()) {
         more = true;

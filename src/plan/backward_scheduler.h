@@ -122,7 +122,7 @@ class BackwardScheduler : public SharedByEngines,
   struct Queries {
     std::function<bool(void* node)> will_run;
     std::function<bool()> inputs_given;                         // autograd::grad(…, inputs)
-    std::function<void(std::function<void()>)> at_end_of_task;  // calls it, unless the task fails
+    std::function<void(std::function<void()>)> at_end_of_task;  // no call if the task fails
   };
   explicit BackwardScheduler(Queries queries) : queries_(std::move(queries)) {}
 
@@ -170,7 +170,7 @@ class BackwardScheduler : public SharedByEngines,
   void enter(int task);
   // Closes the units that are finished at node `sequence`. See [Note: closing].
   void tick(int task, uint64_t sequence);
-  // Reshards all idle units that run no forward. Called because another unit is about to unshard.
+  // Reshards all idle units that run no forward. Called before another unit unshards.
   void rest_idle(const ScheduledUnit* except);
   // Fires a call after the calls that enclose it. Called when backward reaches the first output
   // node of the call. Errors: StateError if the call's forward did not run directly around `task`

@@ -143,9 +143,8 @@ void Pass::close(int unit, bool captures) {
 void Pass::end_backward(bool captures) {
   in_backward_ = false;
   for (int unit = 0; unit < unit_count(); ++unit) {
-    // The unit may be unsharded although it was not closed, or was closed before. Either
-    // recomputation or a prefetch gathered it, or it stayed unsharded after forward and backward
-    // did not reach it.
+    // The unit may still be unsharded: recomputation or a prefetch gathered it, or it stayed
+    // unsharded after forward and backward did not reach it.
     reshard(unit);
     // Earlier passes without reduction may have kept gradients of units that this pass did not
     // reach.

@@ -174,8 +174,8 @@ UnitCollectives moves_of(const Placements& given, const MeshShape& shape, bool o
   collectives.on_unshard = gathers(row.parameters, kReplicate, inside_first);
   collectives.after_update = gathers(row.optimizer, row.parameters, inside_first);
   if (offloads) {
-    // On one rank every row is kReplicate, so the given row decides: one that shards parameters
-    // does not want them resident, and uploads them for each use.
+    // On one rank every placement becomes kReplicate, so the original row is checked. If it shards
+    // parameters, they are not resident but uploaded for each use.
     const bool stays = given.parameters == kReplicate && collectives.on_unshard.empty();
     collectives.upload =
         stays || !collectives.after_update.empty() ? Upload::kAfterUpdate : Upload::kForUse;
@@ -186,8 +186,8 @@ UnitCollectives moves_of(const Placements& given, const MeshShape& shape, bool o
           ? std::vector<AxisCollective>{{Operation::kAllReduce, Axis::kWorld}}
           : collectives_along(Operation::kReduceScatter,
                               cuts(kReplicate, row.gradients, inside_first));
-  // Each group then has sums of its own, which the groups add up. If optimizer state is cut over
-  // the groups too, a rank needs only its slice of the result.
+  // Each group then has its own sums, which must be added over the groups. If optimizer state is
+  // cut over the groups too, a rank needs only its slice of the result.
   if (row.gradients == kShardGroup) {
     const bool cut = row.optimizer == kShardWorld;
     collectives.across = {

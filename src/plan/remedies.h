@@ -19,7 +19,7 @@ enum class RemedyKind : uint8_t {
 struct Remedy {
   RemedyKind kind = RemedyKind::kOption;
   std::string_view text;                      // "prefetch_units = 0"
-  std::string_view flag;                      // "--prefetch 0"; empty if no flag does it
+  std::string_view flag;                      // "--prefetch 0"; empty if there is no flag
   void (*apply)(Options& options) = nullptr;  // kOption only
 };
 
