@@ -14,8 +14,8 @@ bool run_beside(const Options& options) {
   return options.tuning.cpu_streams == CpuStreamKind::kThreaded;
 }
 
-// Returns the compute stream of the calling thread, which makes an engine or begins a forward. Also
-// prepares the thread, because the thread may never have used the device before.
+// Returns the compute stream of the calling thread, when it makes an engine or begins a forward.
+// Also prepares the thread, because the thread may never have used the device before.
 Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {
   const MeshParts& parts = state_of(mesh).parts();
   torch_cuda::require_cuda(torch_device);
@@ -70,7 +70,7 @@ void CommStreams::finish() noexcept {
     try {
       stream->synchronize();
     } catch (const std::exception&) {
-      // A failed stream runs nothing more. The other streams must still be waited for.
+      // A failed stream runs nothing more. The host must still wait for the other streams.
     }
   }
 }
@@ -91,7 +91,8 @@ void CommStreams::follow_compute() {
   compute = &now;
 }
 
-// The accumulator's stream is LibTorch's current stream while autograd runs the gradient's hook.
+// While autograd runs a gradient's hook, LibTorch's current stream is that of the accumulator
+// ([Note: where autograd adds]).
 void CommStreams::wait_for_autograd() {
   Stream& now = device.compute_stream(torch_cuda::current_stream(torch_device));
   if (&now == compute) return;

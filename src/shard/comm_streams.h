@@ -75,9 +75,8 @@ class CommStreams {
   void wait_for_left_gathers();
 
   // Calls `issue` and blocks until the stream has done this work and all earlier work. It also
-  // blocks if `issue` or the wait throws. For callers that free memory next, for example
-  // LibTorch's, while this rank or a peer may have begun a collective on it. Errors: those of
-  // `issue` and of Stream::synchronize.
+  // blocks if `issue` or the wait throws. Callers use it before they free memory on which this rank
+  // or a peer may have begun a collective. Errors: those of `issue` and of Stream::synchronize.
   void settle(Stream& stream, const std::function<void()>& issue) const;
   // Blocks until the streams have done all work. Called before memory that they may read is freed.
   // Ignores errors of the streams, because other waits report them.
@@ -104,8 +103,8 @@ class CommStreams {
 
 // A timer for a scope in which compute waits. Adds the duration of the scope to the exposed
 // communication. If compute runs inline on the calling thread, the timer reads the clock. Otherwise
-// the compute stream reports the times. Because this has a cost, it does so only while spans are
-// recorded.
+// the compute stream reports the times. The reports are expensive, so the stream makes them only
+// while spans are recorded.
 class ExposedTimer {
  public:
   explicit ExposedTimer(CommStreams& streams);

@@ -19,7 +19,8 @@ SlotReuse reuse_of(const Stream& stream) {
   return stream.is_inline() ? SlotReuse::kLastReturned : SlotReuse::kFirstReturned;
 }
 
-// LibTorch's allocator caches freed blocks, so the device cannot use this memory.
+// Calls `allocate`. If the device has no memory left, frees the blocks that LibTorch's allocator
+// caches and calls `allocate` once more.
 template <class Allocate>
 Buffer with_cache_emptied(const Allocate& allocate) {
   try {

@@ -7,7 +7,7 @@ namespace fsdp {
 
 bool lies_like(const at::Tensor& gradient, const ParameterSpec& spec) {
   for (size_t dim = 0; dim < spec.shape.size(); ++dim) {
-    // The stride of a dimension of size 1 moves no element.
+    // The stride of a dimension of size 1 has no effect, so it may differ.
     if (spec.shape[dim] != 1 && gradient.stride(static_cast<int64_t>(dim)) != spec.strides[dim]) {
       return false;
     }

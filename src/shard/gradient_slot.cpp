@@ -6,8 +6,8 @@
 
 namespace fsdp {
 
-// Gradients are about to arrive, so the slot is acquired on demand. This never fails because the
-// plan has no free slot.
+// Gradients are about to arrive, so the slot is acquired on demand: if the plan has no free slot,
+// the pool allocates another one.
 void GradientSlot::open() {
   slot_ = unit_.shared.memory.reduce_slots.acquire(places_.slot_bytes());
   if (slot_ != nullptr) unit_.shared.streams.compute->wait(slot_->released);  // wait 6

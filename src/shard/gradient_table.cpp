@@ -31,8 +31,8 @@ void GradientTable::add(int parameter, const at::Tensor& gradient, const Place& 
 }
 
 // If the gradient has another memory order than the parameter (for example that of a transposed
-// weight), it is permuted and copied by a kernel that reads strides. It does not wait in the table,
-// because a run has no strides.
+// weight), it is permuted and copied by a kernel that reads strides. The gradient does not wait in
+// the table, because a run has no strides.
 void GradientTable::add_strided(int parameter, const at::Tensor& gradient,
                                 const Place& place) const {
   const ParameterSpec& spec = unit_.layout.parameters()[parameter];

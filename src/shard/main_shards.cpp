@@ -187,8 +187,8 @@ bool MainShards::sync_changes() {
 
 bool MainShards::issue_digests() {
   if (!has_views() || slices_.empty()) return false;
-  // A digest reads all main shards. So its memory is allocated, and its work begins, with the first
-  // view.
+  // A digest reads all main shards, which takes time. So digests are allocated and computed only
+  // once views exist.
   constexpr int64_t kWord = sizeof(uint64_t);
   const auto segments = static_cast<int64_t>(slices_.size());
   if (!digests_) {

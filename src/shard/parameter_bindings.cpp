@@ -16,8 +16,8 @@ constexpr std::string_view kShardedHint =
     "optimizer on Engine::parameters() to optimise; if a backward reports this, return every "
     "tensor that the loss is computed from, also an auxiliary loss that it keeps in a member, from "
     "the unit's forward";
-// For a unit by policy. The trap reports operators, so an access that throws here did not use an
-// operator.
+// The hint for a unit by policy. The trap reports operators before they run, so an access that
+// throws was not made by an operator.
 constexpr std::string_view kTouchedHint =
     "run the model inside Engine::forward and give parameters to LibTorch's operators, which "
     "gather "

@@ -29,9 +29,9 @@ struct ZeroCopyWindow {
   std::array<Event, 2> reduced;
   int turn = 0;
   // The gradients that these reductions read. Used only if compute is not inline. They are freed
-  // after compute was given its wait for the reduction, because LibTorch reuses memory in compute's
-  // order. It would need more memory to free them on the host when the reduction ends: the host
-  // runs ahead of the device, so it would hold many gradients at a time.
+  // once compute's wait for the reduction is issued, because LibTorch reuses memory in compute's
+  // order. If the host freed them only when the reduction has ended, it would hold many gradients
+  // at a time, because it runs ahead of the device.
   std::array<std::vector<std::shared_ptr<const void>>, 2> held;
 };
 

@@ -54,8 +54,8 @@ class UnitParameters {
   // the source keeps writes (keeps_writes).
   std::string first_written();
   bool keeps_writes() const { return source_->keeps_writes(); }
-  // Accepts such writes as the present values of the parameters, as plain LibTorch does. A write
-  // does not count as a change for a graph that was made after it.
+  // If the source keeps writes, accepts the user's writes as the present values of the parameters,
+  // as plain LibTorch does. A write does not count as a change for a graph that was made after it.
   void take_kept_writes();
   // Copies parameters whose values or storage were changed since they were bound into the main
   // shards. With `from_rank_zero` each rank takes its slice from the values of rank 0 (collective).
