@@ -73,8 +73,8 @@ std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
     }
   }
   const auto shape = [](const ShardLayout& of) {
-    // Main shards are fp32 for every compute dtype. Dtypes are not compared, because the FQN may
-    // choose them.
+    // Main shards are fp32 for every compute dtype. Dtypes are not compared, because
+    // Options::unit_options may choose a unit's dtypes by its FQN.
     std::vector<std::pair<bool, int64_t>> segments;
     for (const SegmentLayout& segment : of.segments())
       segments.emplace_back(segment.trainable, segment.numel);

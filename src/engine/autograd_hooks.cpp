@@ -58,8 +58,8 @@ class OutputHook final : public ag::FunctionPreHook {
     call_->output_nodes.push_back(node_);
   }
   ~OutputHook() override {
-    // A new node may have the address of the freed node, and would be mistaken for an output of
-    // this call.
+    // The freed node is removed from the list. Otherwise a new node at the same address would be
+    // mistaken for an output of this call.
     if (const auto clock = call_->clock.lock()) {
       const std::lock_guard lock(clock->mutex);
       std::erase(call_->output_nodes, static_cast<void*>(node_));

@@ -72,7 +72,8 @@ BuildState::BuildState(Mesh mesh_in, Options options_in)
   // All ranks draw the same initial values, so no broadcast is needed. finish() seeds each rank
   // differently; otherwise dropout would be the same on all ranks.
   at::manual_seed(options.seed);
-  // Set last. If anything above threw, ~BuildState would not run, and current_scope would stay set.
+  // current_scope is set last. If an earlier statement throws, ~BuildState does not run and could
+  // not reset current_scope.
   current_scope = this;
 }
 

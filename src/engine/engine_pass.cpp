@@ -313,7 +313,7 @@ void EnginePass::abandon_backward() {
   wait_after_throw();
 }
 
-// ---- what the schedule asks for ----
+// ---- actions that the schedule requests ----
 
 bool EnginePass::unshard(int unit, Urgency urgency) {
   // A demand is reported before its gather, a prefetch only if it starts a gather.

@@ -77,7 +77,7 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   // Errors: StateError if the unit cannot capture it.
   void take_gradient(EngineUnit& unit, int parameter, const at::Tensor& gradient);
 
-  // The backward scheduler's calls.
+  // ScheduledEngine: calls of the backward scheduler.
   void open(int unit, bool captures) override;
   void close(int unit, bool captures) override;
   void idle(int unit) override;
@@ -86,7 +86,7 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   void finalize_backward() override;
   void abandon_backward() override;
 
-  // The schedule's calls.
+  // UnitActions: calls of the schedule.
   ParameterState parameters(int unit) const override {
     return unit_at(unit).shard->parameters().state();
   }

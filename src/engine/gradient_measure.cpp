@@ -131,7 +131,8 @@ void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type)
       context_.comms.next_tag(Operation::kAllReduce, part.numel, "gradient norm");
   context_.comms.sent.other_bytes +=
       ring_bytes(Operation::kAllReduce, {&part, 1}, context_.mesh.world_size());
-  // The scalars are then in host memory, which the device's communicators cannot reduce.
+  // If main state is on the host, so are the scalars, and the device's communicators cannot reduce
+  // them.
   if (context_.main->is_host()) {
     const ExposedTimer timer(context_.streams);
     return state_of(context_.mesh)

@@ -65,7 +65,7 @@ void PlannedMemory::follow(const Pass& pass) {
 }
 
 void PlannedMemory::expect_captures(const Pass& pass) {
-  // Called before the unit takes its slot, because the plan of an accumulating backward has more
+  // Called before the unit acquires its slot, because the plan of an accumulating backward has more
   // slots.
   if (!finds_gradients_ || std::exchange(accumulates_, true)) return;
   remake(pass);

@@ -40,10 +40,11 @@ class PlannedMemory {
   // Adds `bytes` of optimizer state to the plan; negative bytes are subtracted. Called before the
   // first pass or between passes.
   void add_optimizer_state(int64_t bytes);
-  // Called when a unit is about to capture gradients. If the backward adds to gradients of an
-  // earlier backward, `pass` is planned in this way from now on, before it needs more memory.
+  // Prepares the plan for a unit that is about to capture gradients. If the backward adds to
+  // gradients of an earlier backward, plans `pass` as accumulating from now on, before it needs
+  // more memory.
   void expect_captures(const Pass& pass);
-  // Called when GradSync keeps gradients. The slots of these gradients then cause no warning.
+  // Notes that GradSync keeps gradients. The slots of these gradients then cause no warning.
   void expect_kept_gradients() { keeps_gradients_ = true; }
 
  private:

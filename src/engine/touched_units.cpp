@@ -177,14 +177,15 @@ class Touches final : public touch_trap::Listener {
       }();
       if (!call) continue;
       bool hooked = false;
-      if (has_graph) {  // [Note: grad_fn before the clock]
+      if (has_graph) {  // [Note: grad_fn before the mutex]
         for (const at::Tensor& result : results) {
           hooked = autograd_hooks::hook_output(result, call) || hooked;
         }
       }
       const std::lock_guard lock(clock.mutex);
       if (call->is_open_ended && hooked) call->in_graph = true;
-      // Inside a custom Function operators make no nodes, even if the forward has a graph.
+      // Inside a custom Function operators make no nodes, even if the forward has a graph. The unit
+      // keeps such a call without a hook.
       if (!hooked && unit.owner.pass.forward_has_graph()) unit.keep_unhooked(call);
     }
     const std::lock_guard lock(clock.mutex);
@@ -323,7 +324,7 @@ void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates&
   }
   for (const std::shared_ptr<Call>& call : calls) {
     for (const at::Tensor& output : outputs) {
-      if (!output.grad_fn()) continue;  // [Note: grad_fn before the clock]
+      if (!output.grad_fn()) continue;  // [Note: grad_fn before the mutex]
       {
         // The function's node belongs to the call, even if the function touched another unit before
         // the call began.

@@ -57,10 +57,9 @@ void UnitCall::begin() {
   ModuleStates::begin(*unit_);
   state_->running.emplace(unit_);
   BackwardScheduler& clock = *engine.clock;
-  // [Note: grad_fn before the clock] LibTorch locks a view while it makes the view's grad_fn again.
-  // This may free a node that has a hook of ours, and the hook's destructor locks the backward
-  // scheduler. So no code reads a grad_fn while it holds the scheduler's mutex. Otherwise two
-  // threads could deadlock.
+  // [Note: grad_fn before the mutex] LibTorch locks a view while it makes the view's grad_fn again.
+  // This may free a node with an OutputHook, whose destructor locks the backward scheduler's mutex.
+  // So no code reads a grad_fn while it holds this mutex. Otherwise two threads could deadlock.
   if (autograd_hooks::makes_graph())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);
@@ -94,8 +93,8 @@ void UnitCall::begin() {
   call.forward_task = task;
   if (clock.in_call()) call.parent = clock.innermost_call();
   engine.pass.begin_call(*unit_, state_->call);
-  // Read after the inputs were made and cast. The nodes that this thread makes from here on belong
-  // to the call.
+  // The number is read after the inputs were made and cast. The nodes that this thread makes from
+  // here on belong to the call.
   call.begin = autograd_hooks::next_sequence();
   clock.note_boundary(call.begin);
   // Sequence numbers are counted per thread. If an older node has a higher number, another thread
@@ -158,7 +157,7 @@ void UnitCall::end() {
     for (const at::Tensor* output : state_->outputs) outputs.push_back(*output);
     leaves = autograd_hooks::leaves_of(outputs, call->begin);
   }
-  const std::lock_guard lock(engine.clock->mutex);  // [Note: grad_fn before the clock]
+  const std::lock_guard lock(engine.clock->mutex);  // [Note: grad_fn before the mutex]
   // Open-ended calls of inner units end before this forward, because calls end in reverse order.
   engine.clock->end_open_ended();
   engine.clock->note_boundary(autograd_hooks::next_sequence());

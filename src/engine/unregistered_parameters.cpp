@@ -45,7 +45,7 @@ std::vector<UnregisteredParameters::Stray> UnregisteredParameters::judge() {
   done_ = true;
   std::vector<Stray> unregistered;
   for (const Suspect& suspect : suspects_) {
-    // One reference is that of the graph.
+    // The graph holds one reference. Any other reference belongs to a holder outside the graph.
     if (suspect.tensor.use_count() <= 1) continue;
     unregistered.push_back({.tensor = suspect.tensor._unsafe_get_target(), .shape = suspect.shape});
   }
