@@ -24,7 +24,8 @@ namespace {
 
 constexpr std::string_view kReading = "reading the weights";
 
-// A buffer and its new value. The value is assigned once no rank has failed.
+// A buffer and its new value. The value is assigned after all ranks have read their files without
+// an error.
 struct LoadedBuffer {
   at::Tensor buffer;
   at::Tensor value;  // on the host

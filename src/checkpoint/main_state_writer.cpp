@@ -23,7 +23,7 @@ void MainStateWriter::write(float* to, std::span<const float> values) const {
     const std::span<const float> staged = values.first(std::min(values.size(), kStagedNumel));
     std::memcpy(piece_.data(), staged.data(), staged.size_bytes());
     stream_.copy(to, piece_.data(), static_cast<int64_t>(staged.size_bytes()));
-    stream_.synchronize();  // done before the staged chunk is overwritten
+    stream_.synchronize();  // the next chunk overwrites the staged one
     to += staged.size();
     values = values.subspan(staged.size());
   }

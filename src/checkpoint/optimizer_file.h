@@ -2,7 +2,7 @@
 //
 //   FQN.exp_avg, FQN.exp_avg_sq     (AdamW)          F32, the parameter's shape
 //   FQN.momentum_buffer             (SGD with momentum)
-//   FQN.step                                         I64, one element: updates it has seen
+//   FQN.step                                         I64, one element: number of updates
 //
 // for every parameter that the optimizer has trained, and with the metadata below. Each name ends
 // with one of these words, so no two names can be equal. `weights` is the digest

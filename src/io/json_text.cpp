@@ -105,8 +105,8 @@ void check_characters(const JsonText& source, const JsonCursor& cursor) {
 
 // Returns the reason in "[json.exception.parse_error.101] parse error at line 1, column 9: syntax
 // error while parsing object key - invalid literal; last read: '…'; expected string literal". Drops
-// the library's name, the position (because our error contains it), and tokens (because they may be
-// megabytes long).
+// the library's name, the position (because the error of this parser contains it), and tokens
+// (because they may be megabytes long).
 std::string reason_of(std::string text, std::string_view last_token) {
   if (const size_t bracket = text.find("] "); bracket != text.npos) text.erase(0, bracket + 2);
   if (text.starts_with("parse error at ")) {

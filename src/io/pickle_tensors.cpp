@@ -161,7 +161,7 @@ RebuiltTensor rebuild_storage(const PickleValue& id) {
       throw WrongArguments{fmt::format("has the unknown type {}", quoted_name(type))};
     return unread(fmt::format("is of a {}", quoted_name(type)));
   }
-  // The types of storages have whole bytes.
+  // An element of a storage type has whole bytes, so this division is exact.
   const auto bytes = checked_product(arguments.integer(4), bits_of(*dtype) / 8);
   if (!bytes || *bytes < 0) throw WrongArguments{"has no size"};
   PickledTensor storage{.dtype = *dtype, .record = key, .record_bytes = *bytes};

@@ -1,4 +1,4 @@
-// Gives access to the files of StoredWeights, for code that reads their bytes.
+// Provides the files of StoredWeights to code that reads their bytes.
 #pragma once
 
 #include <fsdp/stored_weights.h>

@@ -89,7 +89,8 @@ class ZipParser {
     const size_t last = bytes_.size() - kEndBytes;
     for (size_t back = 0; back <= std::min(last, kMaxComment); ++back) {
       if (number<uint32_t>(bytes_, last - back) != kEnd) continue;
-      // Otherwise another reader could find another end record in the same file.
+      // Nothing may follow the end record. Otherwise another reader could find another end record
+      // in the same file.
       if (number<uint16_t>(bytes_, last - back + 20) != back) broken("bytes follow its end");
       return last - back;
     }
@@ -158,7 +159,7 @@ class ZipParser {
       if (id != kExtra64) continue;
       size_t next = 0;
       for (uint64_t* each : {&entry.bytes, &entry.stored_bytes, &entry.offset}) {
-        // A number with all bits set is stored in this field.
+        // If all 32 bits of a number are set, the extra field holds the number.
         if (*each != kIs64) continue;
         *each = number<uint64_t>(field, next);
         next += sizeof(uint64_t);

@@ -99,7 +99,7 @@ void RankProcesses::start(int rank) {
   const Descriptor read_end(pipe_ends[0]);
   Descriptor write_end(pipe_ends[1]);
   const pid_t launcher = getpid();
-  const pid_t pid = fork();  // of one thread: the child may allocate before exec
+  const pid_t pid = fork();  // from one thread, so the child may allocate
   if (pid < 0) {
     throw DeviceError({.what = fmt::format("rank {} cannot be started", rank),
                        .where = "fork",
@@ -146,7 +146,7 @@ void RankProcesses::export_environment(int rank) const {
   set_number("WORLD_SIZE", options_.ranks);
   set_number("LOCAL_RANK", rank);
   set_number("LOCAL_WORLD_SIZE", options_.ranks);
-  // Otherwise each rank would start one thread for every core of the host.
+  // Divide the cores. Otherwise each rank would start one thread for every core of the host.
   if (getenv("OMP_NUM_THREADS") == nullptr) {
     set_number("OMP_NUM_THREADS", std::max(1, cores() / options_.ranks));
   }
@@ -261,10 +261,10 @@ void RankProcesses::note_end(int rank) {
   RankStatus& status = control_.status(rank);
   status.wait_status.store(ended.wait_status);
   const bool killed = WIFSIGNALED(ended.wait_status) && WTERMSIG(ended.wait_status) == SIGKILL;
-  // The kernel counts its kills of the whole machine, so this is a strong hint and no proof.
+  // The kernel counts its kills of the whole machine, so this is a strong hint but no proof.
   status.out_of_memory.store(killed && oom_kills() > oom_kills_before_ ? 1 : 0);
-  // If a rank finished its mesh in order, no report is needed here. A peer that still needs the
-  // rank reads kFinished.
+  // If a rank destroyed its mesh without an error, no report is needed here. A peer that still
+  // needs the rank reads kFinished.
   const bool finished = status.state.load() == RankState::kFinished;
   if (!finished) status.state.store(RankState::kEnded, std::memory_order_seq_cst);
   if (ended_well(ended.wait_status)) {

@@ -43,7 +43,7 @@ struct Variable {
   std::string value;
 };
 
-// MASTER_ADDR: the address where ranks on several hosts meet.
+// The address in MASTER_ADDR, at which ranks on several hosts connect.
 struct MasterFacts {
   std::string name;
   TaskEnd asked{};  // if not kDone, the resolver did not answer

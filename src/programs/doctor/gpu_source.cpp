@@ -23,7 +23,8 @@ GpuFacts gather_gpu(const CudaLibrary& library, int ordinal) {
     gpu.bus = library.device_bus(ordinal);
     library.open_device(ordinal);  // loads all kernels, as a run does
     gpu.free_bytes = library.device_free_bytes(ordinal);
-    // Otherwise a rank of the loopback could not open a GPU in exclusive-process mode.
+    // Release the device. Otherwise a rank of the loopback could not open a GPU in
+    // exclusive-process mode.
     library.leave_device(ordinal);
   } catch (const DeviceError& error) {
     gpu.refusal = error.text();

@@ -24,7 +24,7 @@ std::vector<Finding> judge(const Facts& facts, DeviceKind device) {
 }
 
 Verdict verdict_of(const Facts& facts, DeviceKind device, const std::vector<Finding>& findings) {
-  // Without a required GPU nothing else matters: the error line has the reason.
+  // If a required GPU is missing, the error line has the reason, and no verdict is printed.
   const bool has_gpu = device != DeviceKind::kCpu && !why_no_gpu(facts.cuda);
   if (!has_gpu && device == DeviceKind::kCuda) {
     return {.code = static_cast<int>(ExitCode::kConfiguration)};

@@ -76,7 +76,7 @@ std::optional<Finding> judge_variable(const Variable& variable, const Facts& fac
     finding.state = rule.state;
     return finding;
   }
-  // Variables whose effect depends on the machine or on a version.
+  // The effect of the variables below depends on the machine or on a version.
   const int nccl = facts.cuda.nccl.version;
   if (variable.name == "OMP_NUM_THREADS") return judge_threads(variable, facts.host.cores);
   if (variable.name == "NCCL_MULTI_RANK_GPU_ENABLE" && nccl > 0 && nccl < kNcclSharesGpus) {

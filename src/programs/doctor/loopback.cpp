@@ -40,8 +40,8 @@ class RankTrial {
     auto* const given = static_cast<float*>(given_.data());
     for (int64_t i = 0; i < kNumel; ++i) given[i] = value_of(mesh_.rank(), i);
     void* const own = whole_.at(mesh_.rank() * kNumel * kFloatBytes);
-    // The kernel reads device memory, so the values pass reduced_, which is free until the
-    // reduce_scatter.
+    // The kernel reads device memory, so the values are first copied to reduced_, which is unused
+    // until the reduce_scatter.
     stream_->copy(reduced_.data(), given, kNumel * kFloatBytes);
     const kernels::CastRun run{.source = reduced_.data(), .destination = own, .numel = kNumel};
     kernels::cast_pack(*stream_, {&run, 1}, 2.0F);
