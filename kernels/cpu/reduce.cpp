@@ -12,8 +12,8 @@
 namespace fsdp::kernels::cpu {
 namespace {
 
-// The number of elements in a block. The accumulators of a block fit in the first-level cache. A
-// block is read from all sources before it is written, so `out` may be one of the sources.
+// The number of elements in a block, whose accumulators fit in the first-level cache. A block is
+// read from all sources before it is written, so `out` may be one of the sources.
 constexpr int64_t kBlock = 2048;
 
 // Reduces a number of sources that is known at compile time. One loop reads all sources and keeps

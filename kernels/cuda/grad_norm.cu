@@ -89,7 +89,7 @@ __device__ int first_in_block(const Segment& segment, int64_t norm_block, int th
   return first;
 }
 
-// Writes the results of blocks. All lanes must reach the shuffles, also those without an element.
+// Writes the results of blocks. All lanes must reach the shuffles, even lanes without an element.
 // So a lane beyond the end of the segment has a block of 0 elements and does not return early.
 template <NormType kType>
 __global__ void __launch_bounds__(kBlockThreads)

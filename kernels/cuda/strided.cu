@@ -39,7 +39,7 @@ struct Offsets {
 };
 
 // Returns the offsets of an element. `index` is its linear index over all dimensions except two. An
-// exception of -1 excludes none.
+// excluded dimension of -1 means none.
 __device__ __forceinline__ Offsets offsets_of(const FoldedSource& folded, int64_t index, int except,
                                               int except_too) {
   Offsets at{0, 0};
