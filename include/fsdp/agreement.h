@@ -24,7 +24,7 @@ class RefusedElsewhere : public Error {
   explicit RefusedElsewhere(ExitCode code);
 };
 
-// The outcome of work on all ranks. It is equal on every rank, except for `mine`.
+// The outcome of work on all ranks. All fields are equal on every rank, except `mine`.
 struct Outcome {
   ExitCode code = ExitCode::kOk;
   std::exception_ptr mine;  // exception of the lowest failing rank; null on all other ranks

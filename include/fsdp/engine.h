@@ -245,9 +245,9 @@ enum class WriteBack : uint8_t {
   kFromRankZero  // modified parameters, from rank 0's values on all ranks
 };
 
-// A scope in which the program can read whole parameters through the module, in param_dtype. These
-// are the parameters of the named unit, or of all units. A call that replaces a parameter's storage
-// (torch::load of a model) counts as a modification. torch::save saves whole values.
+// A scope in which the program can read the whole parameters of one unit, or of all units, through
+// the module. Values are in param_dtype. A call that replaces a parameter's storage (torch::load of
+// a model) counts as a modification. torch::save saves whole values.
 // Requires: collective; outside forward and backward, and no forward or backward runs inside the
 //   scope. Only one Gathered may exist at a time.
 // Errors: StateError if a requirement is violated. The destructor throws StateError if a parameter

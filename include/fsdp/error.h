@@ -13,7 +13,7 @@
 
 namespace fsdp {
 
-// Exit codes. They have the numbers of sysexits.h where that header has the same case.
+// Exit codes. If sysexits.h has a code for the same case, the numbers are equal.
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 64,          // wrong command line
@@ -93,7 +93,7 @@ struct ErrorPlace {
 // Returns `fsdp: error[CODE] rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …`. The result is
 // always one line, because control characters in the text are escaped.
 std::string error_line(const Error& error, const ErrorPlace& place);
-// Returns the line for an exception that is not an fsdp::Error. It has code 70 and
+// Returns the line for an exception that is not an fsdp::Error. The line has code 70 and
 // message_of(error).
 std::string error_line(const std::exception& error, const ErrorPlace& place);
 // Returns `fsdp: warning rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …`, for a run that

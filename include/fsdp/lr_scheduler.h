@@ -80,8 +80,8 @@ class LRScheduler {
   Optimizer& optimizer() const { return optimizer_; }
   double next(double lr, double base_lr) const { return next_({last_epoch_, lr, base_lr}); }
   int64_t epoch() const { return last_epoch_; }
-  // Sets the rates of epoch 0. They are computed from the initial rates if `restarts` is true, else
-  // from the current rates.
+  // Sets the rates of epoch 0. The rates are computed from the initial rates if `restarts` is true,
+  // else from the current rates.
   void start(bool restarts);
 
  private:
@@ -172,8 +172,8 @@ struct SequentialLROptions {
 };
 
 // Runs its schedulers one after the other. At each milestone the next scheduler begins at its own
-// epoch 0. Call step() only on the SequentialLR. The schedulers must outlive it. Its state contains
-// their states.
+// epoch 0. Call step() only on the SequentialLR. The schedulers must outlive it. The state of a
+// SequentialLR contains the states of its schedulers.
 class SequentialLR : public LRScheduler {
  public:
   SequentialLR(Optimizer& optimizer, SequentialLROptions options);

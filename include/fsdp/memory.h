@@ -1,8 +1,8 @@
 // The bytes of an engine by category, predicted (MemoryPlan) and measured (MemoryStats).
 //
-// Both count the engine buffers of one rank. Activations, unsharded gradients before they are
-// captured, zero-copy gradients and LibTorch's own memory are not engine buffers. The formulas are
-// in docs/memory.md.
+// MemoryPlan and MemoryStats count the engine buffers of one rank. Activations, unsharded gradients
+// before they are captured, zero-copy gradients and LibTorch's own memory are not engine buffers.
+// The formulas are in docs/memory.md.
 #pragma once
 
 #include <array>

@@ -79,8 +79,9 @@ struct MeshOptions {
   // collectives. During these NCCL connects the ranks and LibTorch loads kernels. Must be at least
   // 1.
   int first_use = 10;
-  // Receives the mesh's events. It must not throw. If it is unset, run_program prints a line for
-  // each event. After kStuck the process ends, also in programs that do not use run_program.
+  // Receives the mesh's events. The function must not throw. If it is unset, run_program prints a
+  // line for each event. After kStuck the process ends, also in programs that do not use
+  // run_program.
   std::function<void(const MeshEvent& event)> on_event{};
 };
 
@@ -134,8 +135,8 @@ class Mesh {
 
   int rank() const;
   int world_size() const;
-  // Returns this rank's number in the job, which errors use. It equals rank() unless this mesh is a
-  // part.
+  // Returns this rank's number in the job, which errors use. The result equals rank() unless this
+  // mesh is a part.
   int job_rank() const;
   int local_rank() const;
   const std::string& host() const;
@@ -149,8 +150,8 @@ class Mesh {
   //   both values and both ranks.
   void agree(std::string_view what, const std::vector<std::string>& lines) const;
 
-  // Returns the texts of all ranks, in rank order. Their lengths may differ. Collective; outside
-  // steps.
+  // Returns the texts of all ranks, in rank order. The texts may differ in length. Collective;
+  // outside steps.
   std::vector<std::string> exchange(std::string_view what, std::string_view text) const;
 
   // Returns the sum of the ranks' values, for example losses for the log, counts or peaks.

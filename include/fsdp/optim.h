@@ -36,8 +36,8 @@ using ParameterMatch = std::function<bool(const ShardedParameter&)>;
 // accepts all parameters.
 ParameterMatch under(std::string module);
 
-// Returns true for biases and normalisation weights (tensors of at most one dimension). These are
-// usually exempt from weight decay.
+// Returns true for biases and normalisation weights (tensors of at most one dimension). Such
+// parameters are usually exempt from weight decay.
 bool is_bias_or_norm(const ShardedParameter& parameter);
 
 // Settings for the parameters that `match` accepts. If several groups accept a parameter, it

@@ -97,13 +97,13 @@ struct StepPlan {
 };
 
 // A planner of one model and step for many requests, for example in a search over ranks and
-// strategies. It computes everything that does not depend on the request (LibTorch's bytes, the
-// order of units) only once. Later plans run only the engine. Plans equal those of fsdp::plan. Not
-// thread-safe.
+// strategies. The planner computes everything that does not depend on the request (LibTorch's
+// bytes, the order of units) only once. Later plans run only the engine. Plans equal those of
+// fsdp::plan. Not thread-safe.
 class Planner {
  public:
-  // Stores `build` and `step`, which are the same as in fsdp::plan. They are called when a plan
-  // needs them.
+  // Stores `build` and `step`, which are the same as in fsdp::plan. A plan calls them when it needs
+  // them.
   template <class Build, class Step>
   Planner(Build build, Step step)
       : Planner(std::function<Model()>([build = std::move(build), step = std::move(step)] {

@@ -36,7 +36,7 @@ struct RunFlag {
   std::function<void(std::string_view value)> set;
 };
 
-// Features of a program. They decide which flags and words the program accepts.
+// Features of a program. The features decide which flags and words the program accepts.
 struct ProgramFlags {
   // true: the program accepts --trace and --ablate. The program must write RunOptions::trace_file.
   // For --ablate it must print that training without communication gives meaningless results.

@@ -22,8 +22,8 @@ struct RunPlanOptions {
   int optimizer_moments = 2;  // PlanRequest::optimizer_moments
 };
 
-// Returns the request for a run on this mesh with these options. It has the mesh's ranks, their
-// arrangement and the device.
+// Returns the request for a run on this mesh with these options. The request has the mesh's ranks,
+// their arrangement and the device.
 PlanRequest request_of(const Mesh& mesh, const Options& options);
 
 // Checks that there is enough memory for a run with this plan.

@@ -8,7 +8,8 @@
 namespace fsdp {
 
 // A module M that is a unit. M may declare functions of the same names with other arguments
-// (`save(path)`). They stay visible, and the overrides then call torch::nn::Module's own functions.
+// (`save(path)`). M's functions stay visible, and the overrides then call torch::nn::Module's own
+// functions.
 template <class M>
 class UnitModule : public M, public UnitBase {
  public:
@@ -41,8 +42,8 @@ class UnitModule : public M, public UnitBase {
   }
 
   // Saves values in param_dtype.
-  // Errors: StateError if an engine owns the unit and the parameters are not whole. They are whole
-  //   inside fsdp::Gathered.
+  // Errors: StateError if an engine owns the unit and the parameters are not whole. Parameters are
+  //   whole inside fsdp::Gathered.
   void save(torch::serialize::OutputArchive& archive) const override {
     this->require_whole("saved");
     if constexpr (requires { this->M::save(archive); }) {

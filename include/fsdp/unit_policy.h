@@ -34,7 +34,7 @@ class UnitPolicy {
   // Chooses no module, so only fsdp::Unit makes units.
   UnitPolicy() = default;
   // `described` is the policy's name in errors. `chooses` is called for each module except the
-  // root, outer modules first. It must return the same values on all ranks.
+  // root, outer modules first. `chooses` must return the same values on all ranks.
   UnitPolicy(std::string described, Chooses chooses)
       : described_(std::move(described)), chooses_(std::move(chooses)) {}
 
@@ -82,9 +82,9 @@ UnitPolicy by_type() {
 
 // Returns a policy that chooses the modules registered directly in `fqn` ("encoder.layers"),
 // usually a Sequential or ModuleList. "" is the root. If `layers` is k, each k consecutive modules
-// form one unit, named "encoder.layers.0-3", and the last unit has the remaining modules. This
-// gives fewer and larger collectives. The forward of such a unit begins at its first layer and ends
-// after its last layer.
+// form one unit, named "encoder.layers.0-3", and the last unit has the remaining modules. Such
+// units need fewer but larger collectives. The forward of such a unit begins at its first layer and
+// ends after its last layer.
 // Requires: if k > 1, none of the modules is an fsdp::Unit.
 // Errors: InvalidArgument if `layers` is less than 1.
 UnitPolicy each_child_of(std::string fqn, int layers = 1);
