@@ -56,8 +56,8 @@ inline int closest_dim(const FoldedSource& folded) {
   return closest;
 }
 
-// Returns true if the source is denser in another dimension than in the last one. It is then
-// fastest to read along that dimension.
+// Returns true if the source is denser in another dimension than in the last one. Reading along
+// that dimension is then fastest.
 inline bool is_denser_across(const FoldedSource& folded) {
   const int last = folded.dims - 1;
   const int across = closest_dim(folded);

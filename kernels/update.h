@@ -27,7 +27,8 @@ struct UpdateSegment {
   float* param = nullptr;
   const float* grad = nullptr;
   float* moments[2] = {};  // state of each element, in the order that the rule defines
-  // The updated param, rounded to the nearest even. It is written in the same pass. Null: no copy.
+  // The updated param, rounded to the nearest even. The kernel writes this copy in the same pass.
+  // Null: no copy.
   void* low_precision_copy = nullptr;
   DType low_precision_dtype = DType::kBFloat16;  // kBFloat16 or kFloat16
   int64_t numel = 0;

@@ -19,8 +19,8 @@ void cast_run(const CastRun& run, float scale) {
 void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale) {
   run_over_table(stream, runs, [scale](std::span<const CastRun> table) {
     for (const CastRun& run : table) {
-      // memcpy is undefined for null pointers, which an empty run may have. It is also undefined if
-      // the source is the destination.
+      // memcpy is undefined for null pointers, which an empty run may have. memcpy is also
+      // undefined if the source is the destination.
       if (run.numel == 0) continue;
       if (!is_copy(run.source_dtype, run.destination_dtype, scale)) {
         cast_run(run, scale);

@@ -10,8 +10,8 @@
 namespace fsdp::kernels::cpu {
 namespace {
 
-// The arguments of a call. They are copied, because the caller may free the source description
-// before a threaded stream runs the call.
+// The arguments of a call. The arguments are copied, because the caller may free the source
+// description before a threaded stream runs the call.
 struct Work {
   FoldedSource folded;
   const void* source;

@@ -8,8 +8,8 @@
 // reassociation and without contraction. Only grad_norm.cpp allows contraction, because its
 // products are exact.
 //
-// The macro is empty under the thread sanitizer. There the loader chooses a version before the
-// sanitizer's runtime is initialised, and the program would crash before main.
+// The macro is empty under the thread sanitizer. Otherwise the loader would choose a version before
+// the sanitizer's runtime is initialised, and the program would crash before main.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__)
 #define FSDP_TARGET_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))

@@ -9,9 +9,9 @@ namespace {
 
 constexpr unsigned kAllLanes = ~0U;
 constexpr int kNowhere = 0x7fffffff;  // above every index, so it never is the minimum
-// The number of nodes that one thread block joins. It is a power of two and the nodes are aligned
-// to it, so they form a whole subtree. They occupy 32 KiB of shared memory. A kernel gets up to 48
-// KiB without a special request.
+// The number of nodes that one thread block joins. The number is a power of two and the nodes are
+// aligned to it, so they form a whole subtree. The nodes occupy 32 KiB of shared memory. A kernel
+// gets up to 48 KiB without a special request.
 constexpr int kJoined = 2048;
 
 // A node of the tree.

@@ -4,8 +4,9 @@
 namespace fsdp::kernels::cuda {
 namespace {
 
-// The longest sleep to request from __nanosleep, in ns. It sleeps up to twice the requested time,
-// and at most a millisecond. So a request for half of the remaining time never sleeps too long.
+// The longest sleep to request from __nanosleep, in ns. __nanosleep sleeps up to twice the
+// requested time, and at most a millisecond. So a request for half of the remaining time never
+// sleeps too long.
 constexpr int64_t kLongestSleep = 500'000;
 
 // Returns the device's clock. `volatile` makes each call read the clock again.

@@ -169,8 +169,8 @@ void issue(Stream& stream, std::string_view name, const Work& work) {
   launch(stream, name, transpose_kernel, blocks, kBlockThreads, work, tiling);
 }
 
-// Returns true if the kernel for contiguous runs can process the source. It is faster than the
-// strided kernels.
+// Returns true if the kernel for contiguous runs, which is faster than the strided kernels, can
+// process the source.
 bool is_contiguous(const FoldedSource& folded) {
   return folded.dims == 1 && folded.strides[0] == 1;
 }

@@ -18,8 +18,8 @@ FSDP_ELEMENT bool is_finite(float value) {
   return (bits_as<uint32_t>(value) & 0x7f800000U) != 0x7f800000U;
 }
 
-// Returns the parent of two neighbours in the tree. It is their sum; for the infinity norm it is
-// the larger of them. NaN is above every number, as in torch.
+// Returns the parent of two neighbours in the tree. The parent is the sum of both or, for the
+// infinity norm, the larger one. NaN is above every number, as in torch.
 FSDP_ELEMENT double join_powers(NormType type, double left, double right) {
   if (type != NormType::kInf) return left + right;
   return left != left || left > right ? left : right;
