@@ -10,10 +10,10 @@ namespace fsdp {
 
 // [Note: kept blocks]
 // A training step allocates the same tensors as the step before. The system provides memory page by
-// page, zeroed. malloc can keep freed memory, but it often cannot reuse it for the next step. It
-// cuts an aligned block out of a larger one, so the rest no longer fits. A small block can separate
-// two free neighbours. A block above the mmap threshold gets a mapping of its own. BERT base has at
-// most 119 MiB of tensors at a time, but 251 MiB were resident.
+// page, zeroed. malloc can keep freed memory, but it often cannot reuse it for the next step.
+// malloc cuts an aligned block out of a larger one, so the rest no longer fits. A small block can
+// separate two free neighbours. A block above the mmap threshold gets a mapping of its own. BERT
+// base has at most 119 MiB of tensors at a time, but 251 MiB were resident.
 //
 // Here all blocks are in one range of addresses, and only written pages occupy memory. A freed
 // block is joined with its free neighbours. An allocation uses the lowest free range that fits. So

@@ -20,8 +20,8 @@ struct LaunchEnvironment {
   int local_world_size = 1;
   std::string master_addr;
   std::optional<int> master_port;
-  // A key that is equal for all ranks of one start of a job. It differs for other starts by this
-  // user on this host. Empty if the variables do not identify the start.
+  // A key that is equal for all ranks of one start of a job. Other starts by this user on this host
+  // have other keys. Empty if the variables do not identify the start.
   std::string job_key;
   int restart_count = 0;     // TORCHELASTIC_RESTART_COUNT; more than 0 if the job was restarted
   std::vector<int> job_fds;  // FSDP_JOB_FDS: the job's memory, inherited from fsdp-run

@@ -23,7 +23,7 @@ constexpr size_t kLeastBytes = 128 << 10;
 
 std::atomic<bool> keeps_blocks = false;
 
-// Returns the heap. It is never destroyed, because tensors may outlive all other objects. It
+// Returns the heap. The heap is never destroyed, because tensors may outlive all other objects. It
 // reserves twice as many addresses as the machine has memory, because free ranges between blocks
 // need addresses, too.
 BlockHeap& kept() {

@@ -10,10 +10,10 @@ namespace fsdp {
 void return_freed_blocks();
 
 // Keeps freed blocks for the next step, which allocates the same blocks ([Note: kept blocks] in
-// block_heap.h). This applies to blocks of kept_block, and to malloc's blocks up to 32 MiB, which
-// is glibc's limit. If freed blocks returned at once, the system would map and zero each activation
-// page by page in every step. That is a third of a fine-tuning step on the CPU. Memory that is free
-// at the time of the call is first returned to the system.
+// block_heap.h). Kept are the blocks of kept_block, and malloc's blocks up to 32 MiB, which is
+// glibc's limit. If freed blocks returned at once, the system would map and zero each activation
+// page by page in every step. This would take a third of the time of a fine-tuning step on the CPU.
+// Memory that is free at the time of the call is first returned to the system.
 void keep_freed_blocks();
 
 // Allocates a block that is kept when it is freed. Returns null if the block is small, if freed

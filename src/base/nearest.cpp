@@ -6,8 +6,8 @@
 namespace fsdp {
 namespace {
 
-// Returns the distance of a name from the typed text. It is smallest if one of them begins with the
-// other.
+// Returns the distance of a name from the typed text. If the typed text has at least kTelling
+// characters and one of both begins with the other, the distance is 1.
 size_t distance_of(std::string_view typed, std::string_view name) {
   constexpr size_t kTelling = 5;  // "--" and three letters
   const bool begins = typed.starts_with(name) || name.starts_with(typed);

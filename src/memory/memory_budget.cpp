@@ -15,8 +15,8 @@ MemoryCap::MemoryCap(int64_t bytes, std::shared_ptr<MemoryMeter> by)
 
 MemoryCap::~MemoryCap() {
   if (!meter) return;
-  // The last engine with this limit was destroyed. Its blocks may outlive it, so the meter
-  // continues to count.
+  // The last engine with this limit was destroyed. The engine's blocks may outlive the engine, so
+  // the meter continues to count.
   meter->set_limit(0);
   meter->set_refusal({});
 }

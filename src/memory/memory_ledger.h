@@ -24,7 +24,8 @@ class MemoryLedger {
   void count_overflow() { ++stats_.overflow_slots; }
   void reset_peak() { stats_.peak = stats_.in_use; }
   // Starts a phase. The peak of the phase is the highest total since then, with the categories at
-  // that moment. The engine uses this peak. It is independent of the user's peak (reset_peak).
+  // that moment. The engine uses this peak. The phase's peak is independent of the user's peak
+  // (reset_peak).
   void begin_phase() { phase_peak_ = stats_.in_use; }
   const MemoryBytes& phase_peak() const { return phase_peak_; }
 

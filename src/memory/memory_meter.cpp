@@ -22,8 +22,8 @@ void MemoryMeter::take(MemoryOwner of, int64_t bytes) {
     }
     demand.now = reading_.now;
     demand.limit = limit_;
-    // The refusal is copied and called without the lock, because it reads this meter. It may also
-    // be replaced meanwhile.
+    // The refusal is copied and called without the lock, because it reads this meter. Another
+    // thread may also replace the refusal meanwhile.
     refuse = refuse_;
   }
   if (refuse) refuse(demand);

@@ -57,9 +57,9 @@ class MemoryMeter : public std::enable_shared_from_this<MemoryMeter> {
   // stay.
   void set_limit(int64_t bytes);
   int64_t limit() const;
-  // A function that throws the error for a demand beyond the limit. It is called on the thread that
-  // requests memory, without a lock. If the function returns, or if it is empty, take() throws
-  // OutOfMemory with the text of describe().
+  // A function that throws the error for a demand beyond the limit. The function is called on the
+  // thread that requests memory, without a lock. If the function returns, or if it is empty, take()
+  // throws OutOfMemory with the text of describe().
   using Refuse = std::function<void(const MemoryDemand& demand)>;
   void set_refusal(Refuse refuse);
   bool has_refusal() const;

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kClockLife = 1'000'000'000;  // ns
 constexpr int64_t kChainedLife = 10 * kClockLife;
 
-// A stream that owns its CUDA stream. `own_` is destroyed before the base class. It first
+// A stream that owns its CUDA stream. `own_` is destroyed before the base class, and its destructor
 // synchronizes the stream. Then the base class drops the calls that are still queued.
 class OwnCudaStream final : public CudaStream {
  public:

@@ -55,8 +55,9 @@ class CudaDevice : public Device {
   // than recording it.
   // Requires: the device is current in the calling thread.
   CudaEvent take_event() const;
-  // Returns an event to the pool. The event may be recorded again at once. Its mark is destroyed,
-  // so no new wait on it can begin, and the waits that were issued have captured its state.
+  // Returns an event to the pool. The event may be recorded again at once. The event's mark is
+  // destroyed, so no new wait on it can begin, and the waits that were issued have captured its
+  // state.
   void give_event(CudaEvent event) const noexcept;
 
   // Returns the clock, which is replaced every second. CUDA reports time differences as a float of

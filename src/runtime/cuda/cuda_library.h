@@ -35,7 +35,8 @@ struct CudaLibrary {
   // deadlock: loading it can wait for work that itself waits for the kernel.
   // Errors: DeviceError.
   std::unique_ptr<Device> (*open_device)(int ordinal) = nullptr;
-  // Returns the device's bus address, "0000:1b:00.0". It is the same in all processes of the host.
+  // Returns the device's bus address, "0000:1b:00.0". The address is the same in all processes of
+  // the host.
   // Errors: DeviceError.
   std::string (*device_bus)(int ordinal) = nullptr;
   // The next three functions throw DeviceError.

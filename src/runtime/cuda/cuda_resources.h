@@ -52,8 +52,8 @@ class CudaScope {
 
 enum class CudaTiming : uint8_t { kOff, kOn };
 
-// An event of device `current`. It can report a time only if it is created with timing, which makes
-// it more expensive.
+// An event of device `current`. An event can report a time only if it is created with timing, which
+// makes it more expensive.
 // Requires: `current` is the current device of the calling thread.
 class CudaEvent {
  public:

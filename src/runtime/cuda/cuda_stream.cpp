@@ -19,7 +19,8 @@ cudaError_t query_beside_captures(cudaEvent_t event) {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), kCall);
   const cudaError_t code = cudaEventQuery(event);
-  // `mode` now holds the thread's former mode. It is restored even if the query failed.
+  // `mode` now holds the thread's former mode. The former mode is restored even if the query
+  // failed.
   const cudaError_t restored = cudaThreadExchangeStreamCaptureMode(&mode);
   if (code == cudaSuccess || code == cudaErrorNotReady) check_cuda(restored, kCall);
   return code;
