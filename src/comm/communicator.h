@@ -1,5 +1,5 @@
-// Collectives between ranks. They work on plain memory (pointers, element counts and streams),
-// never on tensors.
+// Collectives between ranks. Collectives work on plain memory (pointers, element counts and
+// streams), never on tensors.
 //
 // Implementations:
 //   CpuCommunicator        threads and processes of one host
@@ -8,7 +8,7 @@
 //   StoreCommunicator      small values over a key-value store
 //   SimulatedCommunicator  a group with simulated peers
 //   AblatedCommunicator    a real group without data transfer
-// A group of one rank is legal everywhere. It does not copy data that is in place.
+// A group of one rank is legal everywhere. Such a group does not copy data that is in place.
 #pragma once
 
 #include <array>
@@ -73,7 +73,7 @@ struct CollectivePart {
   DType dtype = DType::kFloat32;
   // The input as several contiguous runs, one after the other, for an input that is not contiguous.
   // If `runs` is empty, the input is at `send`. Otherwise `send` is ignored. On every rank the runs
-  // must hold as many elements as `send` would. They must not overlap `recv`. Ranks may use
+  // must hold as many elements as `send` would. The runs must not overlap `recv`. Ranks may use
   // different runs. An implementation may copy the runs: between CPU ranks they pass through a
   // staging area of a fixed size, in rounds.
   // Lifetime: the array of runs must also exist until the stream has run the collective.
@@ -112,8 +112,8 @@ struct CollectiveTag {
   // The place in a collective sequence of the job ([Note: orders of a job]). Each place belongs to
   // one collective. 0 means no place, for example before the mesh exists.
   uint64_t sequence = 0;
-  // The unit's FQN or the purpose of the collective ("gradient norm"). It is copied. All bytes are
-  // compared. Messages show the last 44 bytes of a long label.
+  // The unit's FQN or the purpose of the collective ("gradient norm"). The label is copied. All its
+  // bytes are compared. Messages show the last 44 bytes of a long label.
   std::string_view label;
   CollectiveAnnotation note{};
 };
@@ -126,8 +126,8 @@ struct CollectiveTag {
 // receives from each rank. Pieces of unequal sizes need a span of counts, one for each rank, in
 // addition to CollectivePart::numel. An operation exists once traits_of has a row for it. No switch
 // over Operation has a default, so that the compiler reports each back-end without the new case.
-// require_valid rejects an operation without a row. It also rejects a root or a reduce-op that the
-// row does not use.
+// require_valid rejects an operation without a row. require_valid also rejects a root or a
+// reduce-op that the row does not use.
 struct Collective {
   Operation operation = Operation::kBarrier;
   std::span<const CollectivePart> parts = {};  // empty for a barrier

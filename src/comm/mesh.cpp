@@ -7,8 +7,8 @@
 namespace fsdp {
 namespace {
 
-// Returns the tag of an exchange of texts. Its count is 0, because texts may have different lengths
-// on different ranks. Such a difference must not count as a disagreement.
+// Returns the tag of an exchange of texts. The tag's count is 0, because texts may have different
+// lengths on different ranks. Such a difference must not count as a disagreement.
 CollectiveTag tag_of_text(MeshState& state, std::string_view what) {
   return state.next_control_tag(Operation::kAllGather, 0, what);
 }

@@ -52,8 +52,8 @@ MeshState::MeshState(MeshParts parts, std::shared_ptr<MeshState> whole)
 }
 
 MeshState::~MeshState() {
-  // This is called before the members are destroyed. The destructors of communicators may wait for
-  // other ranks. A rank that still needs this rank must fail instead of waiting.
+  // leave() is called before the members are destroyed. The destructors of communicators may wait
+  // for other ranks. A rank that still needs this rank must fail instead of waiting.
   parts_.control_plane->leave();
   // An exception unwinds this part and may unwind the whole mesh. The destructors of its
   // communicators could wait for ranks that do not know of the exception yet. So the job's mesh

@@ -177,9 +177,9 @@ bool CpuCommunicator::publish_parts(const Call& call) {
   return endpoint.staged;
 }
 
-// Finds the slices of a round. They begin after the slice `after` or, if that is empty, at the
-// start. They cover as many elements as fit into `capacity` bytes. They are staged from `staged_at`
-// on.
+// Finds the slices of a round. The slices begin after the slice `after` or, if that is empty, at
+// the start. The slices cover as many elements as fit into `capacity` bytes. Their data are staged
+// from `staged_at` on.
 void CpuCommunicator::find_slices(const Call& call, const Slice& after, int64_t capacity,
                                   int64_t staged_at, std::vector<Slice>& slices) {
   slices.clear();
@@ -255,8 +255,8 @@ void CpuCommunicator::move(const Call& call) {
         reduce(call, slice, rank(), received(part, slice.begin), 0, slice.numel);
         break;
       case Operation::kAllReduce: {
-        // There are few elements, so each rank reduces all of them. This saves the barrier between
-        // the two halves.
+        // An eager all_reduce has few elements, so each rank reduces all of them. This saves the
+        // barrier that a large all_reduce has between its two halves.
         if (call.is_eager) {
           reduce(call, slice, 0, received(part, slice.begin), 0, slice.numel);
           break;

@@ -104,9 +104,9 @@ bool GroupBarrier::all_arrived() {
 }
 
 void GroupBarrier::wait() {
-  // A wait has three stages. It polls, because a peer may arrive within microseconds. It yields,
-  // because a peer may need this core. Then it sleeps. Only a wait that sleeps checks for peers
-  // that are gone or late.
+  // A wait has three stages. First the wait polls, because a peer may arrive within microseconds.
+  // Then the wait yields, because a peer may need this core. At last the wait sleeps. Only a wait
+  // that sleeps checks for peers that are gone or late.
   for (int i = 0; i < spins_; ++i) {
     if (all_arrived()) return;
     relax();

@@ -15,8 +15,8 @@
 
 namespace fsdp {
 
-// One rank's control plane. It works in host memory. It needs no device, even if collectives run
-// between devices. Implementations:
+// One rank's control plane. A control plane works in host memory and needs no device, even if
+// collectives run between devices. Implementations:
 //   job/segment_control_plane.h          ranks of one host that share memory
 //   store/store_control_plane.h          ranks of several hosts
 //   simulated/simulated_control_plane.h  one rank of a simulated world
@@ -99,8 +99,8 @@ class ControlPlane {
   // collective is late.
   virtual void share_posted() {}
 
-  // Reports that other ranks wait for a slow rank (MeshEvent::Kind::kSlowRank). This is reported
-  // once per job. Over several hosts each waiting rank reports it once.
+  // Reports that other ranks wait for a slow rank (MeshEvent::Kind::kSlowRank). A slow rank is
+  // reported once per job. Over several hosts each waiting rank reports it once.
   virtual void report_slow(const SlowRank& slow) const = 0;
 };
 

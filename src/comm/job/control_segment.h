@@ -33,7 +33,7 @@ enum class Channel : int {
 inline constexpr int kNamedChannels = 8;
 inline constexpr int kChannels = kNamedChannels + 56;  // 8 for each of a rank's 7 parts
 // Size of a rank's staging area in a channel. The area is for data that peers cannot read in place.
-// It is small, so that staged data are still in a cache when peers read them.
+// The area is small, so that staged data are still in a cache when peers read them.
 inline constexpr int64_t kStagingBytes = 1 << 20;
 
 // The largest payload that is sent eagerly: within the rank's endpoint, without a second barrier.
@@ -77,7 +77,8 @@ struct alignas(128) Endpoint {
   std::array<uint64_t, 2> fingerprints;
   std::atomic<uint64_t> sequence;  // of the last opened record, which is complete then
   // Distinguishes the groups of an axis or of a split on one channel. The value is 1 + the group's
-  // lowest rank of the job. It is 0 on the channels of all ranks, and for a rank in no group.
+  // lowest rank of the job. The value is 0 on the channels of all ranks, and for a rank in no
+  // group.
   std::atomic<uint32_t> group;
   alignas(128) std::atomic<uint32_t> reading;  // 1 while this rank reads peers' memory
   bool staged;                                 // some part of the open collective is staged
@@ -122,8 +123,8 @@ class ControlSegment {
                                   (int64_t{rank} * kOrders + order) *
                                       int64_t{sizeof(PostedCollectives)});
   }
-  // Returns the number of channels that `rank` may use. They are the first channels: the named
-  // channels and those that splits of this rank have used.
+  // Returns the number of channels that `rank` may use. The rank may use the first channels: the
+  // named channels and those that splits of this rank have used.
   int channels_of(int rank) const {
     return kNamedChannels + static_cast<int>(status(rank).split_channels.load());
   }

@@ -1,5 +1,5 @@
 // 64-bit hashes for fingerprints of collectives and for the rolling hash of the collective
-// sequence. They are not cryptographic: they detect mistakes, not attacks.
+// sequence. The hashes are not cryptographic: they detect mistakes, not attacks.
 #pragma once
 
 #include <algorithm>

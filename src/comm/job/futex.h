@@ -1,4 +1,5 @@
-// Functions to sleep on a word of memory and to wake sleepers. They also work between processes.
+// Functions to sleep on a word of memory and to wake sleepers. The functions also work between
+// processes.
 #pragma once
 
 #include <atomic>

@@ -17,9 +17,9 @@ struct JobDescriptors {
   std::vector<Descriptor> heaps;
 };
 
-// Creates the files and sets their sizes. They are sealed, so that no process can shrink a file
-// that other processes have mapped. Heaps are sparse: each is as large as this machine's memory,
-// but only pages that were touched exist. Errors: DeviceError if the system refuses.
+// Creates the files and sets their sizes. The files are sealed, so that no process can shrink a
+// file that other processes have mapped. Heaps are sparse: each is as large as this machine's
+// memory, but only pages that were touched exist. Errors: DeviceError if the system refuses.
 JobDescriptors create_job_files(int world_size);
 
 // A mapped file. The destructor unmaps it.

@@ -1,4 +1,5 @@
-// The control plane of a part of a mesh. Its ranks agree among themselves, and fail with the job.
+// The control plane of a part of a mesh. The part's ranks agree among themselves, but fail together
+// with the whole job.
 #pragma once
 
 #include <string>

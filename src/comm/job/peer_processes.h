@@ -12,8 +12,8 @@ namespace fsdp {
 // The watched processes. Thread-safe after construction.
 class PeerProcesses {
  public:
-  // Opens the processes of `ranks`, which must be on this host. Their pids must be in their
-  // statuses. Errors: InvalidArgument (78) if this system cannot watch processes.
+  // Opens the processes of `ranks`, which must be on this host. The status of each of these ranks
+  // must have the rank's pid. Errors: InvalidArgument (78) if this system cannot watch processes.
   PeerProcesses(const ControlSegment& control, const std::vector<int>& ranks);
 
   // Returns true as soon as the process has ended, even before its parent has reaped it. Always

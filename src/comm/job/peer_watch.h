@@ -1,5 +1,5 @@
-// The rules of a wait for other ranks, which are the same for all back-ends. They define when a
-// rank is slow, when the time-out has passed, and when the end of a process may be reported.
+// The rules of a wait for other ranks, which are the same for all back-ends. The rules define when
+// a rank is slow, when the time-out has passed, and when the end of a process may be reported.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ class PeerWatch {
   // Starts a wait.
   void begin();
   bool has_begun() const { return begun_.has_value(); }
-  // Returns the duration of this wait so far. It is 0 before the first wait.
+  // Returns the duration of this wait so far. Returns 0 before the first wait.
   std::chrono::milliseconds waited() const;
   // Subtracts `time` from the wait. During this time this process was stopped, for example by
   // Ctrl-Z, which stops the whole job. So no peer was late.

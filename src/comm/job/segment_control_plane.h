@@ -10,7 +10,7 @@
 namespace fsdp {
 
 // A control plane over a control segment. Texts are exchanged over the mesh's control communicator.
-// It compares the exchange with the other collectives that ranks issue on it.
+// This communicator compares an exchange with other collectives that ranks issue on it.
 class SegmentControlPlane : public ControlPlane {
  public:
   // `control` must connect all ranks and must exist while texts are exchanged. `member` is shared

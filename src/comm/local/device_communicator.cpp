@@ -15,8 +15,8 @@ namespace fsdp {
 
 class DeviceMeeting {
  public:
-  // The state of one rank. The rank writes it before a barrier of the host threads. Its peers read
-  // it between that barrier and the next one.
+  // The state of one rank. The rank writes it before a barrier of the host threads. The peers read
+  // the state between that barrier and the next one.
   struct Side {
     explicit Side(const Device& device) : ready(device), reduced(device), read(device) {}
     std::vector<CollectivePart> parts;

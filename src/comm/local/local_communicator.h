@@ -6,7 +6,7 @@
 
 namespace fsdp {
 
-// A communicator of threads. They can read any memory of the process in place. This class is the
+// A communicator of threads. Threads can read any memory of the process in place. This class is the
 // reference for the semantics of collectives.
 class LocalCommunicator final : public CpuCommunicator {
  public:

@@ -223,7 +223,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   const CollectivePart part{all.at(0), all.at(bytes), 2, DType::kInt64};
   // The tag has no place in the collective sequence, so this collective is not compared over ranks.
   all_gather({&part, 1}, {.label = "split"}, stream);
-  // This blocks, because the groups are needed on the host.
+  // This read blocks, because the groups are needed on the host.
   stream.read(wishes.data(), all.at(bytes), bytes * size());
 
   std::vector<int> group;

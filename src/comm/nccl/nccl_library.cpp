@@ -38,8 +38,9 @@ Place place_named(const char* file) {
          "set FSDP_NCCL to a libnccl.so.2 of this machine");
 }
 
-// Finds the NCCL that the process has loaded. It is in its own file or in LibTorch's CUDA library,
-// whose names are global. A second copy of NCCL would not know how the first copy uses the GPU.
+// Finds the NCCL that the process has loaded. NCCL is in its own file or in LibTorch's CUDA
+// library, whose names are global. A second copy of NCCL would not know how the first copy uses the
+// GPU.
 Place place_of_nccl() {
   const char* const named = std::getenv("FSDP_NCCL");
   // RTLD_NOLOAD does not load the file, because LibTorch decides which NCCL the process has.

@@ -28,7 +28,7 @@ void make_communicators(MeshParts& parts, const std::shared_ptr<NcclSession>& se
   };
   parts.device = &session->device();
   parts.shares_device = false;
-  // This replaces the host's communicators, or adds those that store_mesh does not make.
+  // NCCL's communicators replace those of the host. After store_mesh there are none to replace.
   parts.world = make_axis(Axis::kWorld, "");
   // `make` holds copies of its arguments, so it may be called long after this call has returned.
   parts.make_modules = [=] { return make(Axis::kWorld, "modules"); };

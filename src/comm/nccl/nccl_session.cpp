@@ -219,7 +219,8 @@ void NcclSession::end(Calls& calls, const MemberPtr& member, const CallPlace& pl
   }
 }
 
-// Returns true if the communicator was finalized. Its work is done, so an error fails no rank.
+// Returns true if the communicator was finalized. The communicator's work is done, so an error
+// fails no rank.
 bool NcclSession::finalize(Calls& calls, const Member& member) {
   if (parts_.plane.first_failure()) return false;  // collectives in flight may never end
   const auto is_gone = [this](int peer) {

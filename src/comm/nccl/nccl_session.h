@@ -60,8 +60,8 @@ class NcclSession {
     int first_use = 10;
     std::chrono::milliseconds looks_every{20};  // interval at which the watchdog looks
     // Called, on a thread of the session, if a call of NCCL or of the device has not returned
-    // within the time-out. The thread that made the call is lost. It may hold locks that other
-    // threads need. The other ranks have already been notified. `failure` is the job's first
+    // within the time-out. The thread that made the call is lost. That thread may hold locks that
+    // other threads need. The other ranks have already been notified. `failure` is the job's first
     // failure, with that call as a cause.
     std::function<void(const Failure& failure)> on_stuck;
   };

@@ -57,8 +57,9 @@ Buffer NcclWindows::allocate(int64_t bytes) const {
                        .cause = "they cannot reach each other's memory",
                        .hint = "leave nccl_registration at kOff; set NCCL_DEBUG=INFO for details"});
   }
-  // The release function owns `memory`. It first removes the window. `memory` is freed afterwards,
-  // when the function itself is destroyed. It also keeps session and member alive until then.
+  // The release function owns `memory`. The function first removes the window. `memory` is freed
+  // afterwards, when the function itself is destroyed. The function also keeps session and member
+  // alive until then.
   return {memory->data(), bytes,
           [session = session_, member = member_, memory, window](void* /*data*/) {
             session->call_at_end(member.get(), "ncclCommWindowDeregister",

@@ -27,8 +27,8 @@ class NcclWindows {
 
   // Allocates a zeroed window. Collective.
   // Errors: OutOfMemory on this rank alone, and the other ranks wait until their time-out has
-  //   passed. DeviceError, on all ranks, if these GPUs cannot access each other's memory. Those of
-  //   NcclSession::issue.
+  //   passed. DeviceError, on all ranks, if these GPUs cannot access each other's memory. Also the
+  //   errors of NcclSession::issue.
   Buffer allocate(int64_t bytes) const;
 
  private:

@@ -93,7 +93,8 @@ JobDescriptors join(const LaunchEnvironment& environment, const std::string& dir
 
 JobDescriptors inherited_job(const LaunchEnvironment& environment) {
   JobDescriptors files;
-  // The first descriptor is that of the control segment. Those of the heaps follow by rank.
+  // The first descriptor is that of the control segment. The descriptors of the heaps follow, by
+  // rank.
   for (const int fd : environment.job_fds) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     if (!files.control) {
@@ -109,8 +110,8 @@ JoinedJob rendezvous_in_directory(const LaunchEnvironment& environment, millisec
   const std::string directory =
       private_directory_path(environment.runtime_dir, environment.job_key);
   if (environment.rank == 0) {
-    // If the lock is taken, another rank 0 is already running. It will reject this process, and
-    // with it the whole job.
+    // If the lock is taken, another rank 0 is already running. That process will reject this one,
+    // and with it the whole job.
     if (Descriptor lock = lock_private_directory(directory)) {
       // Only rank 0 cleans up, once per start.
       remove_abandoned_directories(directory, kRendezvousSocket);

@@ -26,7 +26,7 @@ constexpr auto kWatchStep = milliseconds(20);
 // The time for a request. A process of this job sends its request at once, and a silent client must
 // not delay the others.
 constexpr auto kSpeakWithin = milliseconds(1000);
-// An error names at most this many missing ranks. It only counts the rest.
+// An error names at most this many missing ranks. The error only counts the rest.
 constexpr int kNamedAtMost = 8;
 
 milliseconds left_until(Clock::time_point deadline) {

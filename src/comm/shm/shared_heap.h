@@ -1,5 +1,5 @@
-// The heap of one rank, which its peers have mapped. It begins with the staging areas. The blocks
-// of allocate() follow.
+// The heap of one rank, which its peers have mapped. The heap begins with the staging areas. The
+// blocks of allocate() follow.
 #pragma once
 
 #include <cstddef>

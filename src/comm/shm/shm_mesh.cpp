@@ -23,8 +23,8 @@ using std::chrono::milliseconds;
 // The time for ranks to arrive. It is short enough that a wrong environment is reported within 10 s
 // of the program's start.
 constexpr auto kArriveWithin = milliseconds(8000);
-// The same time under fsdp-run. There no rank can be missing, only slow, because fsdp-run reports a
-// rank that ended before it arrived.
+// The same time under fsdp-run. Under fsdp-run no rank can be missing, only slow, because fsdp-run
+// reports a rank that ended before it arrived.
 constexpr auto kStartWithin = milliseconds(60'000);
 
 void require_job(const LaunchEnvironment& environment) {

@@ -1,5 +1,5 @@
-// Collectives over a key-value store, in host memory. They are for small values of ranks on several
-// hosts, outside steps.
+// Collectives over a key-value store, in host memory. These collectives are for small values of
+// ranks on several hosts, outside steps.
 #pragma once
 
 #include <chrono>

@@ -28,7 +28,7 @@ namespace fsdp {
 // in a large job, a rank reports that it is alive and which place it has reached in each of its
 // collective sequences. A rank reports at once if the job has failed or if the rank has finished.
 // If a process of a host ends, any rank of this host reports the end. If a whole host fails, its
-// ranks are silent. This counts as a failure when the time-out has passed.
+// ranks are silent. Their silence counts as a failure when the time-out has passed.
 //
 // [Note: collectives over hosts are compared] Other processes cannot read the records that a rank
 // posts. So a collective cannot be compared with the collectives of peers before it is issued.

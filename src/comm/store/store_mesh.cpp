@@ -50,7 +50,7 @@ MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& op
 
 MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
                           const LaunchEnvironment& environment, const MeshOptions& options) {
-  // This uses the connection that the relay will own later.
+  // The rendezvous uses the connection that the relay will own later.
   std::vector<PlaceOfRank> places = meet_at_store(*store, environment, options.timeout);
   const PlaceOfRank own = places[static_cast<size_t>(environment.rank)];
   // Only one thread may use a connection. So there is one for the relay's thread and one for

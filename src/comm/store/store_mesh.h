@@ -12,9 +12,9 @@ namespace fsdp {
 // Returns the parts of this process's rank. Their control plane works over the store at MASTER_ADDR
 // and MASTER_PORT. Rank 0 serves the store, unless the launcher's agent does. The communicators of
 // engines and modules are missing, because between hosts collectives run only on GPUs
-// (connect_by_nccl). `open` opens the store. It is null if this program cannot open a store. Blocks
-// until all ranks have arrived.
-// Errors: InvalidArgument (78) if there is no address or no `open`. Those of `open` and
+// (connect_by_nccl). `open` opens the store. `open` is null if this program cannot open a store.
+// Blocks until all ranks have arrived.
+// Errors: InvalidArgument (78) if there is no address or no `open`. Also the errors of `open` and
 //   meet_at_store.
 MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
                      OpenStore open);
