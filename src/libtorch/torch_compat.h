@@ -45,8 +45,8 @@ class BoundStorage {
 
   void bind(void* data);
   void unbind();
-  // Unbinds the storage and sets the message that an access throws. This includes an access through
-  // views that users or autograd still hold.
+  // Unbinds the storage and sets the message that an access throws. Accesses through views that
+  // users or autograd still hold throw the message, too.
   void set_message(std::string message);
   // Removes the owner, so operators are no longer reported.
   void forget_owner();

@@ -5,11 +5,11 @@
 // [Note: counting allocator]
 // A counting allocator is installed over LibTorch's own allocators for the CPU and for meta
 // tensors. It is installed once per process and is never removed. If the thread has no current
-// meter, it only forwards the request. It returns the blocks of the allocator below unchanged, and
-// stores the counts in a table by address. The table is necessary because oneDNN frees memory by
-// its address alone, and may have allocated this memory before the install. Freeing a block, in any
-// thread, subtracts it from the meter that counted it. Meta tensors have no memory and no address;
-// their bytes are counted nevertheless.
+// meter, it only forwards the request. The counting allocator returns the blocks of the allocator
+// below it unchanged, and stores the counts in a table by address. The table is necessary because
+// oneDNN frees memory by its address alone, and may have allocated this memory before the install.
+// Freeing a block, in any thread, subtracts it from the meter that counted it. Meta tensors have no
+// memory and no address; their bytes are counted nevertheless.
 //
 // Three things are not counted: threads without a meter (OpenMP's workers, loaders), memory that
 // operators allocate by malloc directly, and memory of other devices.

@@ -124,8 +124,8 @@ class Given {
     if (result.dim() == 0 ? dim_ > 0 : !in_list && result.numel() < numel_ && !picks()) {
       refuse_number();
     }
-    // If a result has another holder, it is a tensor that existed before the operator. It must not
-    // be changed.
+    // If a result has another holder, it is a tensor that existed before the operator. Such a
+    // tensor must not be changed.
     if (is_own && keeps_values() && result.use_count() == 1) watch(result);
   }
 

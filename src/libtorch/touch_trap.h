@@ -93,7 +93,7 @@ class Listener {
 void arm(Listener& listener);
 
 // A function that runs before any listener, for each operator of its thread that reaches the trap.
-// It returns true if it has already done the operator's work. Null removes the function.
+// The function returns true if it has already done the operator's work. Null removes the function.
 // Requires: the thread includes key() in its calls.
 using OfThread = bool (*)(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
 void set_of_thread(OfThread does);

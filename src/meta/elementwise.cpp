@@ -49,8 +49,8 @@ at::Tensor glu_backward(const at::Tensor& /*gradient*/, const at::Tensor& self, 
   return at::empty(self.sizes(), self.options());
 }
 
-// Returns the result and a buffer. Only the CPU kernel has this buffer. It keeps exp(-|x|) for
-// backward.
+// Returns the result and a buffer. Only the CPU kernel has this buffer. The buffer keeps exp(-|x|)
+// for backward.
 std::tuple<at::Tensor, at::Tensor> log_sigmoid_forward(const at::Tensor& self) {
   at::Tensor result = at::empty_like(self);
   return {std::move(result), at::empty_like(self, at::MemoryFormat::Contiguous)};

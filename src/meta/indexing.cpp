@@ -20,15 +20,15 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
   return at::empty(shape, self.options());
 }
 
-// LibTorch's own function is not used. It treats meta tensors as a tensor subclass and allocates
-// one more tensor.
+// LibTorch's own function is not used. LibTorch's function treats meta tensors as a tensor subclass
+// and allocates one more tensor.
 at::Tensor index_select_backward(const at::Tensor& gradient, at::IntArrayRef sizes, int64_t dim,
                                  const at::Tensor& index) {
   return at::zeros(sizes, gradient.options()).index_add_(dim, index, gradient);
 }
 
 // The unused tensors stand for the copies that the CPU kernel makes of non-contiguous arguments.
-// They are counted until the function returns.
+// The copies are counted until the function returns.
 at::Tensor embedding_dense_backward(const at::Tensor& gradient, const at::Tensor& indices,
                                     int64_t rows, int64_t /*padding*/, bool /*scale_by_freq*/) {
   const at::Tensor contiguous_indices = indices.contiguous();

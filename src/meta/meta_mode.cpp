@@ -125,7 +125,8 @@ void call_planned(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (is_factory && !stack->empty()) guard(stack->back());
 }
 
-// Registers the fallback once. It is never freed, for the reason given in add_meta_kernels().
+// Registers the fallback once. The registration is never freed, for the reason given in
+// add_meta_kernels().
 void register_mode() {
   static const auto* const library = [] {
     auto* made = new torch::Library(torch::Library::IMPL, "_", kModeKey, __FILE__, __LINE__);

@@ -1,5 +1,5 @@
-// GradientPlaces assigns positions in memory to a unit's whole gradients. They are valid until the
-// gradients are reduced. Like ShardLayout it handles integers only.
+// GradientPlaces assigns positions in memory to a unit's whole gradients. The positions are valid
+// until the gradients are reduced. Like ShardLayout it handles integers only.
 //
 // [Note: zero-copy gradients] Usually gradients are copied into a slot as they arrive, and peers
 // read them from the slot. Some units are little more than one large parameter (word embeddings,

@@ -37,8 +37,8 @@ struct MemoryInputs {
 };
 
 // Plays `pass` and returns the engine's bytes by phase. The next pass is expected to equal `pass`.
-// It begins without gradients and reduces all gradients. With `accumulates` the pass is played a
-// second time, with the main gradients that the first play left.
+// The play begins without gradients and reduces all gradients. With `accumulates` the pass is
+// played a second time, with the main gradients that the first play left.
 MemoryPlan plan_memory(const MemoryInputs& inputs, const PassRecord& pass);
 
 }  // namespace fsdp

@@ -20,7 +20,7 @@
 
 namespace fsdp {
 
-// A unit's rules for passes. They follow from its options and its placement.
+// A unit's rules for passes. The rules follow from the unit's options and placement.
 struct UnitRules {
   bool reshard_after_forward = true;
   bool unshard_in_backward = true;

@@ -43,8 +43,8 @@ class PassRecord {
   int calls() const { return calls_; }
   const std::vector<PassEvent>& events() const { return events_; }
 
-  // A size of the record. `rewind` drops all events that were added after the mark. It is used if a
-  // forward left no graph.
+  // A size of the record. `rewind` drops all events that were added after the mark. Pass rewinds
+  // the record if a forward left no graph.
   struct Mark {
     size_t events = 0;
     int calls = 0;

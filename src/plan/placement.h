@@ -83,8 +83,9 @@ struct UnitCollectives {
   Placements row{Placement::kReplicate, Placement::kReplicate, Placement::kReplicate};
   MeshShape shape{};
   std::vector<AxisCollective> on_unshard;  // at each unshard, into a slot
-  // These run after main shards have changed and write into a resident copy. They are issued before
-  // the next use of the parameters, so that they overlap with compute as other gathers do.
+  // These collectives run after main shards have changed and write into a resident copy. They are
+  // issued before the next use of the parameters, so that they overlap with compute as other
+  // gathers do.
   std::vector<AxisCollective> after_update;
   std::vector<AxisCollective> after_backward;  // reduce gradients into main gradients
   std::vector<AxisCollective> across;  // sum main gradients, after the last backward before a step

@@ -85,7 +85,7 @@ class ShardLayout {
   const std::vector<SegmentLayout>& segments() const { return segments_; }
   int ranks() const { return ranks_; }
 
-  // Makes a frozen segment trainable. Its parameters keep their positions.
+  // Makes a frozen segment trainable. The segment's parameters keep their positions.
   void make_trainable(int segment);
 
   // Return the segment of a parameter, and the position of the parameter in that segment.
