@@ -23,8 +23,8 @@ Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {
   // Otherwise all ranks that are threads of one GPU would use its default stream, and nothing would
   // overlap.
   if (parts.shares_device) torch_cuda::leave_default_stream(torch_device);
-  // LibTorch runs the backwards of all threads on one thread per device. There a hook that waits
-  // for another rank would block the backward of that rank.
+  // LibTorch runs the backwards of all threads on one thread per device. On such a shared thread, a
+  // hook that waits for another rank would block the backward of that rank.
   torch_cuda::run_backward_here(torch_device);
   return parts.device->compute_stream(torch_cuda::current_stream(torch_device));
 }
@@ -136,8 +136,8 @@ ExposedTimer::~ExposedTimer() {
   if (is_inline_) streams_.exposed_comm_ns += span_clock_ns() - start_ns_;
   if (!began_ns_) return;
   try {
-    // The callback may run after this timer was destroyed. It uses CommStreams, which is still
-    // alive then, because finish() waits for compute.
+    // The callback may run after this timer was destroyed. The callback uses CommStreams, which is
+    // still alive then, because finish() waits for compute.
     streams_.compute->tell_time([&streams = streams_, began = began_ns_](int64_t ns) {
       streams.exposed_comm_ns += std::max<int64_t>(ns - *began, 0);
     });

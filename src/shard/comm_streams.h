@@ -39,7 +39,7 @@ class CommStreams {
 
  public:
   // The streams of the mesh, which all its engines share. This engine must call finish() before it
-  // frees memory that they use.
+  // frees memory that these streams use.
   const std::shared_ptr<Stream> gather;
   const std::shared_ptr<Stream> reduce;
   // Null unless main state is on the host ([Note: main state on the host] in main_place.h).
@@ -82,8 +82,8 @@ class CommStreams {
   // Ignores errors of the streams, because other waits report them.
   void finish() noexcept;
 
-  // Returns spans of the operation `what` for `subject` on a stream. They end when the result is
-  // destroyed.
+  // Returns spans of the operation `what` for `subject` on a stream. The spans end when the result
+  // is destroyed.
   ContextSpan span(Stream& stream, std::string_view what, std::string_view subject) {
     const SpanLane lane = &stream == gather.get()     ? SpanLane::kGather
                           : &stream == reduce.get()   ? SpanLane::kReduce

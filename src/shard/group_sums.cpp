@@ -51,7 +51,7 @@ void GroupSums::sum(std::vector<Summed>& sums) const {
   }
 }
 
-// Sums over passes are formed in fp32, in the main gradients. They are sent in reduce_dtype.
+// Sums over passes are formed in fp32, in the main gradients. The sums are sent in reduce_dtype.
 void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite) const {
   // Without sums of earlier passes, the slot already contains all values to send.
   if (!are_awaited()) {

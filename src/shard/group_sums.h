@@ -11,7 +11,7 @@
 
 namespace fsdp {
 
-// A segment's gradients during a reduction. They are this rank's part of the sum.
+// A segment's gradients during a reduction. The gradients are this rank's part of the sum.
 struct Summed {
   int segment = 0;
   std::byte* at = nullptr;  // null: the zero-copy gradient is not reduced yet (UnitGradients)

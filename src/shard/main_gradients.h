@@ -53,8 +53,8 @@ class MainGradients {
   bool are_ready() const { return state_ == MainGradientState::kReady; }
   // Returns the number of elements of a trainable segment's gradient on this rank.
   int64_t numel(int segment) const;
-  // Returns true if the segment's gradient has memory. It has no memory before take, if the segment
-  // is frozen, or if all parameters of the segment are empty.
+  // Returns true if the segment's gradient has memory. The gradient has no memory before take, if
+  // the segment is frozen, or if all parameters of the segment are empty.
   bool has(int segment) const { return slots_[segment] != nullptr; }
   // Returns the address of an element. This function and the next two require has(segment).
   std::byte* at(int segment, int64_t element) const;

@@ -1,6 +1,6 @@
 // MainShards holds this rank's fp32 slices of a unit, one per segment. The optimizer updates these
-// values, and weights are loaded into and saved from them. They are on the device or on the host
-// ([Note: main state on the host] in main_place.h).
+// values, and weights are loaded into and saved from them. Main shards are on the device or on the
+// host ([Note: main state on the host] in main_place.h).
 //
 // The unit checks for changes at the begin of a forward or backward and in Gathered. The following
 // code writes main shards, and its changes are noticed as follows:

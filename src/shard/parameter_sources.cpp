@@ -9,9 +9,9 @@
 namespace fsdp {
 namespace {
 
-// A resident copy of this rank's piece of the parameters, in the segments' dtypes. It is gathered
-// again after main shards have changed. The copy of a float32 segment contains the main shard
-// itself, unless main shards are on the host.
+// A resident copy of this rank's piece of the parameters, in the segments' dtypes. The copy is
+// gathered again after main shards have changed. The copy of a float32 segment contains the main
+// shard itself, unless main shards are on the host.
 class ResidentPieces {
  public:
   ResidentPieces(const UnitContext& unit, MainShards& main) : unit_(unit), main_(main) {
@@ -27,7 +27,7 @@ class ResidentPieces {
       if (dtype != DType::kFloat32 || shared.main->is_host()) continue;
       const Piece slice = unit.piece(unit.collectives.row.optimizer, i);
       main.relocate(i, copy, copy->buffer.at((slice.begin - held.begin) * size_of(dtype)));
-      // The slice's own memory is freed now. Its bytes are already counted as main shards.
+      // The slice's own memory is freed now. The slice's bytes are already counted as main shards.
       shared.memory.ledger.hold(-main.bytes(i));
       bytes_ -= main.bytes(i);
     }
@@ -314,7 +314,7 @@ bool all_float32(const UnitContext& unit) {
 }
 
 // Maps all segments or none. map_ranks is collective, so all ranks must make the same decision
-// whether to call it. They decide by the layout, before the first call. The result of map_ranks is
+// whether to call it. Ranks decide by the layout, before the first call. The result of map_ranks is
 // equal on all ranks.
 std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main) {
   std::vector<RanksView> ranks;

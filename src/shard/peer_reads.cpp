@@ -14,9 +14,9 @@ RanksView PeerReads::map_ranks(void* mine, int64_t bytes, Axis axis) {
   return view;
 }
 
-// The barrier runs on the gather stream, because it uses the communicator of this stream. It begins
-// after the reads and writes that compute has issued so far. Compute's later reads and writes begin
-// when all ranks have reached the barrier.
+// The barrier runs on the gather stream, because it uses the communicator of this stream. The
+// barrier begins after the reads and writes that compute has issued so far. Compute's later reads
+// and writes begin when all ranks have reached the barrier.
 void PeerReads::meet(std::string_view purpose) {
   if (!reads_) return;
   const ExposedTimer timer(streams_);

@@ -13,8 +13,8 @@ ShardContext::ShardContext(Mesh of, const Options& options)
       format(options, comms.reduce(), mesh.world_size()),
       peers(mesh, options, comms, streams) {}
 
-// The streams of the mesh outlive this engine. Their work uses memory, events and the span log, so
-// it must be done before the members free these.
+// The streams of the mesh outlive this engine. Work on the streams uses memory, events and the span
+// log, so this work must be done before the members free these.
 ShardContext::~ShardContext() { streams.finish(); }
 
 UnitCollectives collectives_for(const ShardContext& context, Strategy of) {

@@ -28,10 +28,10 @@ struct ZeroCopyWindow {
 
   std::array<Event, 2> reduced;
   int turn = 0;
-  // The gradients that these reductions read. Used only if compute is not inline. They are freed
-  // once compute's wait for the reduction is issued, because LibTorch reuses memory in compute's
-  // order. If the host freed them only when the reduction has ended, it would hold many gradients
-  // at a time, because it runs ahead of the device.
+  // The gradients that these reductions read. Used only if compute is not inline. The gradients are
+  // freed once compute's wait for the reduction is issued, because LibTorch reuses memory in
+  // compute's order. If the host freed them only when the reduction has ended, it would hold many
+  // gradients at a time, because it runs ahead of the device.
   std::array<std::vector<std::shared_ptr<const void>>, 2> held;
 };
 

@@ -28,9 +28,9 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
 
 void UnitGradients::make_places() {
   const ShardContext& shared = unit_.shared;
-  // A zero-copy gradient is sent without change. It must not be scaled, cast, or overwritten by its
-  // sum. With offload GroupSums::sum_to_main copies sums of groups back into the slot. So the
-  // slot must not omit a gradient.
+  // A zero-copy gradient is sent without change. Such a gradient must not be scaled, cast, or
+  // overwritten by its sum. With offload GroupSums::sum_to_main copies sums of groups back into the
+  // slot. So the slot must not omit a gradient.
   const bool come_back = shared.main->is_host() && groups_.has_moves();
   const bool may_lend = unit_.collectives.scatters_gradients() && !unit_.narrows() && !come_back &&
                         shared.format.divide_scale == 1.0F &&

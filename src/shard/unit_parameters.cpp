@@ -98,7 +98,7 @@ void UnitParameters::check_bindings() const {
 }
 
 std::string UnitParameters::first_written() {
-  // This is called in any case, because the call undoes the write.
+  // take_stray_write is called in any case, because it undoes the write.
   const std::optional<int> stray = source_->take_stray_write();
   std::optional<int> written = bindings_.first_changed();
   if (!written) written = stray;
