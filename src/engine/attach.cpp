@@ -39,12 +39,12 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
 }
 
 // Throws if the unit's own strategy cuts main shards differently from the BuildScope. The scope
-// cuts every unit by the engine's strategy. It cannot use the unit's own options, because units
-// have no names before the model is complete.
+// cuts every unit by the engine's strategy. The scope cannot use the unit's own options, because
+// units have no names before the model is complete.
 void check_built_alike(const UnitCollectives& collectives, const UnitCollectives& built,
                        const std::string& fqn) {
   // Two strategies may have the same placement but a different order of pieces ([Note: pieces of
-  // pieces]). Then rank 1 owns a different slice.
+  // pieces]). In this case a rank owns a different slice.
   const bool alike = collectives.row.optimizer == built.row.optimizer &&
                      collectives.main_rank(1) == built.main_rank(1);
   if (alike) return;

@@ -44,7 +44,8 @@ void Attachment::require_root() const {
 
 void Attachment::check() const {
   require_untaken();
-  // A unit built in the BuildScope was checked when it was sharded. Its memory is unreadable now.
+  // A unit built in the BuildScope was checked when it was sharded. The unit's memory is unreadable
+  // now.
   std::vector<FoundUnit> plain;
   std::ranges::copy_if(found_, std::back_inserter(plain), [&](const FoundUnit& unit) {
     return building_ == nullptr || !building_->has(unit);

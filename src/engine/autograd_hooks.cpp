@@ -221,7 +221,7 @@ at::Tensor pass_through(const at::Tensor& input) {
 
 void hook_producer(ag::Node& producer, const std::shared_ptr<Call>& call) {
   // Inserted as the first hook of the node. The producer is often an output of the previous unit,
-  // and that unit's OutputHook gathers its parameters. This unit is closed before that.
+  // and that unit's OutputHook gathers its parameters. Therefore this unit must be closed first.
   auto& hooks = producer.pre_hooks();
   hooks.insert(hooks.begin(), std::make_unique<ProducerHook>(call));
 }

@@ -38,8 +38,8 @@ class EngineParts : public std::enable_shared_from_this<EngineParts> {
   void follow_compute(std::string_view call) const;
 
   // Adds `bytes` of optimizer state to the counted memory. Negative bytes are subtracted.
-  // Errors: InvalidArgument if the memory limit has no room for the plan and these bytes. They are
-  //   not counted then.
+  // Errors: InvalidArgument if the memory limit has no room for the plan and these bytes. In this
+  //   case the bytes are not counted.
   void add_optimizer_state(int64_t bytes);
   // Measures the gradients of `chosen`. If `max_norm` is finite, the optimizer's kernels later clip
   // the gradients to it.

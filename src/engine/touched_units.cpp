@@ -82,8 +82,8 @@ thread_local int running_again_in = -1;  // a graph task; -1: none
 // false if the operator is a backward node; these run with grad mode off.
 bool is_forward_again(const BackwardScheduler& clock, int task) {
   if (c10::GradMode::is_enabled() || running_again_in == task) return true;
-  // Grad mode is also off in a custom Function inside another library's checkpoint. Then the call
-  // that the checkpoint began is the innermost call.
+  // Grad mode is also off in a custom Function inside another library's checkpoint. In that case
+  // the call that the checkpoint began is the innermost call.
   return clock.in_call() && clock.innermost_call()->forward_task == task;
 }
 

@@ -1,5 +1,6 @@
-// Forwards of units chosen by policy. They are derived from the operators that touch the units'
-// parameters. (The forward of an fsdp::Unit is reported by its caller, unit_call.cpp.) The rule is
+// Forwards of units chosen by policy. The begin and the end of such a forward are derived from the
+// operators that touch the units' parameters. (The forward of an fsdp::Unit is reported by its
+// caller, unit_call.cpp.) The rule is
 // [Note: open-ended calls] in backward_scheduler.h.
 #pragma once
 
@@ -44,7 +45,8 @@ void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates&
 void arm();
 
 // A scope in which operators of this thread, in the current graph task, belong to a forward that
-// runs again inside a backward. This holds also inside a custom Function, where grad mode is off.
+// runs again inside a backward. The scope also covers operators inside a custom Function, where
+// grad mode is off.
 class ForwardAgain {
  public:
   ForwardAgain();

@@ -94,7 +94,7 @@ LRScheduler::LRScheduler(Optimizer& optimizer, std::string_view name, NextLr nex
       place_(place_of_scheduler(optimizer, name)),
       next_(std::move(next)),
       base_lr_(state_of(optimizer).begin_schedules()) {
-  // SequentialLR has no `next`. It starts after its schedulers were checked.
+  // A SequentialLR has no `next`. Its own constructor starts it after the schedulers were checked.
   if (next_) start(/*restarts=*/false);
 }
 

@@ -119,8 +119,8 @@ void OptimizedSegments::add_segments() {
       if (!known) add_segment(*unit, segment, added);
     }
   }
-  // There is one counter per segment. Its address stays valid, because a buffer is never resized,
-  // and write_counters replaces all addresses.
+  // There is one counter per segment. A counter's address stays valid, because a buffer is never
+  // resized, and write_counters replaces all addresses.
   kernels::StepCount* counters = add_counters(added.size());
   int64_t bytes = 0;
   for (OptimizedSegment& optimized : added) {

@@ -35,8 +35,8 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
   const MeshShape shape = shape_of(request.mesh, request.ranks, a_host);
   const bool by_nccl =
       request.mesh.device == DeviceKind::kCuda && request.ranks > 1 && !request.shares_gpu;
-  // The communicator's collectives only count bytes. It has the capabilities of the planned
-  // back-end, because the engine chooses its buffers by them.
+  // The communicator's collectives only count bytes. The communicator has the capabilities of the
+  // planned back-end, because the engine chooses its buffers by them.
   const auto group = [&](int size) {
     return std::make_unique<SimulatedCommunicator>(
         SimulatedGroup{.size = size,
