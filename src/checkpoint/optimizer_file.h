@@ -38,7 +38,7 @@ const ParameterSpec& spec_of(const Optimizer::State& state, const OptimizedParam
 std::map<std::string, std::string> optimizer_metadata(const Optimizer::State& state,
                                                       uint64_t weights);
 
-// The metadata of a file. It concerns the whole optimizer.
+// The metadata of a file, which concerns the whole optimizer.
 struct OptimizerHead {
   int64_t steps = 0;
   double lr = 0;

@@ -220,8 +220,8 @@ void add_notes(const WeightsFiles& files, LoadReport& report) {
   }
 }
 
-// Assigns the first of the tensor's names that the files contain. Its other names are copies if
-// they have separate bytes.
+// Assigns the first of the tensor's names that the files contain. The tensor's other names in the
+// files are copies if they have separate bytes.
 void match(size_t index, const ExpectedTensor& expected, Sources& sources,
            MatchedWeights& matched) {
   std::optional<WeightSource>& source = matched.sources.emplace_back();

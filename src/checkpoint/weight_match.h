@@ -13,7 +13,7 @@
 
 namespace fsdp {
 
-// The files of one load_weights. They must outlive the match.
+// The files of one load_weights. The files must outlive the match.
 struct WeightsFiles {
   std::vector<const WeightsFile*> files;
   const WeightsFile* instead = nullptr;  // LoadOptions::instead

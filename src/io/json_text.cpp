@@ -75,7 +75,7 @@ void check_lengths(const JsonText& source, const JsonCursor& cursor, JsonLimits 
     cursor.fail_at(static_cast<int64_t>(start),
                    fmt::format("{} has more than {} bytes", what, limits.string_bytes));
   };
-  // Numbers and white space have no end character. They end where the next token begins.
+  // Numbers and white space have no end character. Each of them ends where the next token begins.
   for (size_t at = 0; at < text.size(); ++at) {
     if (!ends_a_token(text[at])) continue;
     check(at, "a number or white space");

@@ -189,7 +189,7 @@ class PickleParser {
     }
   }
   void push_tensor(Kind kind, RebuiltTensor made) {
-    // This is enough for the weights and for other tensors of a training script.
+    // The limit is enough for the weights and for other tensors of a training script.
     constexpr int64_t kMaxTensors = 4 * kMaxEntries;
     if (++tensors_ > kMaxTensors) {
       refuse(fmt::format("the file has more than {} tensors and storages", kMaxTensors),
@@ -238,7 +238,8 @@ class PickleParser {
     push({.kind = Kind::kObject, .text = type.text});
   }
 
-  // Sets an object's attributes. Those of a state_dict (its versions) do not affect weights.
+  // Sets an object's attributes. The attributes of a state_dict (its versions) do not affect
+  // weights.
   void build() {
     const PickleValue& state = *pop();
     PickleValue* built = pop();

@@ -199,7 +199,7 @@ class ZipParser {
     directory_.records.emplace(std::move(entry.name), std::move(record));
   }
 
-  // Returns the record's bytes. They follow the record's own header, which must agree with the
+  // Returns the record's bytes. The bytes follow the record's own header, which must agree with the
   // directory.
   Bytes bytes_of(const Entry& entry) const {
     if (entry.offset > bytes_.size() || kRecordBytes > bytes_.size() - entry.offset) {

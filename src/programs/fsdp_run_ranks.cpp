@@ -324,7 +324,7 @@ JobEnd RankProcesses::judge() const {
   const int code =
       own_code ? WEXITSTATUS(guilty.wait_status) : static_cast<int>(ExitCode::kPeerFailed);
   const std::string rank_line = logged_error(root, code);
-  // kPeerFailed is the exit code of survivors. It says nothing about the cause.
+  // kPeerFailed is the exit code of survivors. This code says nothing about the cause.
   const bool is_shown = own_code && code != static_cast<int>(ExitCode::kPeerFailed) &&
                         (output_.has_said(code) || !rank_line.empty());
   const std::string hint = hint_for_end(root, guilty.wait_status,
