@@ -1,4 +1,4 @@
-// Finds the fields of an aggregate. C++20 cannot list the fields. So this header counts the
+// Finds the fields of an aggregate. C++20 cannot list the fields, so this header counts the
 // initialisers that the aggregate accepts, and declares a structured binding with as many names.
 #pragma once
 
