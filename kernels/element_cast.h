@@ -51,7 +51,7 @@ FSDP_ELEMENT BFloat16 from_float<BFloat16>(float value) {
   // Rounds to nearest even: adds half a unit of the last kept bit minus one, plus one if that bit
   // is 1.
   const uint32_t nearest_even = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-  // Rounding could turn a NaN into infinity. So a NaN is truncated and made quiet.
+  // Rounding could turn a NaN into infinity, so a NaN is truncated and made quiet.
   const uint32_t quiet_nan = (bits >> 16) | 0x40U;
   const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
   return {static_cast<uint16_t>(is_nan ? quiet_nan : nearest_even)};

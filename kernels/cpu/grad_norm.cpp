@@ -143,7 +143,7 @@ void reduce_blocks(NormType type, const GradSegment& blocks, double one, double*
 }
 
 // The tree over the blocks, which is built while results arrive. A node is joined with its
-// neighbour as soon as both exist. So the stack holds at most one node for each level.
+// neighbour as soon as both exist, so the stack holds at most one node for each level.
 class BlockTree {
  public:
   explicit BlockTree(NormType type) : type_(type) {}
@@ -160,7 +160,7 @@ class BlockTree {
     double result = pop();
     // The last node of an odd level moves up unchanged until a left neighbour exists.
     while (depth_ > 0) result = join(pop(), result);
-    // The sign and payload of a sum's NaN depend on the machine. So every NaN is replaced by the
+    // The sign and payload of a sum's NaN depend on the machine, so every NaN is replaced by the
     // same one.
     return std::isnan(result) ? std::numeric_limits<double>::quiet_NaN() : result;
   }

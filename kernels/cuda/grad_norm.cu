@@ -34,7 +34,7 @@ struct Segment {
 template <NormType kType>
 using Partial = std::conditional_t<kType == NormType::kInf, int32_t, double>;
 
-// Adds the term of x. The square of a float is exact in float64. So __fma_rn gives the same bits as
+// Adds the term of x. The square of a float is exact in float64, so __fma_rn gives the same bits as
 // the CPU's product and sum.
 template <NormType kType>
 __device__ __forceinline__ void add_term(Partial<kType>& partial, float x) {

@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kBlockThreads) strided_kernel(const __grid_con
 }
 
 // Reads tiles along the source's densest dimension and writes them along the destination's last
-// dimension. So both the reads and the writes coalesce.
+// dimension, so both the reads and the writes coalesce.
 __global__ void __launch_bounds__(kBlockThreads)
     transpose_kernel(const __grid_constant__ Work work, const Tiling tiling) {
   // The odd row length puts the elements of a column into different banks. The array has the

@@ -35,7 +35,7 @@ FSDP_ELEMENT Element stored(AccumulatorOf<Element> value) {
 template <ReduceOp kOp, class Accumulator>
 FSDP_ELEMENT Accumulator combined(Accumulator a, Accumulator b) {
   if constexpr (kOp == ReduceOp::kMax) {
-    // A comparison with NaN is false. So `b != b` selects b if it is NaN, and a NaN in a is kept.
+    // A comparison with NaN is false, so `b != b` selects b if it is NaN, and a NaN in a is kept.
     return (b > a) | (b != b) ? b : a;
   } else {
     return static_cast<Accumulator>(a + b);
