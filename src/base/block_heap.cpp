@@ -63,7 +63,7 @@ size_t BlockHeap::Ranges::remove(std::byte* begin, size_t bytes) {
   return removed;
 }
 
-// Touching ranges are joined. So one range holds all of the bytes, or some byte is in no range.
+// Touching ranges are joined, so one range holds all of the bytes, or some byte is in no range.
 bool BlockHeap::Ranges::has_all_of(std::byte* begin, size_t bytes) const {
   const auto next = all_.upper_bound(begin);
   if (next == all_.begin()) return false;

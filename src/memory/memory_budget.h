@@ -21,7 +21,7 @@ struct MemoryCap {
   const std::shared_ptr<MemoryMeter> meter;  // shared with the blocks that it has counted
 };
 
-// The budget of one rank. It exists as long as the rank's mesh. So its meter also counts memory
+// The budget of one rank. It exists as long as the rank's mesh, so its meter also counts memory
 // that destroyed engines have not freed. Thread-safe.
 class MemoryBudget {
  public:

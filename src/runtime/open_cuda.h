@@ -1,5 +1,5 @@
 // Finds the GPUs of this machine, if any. All CUDA code is in libfsdp_cuda.so, which is opened on
-// first use. So a program without a GPU neither links nor loads CUDA code.
+// first use, so a program without a GPU neither links nor loads CUDA code.
 #pragma once
 
 #include <string>

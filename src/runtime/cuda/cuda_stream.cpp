@@ -131,7 +131,7 @@ void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
 }
 
 // Makes all calls whose marks are reached, in the order of issue. Engines of several threads may
-// share a stream. So only one thread makes calls at a time, and a second thread waits for it.
+// share a stream, so only one thread makes calls at a time, and a second thread waits for it.
 // Otherwise an engine could return from synchronize() and be destroyed, while another thread still
 // makes this engine's calls.
 void CudaStream::make_due_calls() {
