@@ -109,7 +109,7 @@ Mesh make_mesh(const MeshOptions& options, const MeshMaking& making) {
   if (making.change) making.change(parts);
   Mesh mesh = mesh_of(std::move(parts));
   const MeshShape& shape = state_of(mesh).shape();
-  // Ranks of other builds could issue other collectives. So a difference of builds fails here, with
+  // Ranks of other builds could issue other collectives, so a difference of builds fails here, with
   // a message that names it.
   mesh.agree("program", {fmt::format("build {}", build_id()),
                          fmt::format("mesh {} × {}", shape.replicate, shape.shard)});

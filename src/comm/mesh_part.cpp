@@ -68,7 +68,7 @@ MeshShape shape_of_part(const std::vector<Wish>& members, int color) {
                        member.options.shard),
            "pass the same options on all ranks of one color");
   }
-  // Without options each host is a group. So each host must have the same number of ranks of the
+  // Without options each host is a group, so each host must have the same number of ranks of the
   // part.
   const int on_first = ranks_on[first.host];
   const auto uneven =
@@ -140,7 +140,7 @@ MeshParts parts_of(const MeshParts& whole, ControlPlane& job, int color, const P
   // All ranks of the part pass one color to the part's own communicator, so the new group contains
   // all of them.
   if (whole.modules || whole.make_modules) parts.modules = parts.world.reduce->split(0, own);
-  // All ranks of a shard group have the same replicate rank, and vice versa. So these ranks serve
+  // All ranks of a shard group have the same replicate rank, and vice versa, so these ranks serve
   // as colors.
   if (part.shape.has_two_axes()) {
     parts.shard = split(parts.world, part.shape.rank(Axis::kReplicate, own), own);

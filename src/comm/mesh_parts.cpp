@@ -107,7 +107,7 @@ void wrap_communicators(MeshParts& parts, const WrapCommunicator& wrap) {
 
 std::string host_name() {
   std::array<char, 256> name{};
-  // If gethostname cuts a name, it may not terminate it. So the last byte of the buffer stays 0.
+  // If gethostname cuts a name, it may not terminate it, so the last byte of the buffer stays 0.
   gethostname(name.data(), name.size() - 1);
   return name.data();
 }

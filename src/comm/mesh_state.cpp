@@ -56,7 +56,7 @@ MeshState::~MeshState() {
   // for other ranks. A rank that still needs this rank must fail instead of waiting.
   parts_.control_plane->leave();
   // An exception unwinds this part and may unwind the whole mesh. The destructors of its
-  // communicators could wait for ranks that do not know of the exception yet. So the job's mesh
+  // communicators could wait for ranks that do not know of the exception yet, so the job's mesh
   // keeps the communicators.
   if (whole_ && std::uncaught_exceptions() > exceptions_at_start_) {
     job().abandoned_.push_back(std::move(parts_));

@@ -81,7 +81,7 @@ void GroupBarrier::arrive_and_wait() {
   awaited_ = 0;
   mine().phase.store(phase_, std::memory_order_seq_cst);
   if (all_arrived()) {
-    // The last rank to arrive sees that all others have arrived. So only this rank must wake ranks
+    // The last rank to arrive sees that all others have arrived, so only this rank must wake ranks
     // that sleep.
     WaitQueue& queue = member_->control().wait_queue(group_.channel);
     if (queue.sleepers.load(std::memory_order_seq_cst) != 0) {
@@ -144,7 +144,7 @@ void GroupBarrier::wait() {
 void GroupBarrier::sleep_once() {
   WaitQueue& queue = member_->control().wait_queue(group_.channel);
   // The rank registers as a sleeper before it checks the phases again. All of these operations are
-  // seq_cst. So either the last rank to arrive sees a sleeper, or this rank sees that the last rank
+  // seq_cst, so either the last rank to arrive sees a sleeper, or this rank sees that the last rank
   // has arrived. A wake before futex_wait changes `wakes`, so futex_wait returns at once.
   queue.sleepers.fetch_add(1, std::memory_order_seq_cst);
   const uint32_t seen = queue.wakes.load(std::memory_order_seq_cst);
@@ -174,7 +174,7 @@ void GroupBarrier::check_peers() {
 // [Note: disagreement across channels] Ranks that issue different collectives often wait in
 // different channels: one gathers the next unit, another reduces. Let d be the first place of the
 // collective sequence at which two ranks differ. All collectives before d complete sooner or later,
-// in every channel. So both ranks open their collective with number d. If they open it in the same
+// in every channel, so both ranks open their collective with number d. If they open it in the same
 // channel, compare() finds the difference. If they open it in two channels, this function finds it.
 // There are no false alarms, because a rank uses each number only once. Suppose that the peer's
 // collective with this number were complete. Then this rank would have taken part in it, and would
@@ -308,7 +308,7 @@ void GroupBarrier::wait_for_readers() const {
 }
 
 GroupBarrier::Reading::Reading(const GroupBarrier& barrier) : barrier_(barrier) {
-  // The flag is set before the failure is read. So either this rank sees the failure, or the failed
+  // The flag is set before the failure is read, so either this rank sees the failure, or the failed
   // rank sees that this rank reads.
   barrier_.mine().reading.store(1, std::memory_order_seq_cst);
   if (barrier_.member_->has_failed()) {

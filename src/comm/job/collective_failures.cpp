@@ -33,7 +33,7 @@ Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
 }
 
 Failure ranks_differ_somewhere(int rank, int other_rank) {
-  // The lower rank is named first. So the text is the same, no matter which of the two ranks fails
+  // The lower rank is named first, so the text is the same, no matter which of the two ranks fails
   // the job.
   return disagreement(fmt::format("ranks {} and {} did not issue the same",
                                   std::min(rank, other_rank), std::max(rank, other_rank)),

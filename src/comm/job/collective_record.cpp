@@ -93,7 +93,7 @@ std::string describe(const CollectiveRecord& record) {
 
 std::string describe_difference(int rank, const CollectiveRecord& record, int other_rank,
                                 const CollectiveRecord& other) {
-  // Both ranks of a pair compose this text, and the job keeps the first one. So the text must be
+  // Both ranks of a pair compose this text, and the job keeps the first one, so the text must be
   // the same on both ranks.
   if (other_rank < rank) return describe_difference(other_rank, other, rank, record);
   const std::string here = describe(record);

@@ -80,7 +80,7 @@ class ControlPlane {
   virtual Failure failure_of_end(int rank, PeerEnd end) const = 0;
 
   // Records a collective that this rank issues on a device. In such a collective ranks do not wait
-  // for each other on the host. So peers that wait too long for this rank read its record. Ignores
+  // for each other on the host, so peers that wait too long for this rank read its record. Ignores
   // a collective without a place in the collective sequence. Cheap.
   // Requires: calls in the order of the sequence.
   virtual void post(const PostedCollective& posted) noexcept = 0;

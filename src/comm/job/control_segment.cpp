@@ -13,7 +13,7 @@ int64_t ControlSegment::bytes_for(int world_size) {
 void ControlSegment::wake_all() const {
   for (int channel = 0; channel < kChannels; ++channel) {
     auto& wakes = wait_queue(channel).wakes;
-    // The count changes before the wake. So a rank that is about to sleep finds another value and
+    // The count changes before the wake, so a rank that is about to sleep finds another value and
     // does not sleep.
     wakes.fetch_add(1, std::memory_order_seq_cst);
     futex_wake_all(wakes);

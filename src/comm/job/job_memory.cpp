@@ -105,7 +105,7 @@ Mapping::~Mapping() {
 }
 
 JobMemory::JobMemory(const JobDescriptors& files, int world_size)
-    // mmap rejects 0 bytes. So one byte of an empty file is mapped, and the checks below reject the
+    // mmap rejects 0 bytes, so one byte of an empty file is mapped, and the checks below reject the
     // file with a clear message.
     : control_(files.control, std::max<int64_t>(bytes_of(files.control), 1),
                "the control segment") {

@@ -11,7 +11,7 @@ std::vector<std::string> exchange_texts(Communicator& communicator, std::string_
   Stream& stream = cpu_device().compute_stream();
   const int size = communicator.size();
   const auto mine = static_cast<int64_t>(text.size());
-  // An all_gather needs equal counts. So the ranks first exchange the lengths, and then the texts
+  // An all_gather needs equal counts, so the ranks first exchange the lengths, and then the texts
   // padded to the longest.
   std::vector<int64_t> lengths(size);
   const CollectivePart length_part{

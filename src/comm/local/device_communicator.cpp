@@ -171,7 +171,7 @@ void DeviceCommunicator::meet(std::span<const CollectivePart> parts, const Colle
     meeting_->wait_for_all(stream, &DeviceMeeting::Side::reduced);
     spread_shares(stream);
   }
-  // Later work of this stream may overwrite memory that peers read. So the stream waits for the
+  // Later work of this stream may overwrite memory that peers read, so the stream waits for the
   // reads of the peers.
   stream.record(mine.read);
   barrier_.arrive_and_wait();

@@ -22,7 +22,7 @@ class DeviceMeeting;
 // pass a barrier and compare their collectives. Each rank makes its stream wait for its peers'
 // events, issues one kernel that reads from all of them, and records an event after this kernel.
 // The host threads pass a second barrier. Then each rank makes its stream wait for the ranks that
-// read from it. On the device, work waits for recorded events only. So no kernel spins, and no
+// read from it. On the device, work waits for recorded events only, so no kernel spins, and no
 // order of streams can deadlock the device. A host thread waits until the collective is issued, not
 // until its work is done.
 //

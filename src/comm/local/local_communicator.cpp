@@ -10,7 +10,7 @@ std::unique_ptr<Communicator> LocalCommunicator::make_group(std::shared_ptr<cons
 }
 
 std::optional<uint64_t> LocalCommunicator::publish(const void* data, int64_t) const {
-  // All threads use the same addresses. So the place is the address, and any memory can be read in
+  // All threads use the same addresses, so the place is the address, and any memory can be read in
   // place.
   return reinterpret_cast<uint64_t>(data);
 }

@@ -124,7 +124,7 @@ Buffer NcclCommunicator::allocate(int64_t bytes) {
 std::byte* NcclCommunicator::scratch(int64_t bytes, Stream& stream) {
   stream.wait(scratch_used_);  // the last use may be on another stream
   if (!scratch_ || scratch_->bytes() < bytes) {
-    // The stream has just waited for the last use. So the stream may free the old scratch memory
+    // The stream has just waited for the last use, so the stream may free the old scratch memory
     // when its present work is done.
     if (scratch_) stream.hold(scratch_);
     scratch_ = std::make_shared<Buffer>(session_->device().allocate(bytes, MemoryKind::kDevice));

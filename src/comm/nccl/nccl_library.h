@@ -1,4 +1,4 @@
-// The part of NCCL's C interface that this library calls. The functions are found at run time. So a
+// The part of NCCL's C interface that this library calls. The functions are found at run time, so a
 // program without GPU neither links nor loads NCCL, and a process never loads two versions.
 //
 // Names and values are those of nccl.h, whose C interface stays compatible. Requires NCCL 2.26 or

@@ -139,8 +139,8 @@ class NcclSession {
   void watch();
   void look();
   std::optional<Failure> look_at(Calls& calls, Member& member);
-  // Returns the time limit of one call. It is shorter than the time-out. So the rank whose call
-  // hangs is reported before the ranks that wait for it.
+  // Returns the time limit of one call. The limit is shorter than the time-out, so the rank whose
+  // call hangs is reported before the ranks that wait for it.
   std::chrono::milliseconds call_time() const { return parts_.timeout * 3 / 4; }
   // Reports the failure to the job, makes waits fail and aborts all communicators. Requires the
   // mutex.

@@ -109,7 +109,7 @@ void remove_abandoned_directories(const std::string& path, const std::string& fi
     if (other == path || !entry->path().filename().string().starts_with(name_prefix())) continue;
     if (!may_be_abandoned(other)) continue;
     const std::string lock_file = other + "/lock";
-    // The lock is held during the removal. So the directory of a job that starts in it at the same
+    // The lock is held during the removal, so the directory of a job that starts in it at the same
     // time is not removed.
     const Descriptor lock(open(lock_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!lock || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) continue;

@@ -59,7 +59,7 @@ Descriptor connect_to(const std::string& path) {
 Descriptor accept_within(const Descriptor& listener, std::chrono::milliseconds at_most) {
   if (!readable_within(listener, at_most)) return {};
   Descriptor client(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  // The kernel reports the peer's user. So the check does not rely on the mode of the directory
+  // The kernel reports the peer's user, so the check does not rely on the mode of the directory
   // alone.
   ucred peer{};
   socklen_t length = sizeof peer;

@@ -12,7 +12,7 @@
 
 namespace fsdp {
 
-// Listens at `path` for sequenced packets. So a message arrives as a whole or not at all.
+// Listens at `path` for sequenced packets, so a message arrives as a whole or not at all.
 Descriptor listen_at(const std::string& path);
 // Connects to `path`. Empty if no process listens there.
 Descriptor connect_to(const std::string& path);

@@ -20,7 +20,7 @@ std::optional<int64_t> RangeAllocator::take(int64_t bytes) {
 
 void RangeAllocator::give_back(int64_t offset, int64_t bytes) {
   bytes = round_up(bytes, granule_);
-  // The range is merged with the free range after it, then with the free range before it. So no two
+  // The range is merged with the free range after it, then with the free range before it, so no two
   // free ranges are adjacent.
   const auto after = free_.lower_bound(offset);
   if (after != free_.end() && after->first == offset + bytes) {

@@ -41,7 +41,7 @@ void SimulatedCommunicator::issue(const Collective& collective, Stream& stream) 
   }
   const bool on_wire = collective.operation == Operation::kAllGather ||
                        collective.operation == Operation::kReduceScatter;
-  // The sleep is work of the stream. So on a threaded stream it overlaps with compute, as a real
+  // The sleep is work of the stream, so on a threaded stream it overlaps with compute, as a real
   // transfer does.
   if (on_wire && group_.wire_time.count() != 0) {
     stream.call([time = group_.wire_time] { std::this_thread::sleep_for(time); });

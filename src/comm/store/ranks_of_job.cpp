@@ -31,7 +31,7 @@ std::string who(int rank) { return fmt::format("who/{}", rank); }
       .code = ExitCode::kConfiguration,
       .text = {.what = std::move(what), .where = "start of the job", .hint = std::move(hint)}};
   const Failure first = failure_of(store.set_once(kFailureKey, text_of(refusal)));
-  // The store ends with rank 0's process. So rank 0 first waits until the other ranks can have read
+  // The store ends with rank 0's process, so rank 0 first waits until the other ranks can have read
   // the text.
   const bool serves = environment.rank == 0 && !environment.has_agent_store;
   if (serves) std::this_thread::sleep_for(kHeardWithin);

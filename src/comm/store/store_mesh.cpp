@@ -53,8 +53,8 @@ MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
   // The rendezvous uses the connection that the relay will own later.
   std::vector<PlaceOfRank> places = meet_at_store(*store, environment, options.timeout);
   const PlaceOfRank own = places[static_cast<size_t>(environment.rank)];
-  // Only one thread may use a connection. So there is one for the relay's thread and one for
-  // control collectives.
+  // Only one thread may use a connection, so the relay's thread and the control collectives have
+  // one each.
   std::unique_ptr<KeyValueStore> of_control = store->connect_again();
   const auto relay = std::make_shared<StoreRelay>(
       StoreRelay::Parts{.rank = environment.rank,
