@@ -206,7 +206,7 @@ void BackwardScheduler::pre_backward(Call& call, int task, uint64_t sequence) {
   enter(task);
   // A call has several output nodes. The first one that backward reaches fires it.
   if (call.fired_task == task) return;
-  // Sequence numbers order only nodes of the same graph. So a call fires only in a backward of the
+  // Sequence numbers order only nodes of the same graph, so a call fires only in a backward of the
   // graph that its own forward made.
   if (!runs_in(task, call.forward_task)) {
     throw StateError(

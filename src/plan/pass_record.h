@@ -66,7 +66,7 @@ class PassRecord {
   // Predicts the result of backward_order from the forwards alone.
   std::vector<int> expected_backward_order() const;
 
-  // Compares events only. So a correct guess equals the pass that it predicted.
+  // Compares events only, so a correct guess equals the pass that it predicted.
   bool operator==(const PassRecord& other) const { return events_ == other.events_; }
 
  private:

@@ -77,7 +77,7 @@ enum class Upload : uint8_t {
 //
 // [Note: pieces of pieces] A segment that is sharded over all ranks is usually cut by rank. If the
 // row also shards something within groups, the segment is first cut within a group. Each of these
-// pieces is then cut over the groups. So a rank's piece within its group is contiguous. It consists
+// pieces is then cut over the groups, so a rank's piece within its group is contiguous. It consists
 // of the pieces of the ranks that have the same position in all groups.
 struct UnitCollectives {
   Placements row{Placement::kReplicate, Placement::kReplicate, Placement::kReplicate};

@@ -93,7 +93,7 @@ class ShardLayout {
   const PlacedParameter& place_of(int parameter) const;
 
   // Returns the contiguous runs of the segment's parameters in rank `rank`'s slice. A parameter
-  // that has no element in the slice is listed with numel 0. So the list contains every parameter
+  // that has no element in the slice is listed with numel 0, so the list contains every parameter
   // on every rank.
   std::vector<Interval> intervals(int segment, int rank) const;
 
