@@ -12,7 +12,7 @@
 namespace fsdp {
 namespace {
 
-// On an inline stream, work is done when a slot is released. So the best slot is the one that is
+// On an inline stream, work is done when a slot is released, so the best slot is the one that is
 // warm in the cache. Other streams may still use a released slot. On such streams, work on the slot
 // released first is most likely done.
 SlotReuse reuse_of(const Stream& stream) {

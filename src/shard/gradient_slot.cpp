@@ -19,7 +19,7 @@ std::byte* GradientSlot::place(int segment, int64_t element) const {
 
 void GradientSlot::close(Stream& stream) {
   if (slot_ == nullptr) return;
-  // NaN is written after the last use and before the release. So only a read after the release can
+  // NaN is written after the last use and before the release, so only a read after the release can
   // see it.
   if (unit_.shared.debug) fill_nan(stream);
   stream.record(slot_->released);

@@ -17,7 +17,7 @@ namespace fsdp {
 
 void GradientTable::add(int parameter, const at::Tensor& gradient, const Place& place) {
   const ParameterSpec& spec = unit_.layout.parameters()[parameter];
-  // The runs of one launch have no order. So an addition must not be in the launch that copies to
+  // The runs of one launch have no order, so an addition must not be in the launch that copies to
   // the same destination.
   if (!place.overwrites && has(place.at)) issue();
   if (!lies_like(gradient, spec)) return add_strided(parameter, gradient, place);
@@ -53,7 +53,7 @@ void GradientTable::add_in_order(int parameter, const at::Tensor& gradient,
                                  const kernels::AccumulateRun& run) {
   Stream& compute = *unit_.shared.streams.compute;
   if (compute.is_inline()) return copy({&run, 1}, parameter);
-  // One launch runs on one stream. So gradients that arrived on another compute stream are copied
+  // One launch runs on one stream, so gradients that arrived on another compute stream are copied
   // first.
   if (captured_on_ != &compute) issue();
   captured_on_ = &compute;

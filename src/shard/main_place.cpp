@@ -52,7 +52,7 @@ class OnHost final : private HostLedger, public MainPlace {
   Buffer allocate_own(int64_t bytes) const override {
     return streams_.device.allocate(bytes, MemoryKind::kPinned);
   }
-  // The host is not a stream and cannot wait for an event. So it blocks before it reads or writes
+  // The host is not a stream and cannot wait for an event, so it blocks before it reads or writes
   // main state.
   void settle() const override {
     streams_.upload->synchronize();

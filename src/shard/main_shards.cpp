@@ -187,7 +187,7 @@ bool MainShards::sync_changes() {
 
 bool MainShards::issue_digests() {
   if (!has_views() || slices_.empty()) return false;
-  // A digest reads all main shards, which takes time. So digests are allocated and computed only
+  // A digest reads all main shards, which takes time, so digests are allocated and computed only
   // once views exist.
   constexpr int64_t kWord = sizeof(uint64_t);
   const auto segments = static_cast<int64_t>(slices_.size());

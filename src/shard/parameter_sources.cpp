@@ -117,7 +117,7 @@ class GatheredSlot : public ParameterSource {
     shared.streams.compute->wait(gathered_);  // wait 3
   }
 
-  // If the slot was not used, its gather may still write it. So the release is recorded after the
+  // If the slot was not used, its gather may still write it, so the release is recorded after the
   // gather. The host does not wait here, because the wait could throw the error of a failed gather.
   void end(bool waited) override {
     if (bytes_ == 0) return;

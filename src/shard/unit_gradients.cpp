@@ -30,7 +30,7 @@ void UnitGradients::make_places() {
   const ShardContext& shared = unit_.shared;
   // A zero-copy gradient is sent without change. Such a gradient must not be scaled, cast, or
   // overwritten by its sum. With offload GroupSums::sum_to_main copies sums of groups back into the
-  // slot. So the slot must not omit a gradient.
+  // slot, so the slot must not omit a gradient.
   const bool come_back = shared.main->is_host() && groups_.has_moves();
   const bool may_lend = unit_.collectives.scatters_gradients() && !unit_.narrows() && !come_back &&
                         shared.format.divide_scale == 1.0F &&
@@ -156,7 +156,7 @@ void UnitGradients::zero_missing() {
 }
 
 // Casts kept gradients from the wide slot to a slot in the type that is sent. The cast runs on
-// compute, which also captured the gradients. So the wide slot is released after compute.
+// compute, which also captured the gradients, so the wide slot is released after compute.
 void UnitGradients::narrow() {
   if (sink_ != Sink::kWideSlot) return;
   slot_.open();
