@@ -73,7 +73,7 @@ Gathered::~Gathered() noexcept(false) {
   std::string lost;
   // Reset first, so that the engine is usable again even if the code below throws.
   state_.pass.set_gathered(0);
-  // While an exception unwinds this rank, a collective could block the other ranks forever. So
+  // While an exception unwinds this rank, a collective could block the other ranks forever, so
   // nothing is written back.
   const bool unwinding = std::uncaught_exceptions() > 0;
   if (!unwinding) state_.follow_compute("fsdp::Gathered");

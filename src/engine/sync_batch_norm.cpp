@@ -23,7 +23,7 @@ namespace {
 // A module computes on the thread that runs forward and backward, and on the current stream of this
 // thread. The engines' communicators belong to the gather and reduce streams, so modules have a
 // separate communicator. On the CPU this is the control communicator. The control communicator is
-// idle between handshakes, and only this thread uses it. So the collectives of modules keep their
+// idle between handshakes, and only this thread uses it, so the collectives of modules keep their
 // order in the collective sequence.
 void sum_over_ranks(const Mesh& mesh, void* values, int64_t numel, std::string_view label,
                     Communicator& communicator, Stream& stream) {

@@ -167,7 +167,7 @@ SequentialLR::SequentialLR(Optimizer& optimizer, SequentialLROptions options)
     throw InvalidArgument({.what = "SequentialLR: a scheduler belongs to another optimizer",
                            .hint = "make all schedulers for the same optimizer"});
   }
-  // The inner schedulers changed the rates when they were made. So the initial rates are restored
+  // The inner schedulers changed the rates when they were made, so the initial rates are restored
   // first.
   state_of(optimizer).change_rates(base_lr_, [](double, double initial) { return initial; });
   start(/*restarts=*/false);

@@ -250,7 +250,7 @@ void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
     if (segments.empty()) segments = shard.main_segments();
     const MainSegment& segment =
         *std::ranges::find(segments, optimized.segment, &MainSegment::segment);
-    // No backward has reached this unit since zero_grad. So the unit is neither updated nor
+    // No backward has reached this unit since zero_grad, so the unit is neither updated nor
     // counted, as in torch.optim for a parameter without a gradient.
     if (segment.grad == nullptr || shard.gradients().main().is_cleared(optimized.first)) continue;
     changed[optimized.unit] = 1;

@@ -7,7 +7,7 @@ namespace fsdp {
 
 // [Note: a device without memory] The addresses of device buffers are in a range in which no
 // process can have memory. They are distinct and support pointer arithmetic. An access to one of
-// them ends the process. Streams and kernels return at once and do nothing. So the engine makes the
+// them ends the process. Streams and kernels return at once and do nothing, so the engine makes the
 // same decisions as on a real device and moves no bytes. Buffers that the host may access (kHost,
 // kPinned) do have memory. It is zeroed, and the system allocates a page when it is written.
 // LibTorch calls this device "meta", which is its device for tensors without memory.

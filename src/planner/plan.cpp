@@ -39,7 +39,7 @@ StepPlan Planner::State::plan(const PlanRequest& request) {
   const auto found = std::ranges::find(seen, key, &std::pair<StepKey, SeenStep>::first);
   if (found != seen.end()) return run.replay(found->second);
   StepPlan plan = run.steady_step();
-  // If the engine learned bytes beyond the record, they cannot be replayed from it. So such a step
+  // If the engine learned bytes beyond the record, they cannot be replayed from it, so such a step
   // is not reused.
   if (plan.memory.learned_bytes == 0) seen.emplace_back(std::move(key), run.seen(plan));
   return plan;
