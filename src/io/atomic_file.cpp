@@ -110,7 +110,7 @@ bool remove_if_dead(const std::filesystem::path& path) {
   if (fd < 0) return false;
   struct stat opened {
   }, named{};
-  // After the file was opened, another file may have been renamed to this path. So device and inode
+  // After the file was opened, another file may have been renamed to this path, so device and inode
   // are compared.
   const bool dead = ::flock(fd, LOCK_EX | LOCK_NB) == 0 && ::fstat(fd, &opened) == 0 &&
                     ::lstat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&

@@ -30,7 +30,7 @@ class AtomicFile {
 
   // Errors: IoError kIoError, which gives the byte offset and the system's reason.
   void write_at(int64_t offset_bytes, std::span<const std::byte> bytes);
-  // Writes the content to disk under the temporary name. So a full disk is reported before any name
+  // Writes the content to disk under the temporary name, so a full disk is reported before any name
   // changes.
   // Errors: as above; StateError on a second call.
   void finish();

@@ -93,7 +93,7 @@ SafetensorsFolderWriter::State::State(std::filesystem::path path, std::vector<Te
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string name = parts.size() == 1 ? kWeightsFile : shard_name(i + 1, parts.size());
     for (const TensorSpec& tensor : parts[i]) {
-      // Each file's writer sees only its own tensors. So names that occur twice across files are
+      // Each file's writer sees only its own tensors, so names that occur twice across files are
       // detected here.
       if (!file_of_tensor.emplace(tensor.name, i).second) {
         refuse_shards(folder, fmt::format("tensor {} is given twice", quoted_name(tensor.name)));

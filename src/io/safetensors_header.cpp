@@ -261,7 +261,7 @@ void bind_tensors(SafetensorsLayout& layout, int64_t data_begin, int64_t file_by
 }  // namespace
 
 std::optional<ElementCount> count_elements(StoredDType dtype, std::span<const int64_t> shape) {
-  // The product is checked after each dimension. So [2^62, 2^62, 0] is refused although it has no
+  // The product is checked after each dimension, so [2^62, 2^62, 0] is refused although it has no
   // element. Other readers also refuse it.
   std::optional<int64_t> numel = 1;
   for (const int64_t size : shape) {

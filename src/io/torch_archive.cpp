@@ -139,7 +139,7 @@ void check_version(const Records& records, const Place& place) {
 
 Pickle read_pickle(const Records& records, const Place& place) {
   const auto bytes = records.at("data.pkl").bytes;
-  // The pickle of a state_dict holds only names and shapes. So a larger pickle is something else.
+  // The pickle of a state_dict holds only names and shapes, so a larger pickle is something else.
   if (std::ssize(bytes) > kMaxPickleBytes) {
     place.refuse(
         fmt::format("the pickle has {} bytes, at most {} are read", bytes.size(), kMaxPickleBytes),

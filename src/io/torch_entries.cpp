@@ -160,7 +160,7 @@ class Walk {
     for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
       const PickleValue& key = *dict.items[i];
       const PickleValue& value = *dict.items[i + 1];
-      // Modules may refer to each other, and a file may contain a cycle. So the depth and the
+      // Modules may refer to each other, and a file may contain a cycle, so the depth and the
       // number of visits are limited.
       if (++visits_ > kMaxVisits) refuse("modules are nested too deeply");
       if (key.kind != Kind::kText) refuse("a key of the state_dict is not a string");

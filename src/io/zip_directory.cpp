@@ -81,7 +81,7 @@ class ZipParser {
     return from.subspan(static_cast<size_t>(at), static_cast<size_t>(size));
   }
 
-  // Returns the offset of the end record. Only its own comment may follow it. So the search begins
+  // Returns the offset of the end record. Only its own comment may follow it, so the search begins
   // at the end of the file and takes the last signature of this kind.
   size_t find_end() const {
     constexpr size_t kMaxComment = std::numeric_limits<uint16_t>::max();
@@ -122,7 +122,7 @@ class ZipParser {
       refuse(fmt::format("the archive has {} records, at most {} are read", count, kMaxRecords),
              "save only model.state_dict()");
     }
-    // An entry takes at least the size of its fixed part. So memory is limited by the directory's
+    // An entry takes at least the size of its fixed part, so memory is limited by the directory's
     // bytes.
     if (size < count * kEntryBytes) broken("its directory is truncated");
     return part(bytes_, offset, size, "its directory is outside the file");

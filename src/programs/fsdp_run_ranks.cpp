@@ -79,7 +79,7 @@ RankProcesses::RankProcesses(LaunchOptions options)
     kill_all();  // the destructor does not run
     throw;
   }
-  // From here on only the ranks hold the heaps. So the memory of the heaps is freed when the ranks
+  // From here on only the ranks hold the heaps, so the memory of the heaps is freed when the ranks
   // end.
   files_.heaps.clear();
   output_.start();  // after the last fork, because it starts a thread
@@ -122,7 +122,7 @@ void RankProcesses::become_rank(int rank, pid_t launcher, int error_pipe) {
   setpgid(0, 0);  // one kill then reaches the rank and its children
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(127);  // the launcher died before prctl
-  // exec keeps the signal mask and ignored signals. So the launcher's settings are undone, except
+  // exec keeps the signal mask and ignored signals, so the launcher's settings are undone, except
   // SIGTTOU (fsdp_run.cpp).
   sigset_t none;
   sigemptyset(&none);
@@ -196,7 +196,7 @@ JobEnd RankProcesses::wait() {
   const timespec look_every{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(kLookEvery).count()};
   reap();
   while (!all_ended()) {
-    // Several SIGCHLD can merge into one signal, and the grace period needs a clock. So all ranks
+    // Several SIGCHLD can merge into one signal, and the grace period needs a clock, so all ranks
     // are checked after every signal and every 100 ms.
     const int signal = sigtimedwait(&signals, nullptr, &look_every);
     if (signal > 0 && signal != SIGCHLD) on_signal(signal);
@@ -257,7 +257,7 @@ void RankProcesses::note_end(int rank) {
   kill(-ended.pid, SIGKILL);
   waitpid(ended.pid, &ended.wait_status, 0);
   ended.ended = true;
-  // The state is stored last. So a peer that reads kEnded also reads the status and its reason.
+  // The state is stored last, so a peer that reads kEnded also reads the status and its reason.
   RankStatus& status = control_.status(rank);
   status.wait_status.store(ended.wait_status);
   const bool killed = WIFSIGNALED(ended.wait_status) && WTERMSIG(ended.wait_status) == SIGKILL;

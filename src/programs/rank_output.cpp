@@ -77,7 +77,7 @@ void RankOutput::finish() {
   if (!thread_.joinable()) return;
   ended_ = true;
   // Closing the last write end wakes the thread. A process that a rank started may still hold a
-  // write end. So the thread also checks ended_ every 100 ms.
+  // write end, so the thread also checks ended_ every 100 ms.
   write_end_ = Descriptor();
   thread_.join();
   show_on_stderr(errors_.rest());

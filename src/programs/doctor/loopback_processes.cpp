@@ -102,7 +102,7 @@ void run_loopback_processes(int ranks) {
              own.string(), kRankFlag});
 }
 
-// With first_use = 1 the first collectives get no more time than later ones. So a rank that hangs
+// With first_use = 1 the first collectives get no more time than later ones, so a rank that hangs
 // is reported before run_within reaches its limit.
 void run_loopback_rank() {
   std::vector<Mesh> own;
