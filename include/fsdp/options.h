@@ -35,7 +35,7 @@ enum class GradientSync : uint8_t {
 enum class GradientReduction : uint8_t { kMean, kSum };
 
 // Selects the thread in which the CPU runs collectives: the calling thread, or worker threads that
-// run beside compute.
+// run concurrently with compute.
 enum class CpuStreamKind : uint8_t { kInline, kThreaded };
 
 // Selects the registration of parameter slots with NCCL (docs/gpu.md).

@@ -70,11 +70,11 @@ auto recompute(const UnitBase* unit, Fn fn, Inputs&&... inputs) {
 // These tensors may be undefined. Inputs are copied; the copied tensors share memory with the
 // caller's tensors.
 // Effects: backward runs fn again on the same inputs. Both runs have grad mode on and draw the same
-//   random numbers from LibTorch's generators (the CPU's and that of the inputs' device). The
-//   second run sees buffers and training flags as the first run saw them. This holds for units that
-//   run in fn and for the unit whose forward calls recompute. After the second run generators,
-//   buffers and flags are restored, also if fn throws. Other side effects of fn happen twice.
-//   Without grad mode fn runs only once.
+//   random numbers from LibTorch's generators (the CPU's and that of the inputs' device). In the
+//   second run, buffers and training flags have the same values as in the first run. This holds for
+//   units that run in fn and for the unit whose forward calls recompute. After the second run
+//   generators, buffers and flags are restored, also if fn throws. Other side effects of fn happen
+//   twice. Without grad mode fn runs only once.
 // Requires: gradients reach fn through its inputs and through parameters, not through captured
 //   tensors. During forward fn makes no graph, so fn must not differentiate anything itself.
 // Errors: InvalidArgument if fn changes an input in place. backward throws StateError if fn draws

@@ -15,9 +15,9 @@ namespace fsdp {
 // A recorder of an engine's spans. The lanes are: training steps; input (InputSpan); forwards,
 // gathers, waits, captures of gradients, reductions, barriers, gradient norms and optimizer steps;
 // units in backward from open to close; and the engine's bytes by category. A step ends with its
-// optimizer's step. For an optimizer of LibTorch's, the step ends with the next forward that finds
-// no gradients. Each rank is a process in the trace. Times of ranks on one host use the same clock.
-// An event needs about 100 bytes, and a step has a few events per parameter.
+// optimizer's step. With an optimizer of LibTorch, the step ends at the next forward that finds no
+// gradients. Each rank is a process in the trace. Times of ranks on one host use the same clock. An
+// event needs about 100 bytes, and a step has a few events per parameter.
 // Requires: the engine outlives the trace.
 class Trace {
  public:
