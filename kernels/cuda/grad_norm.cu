@@ -134,9 +134,9 @@ __device__ __forceinline__ Node joined(NormType type, const Node& left, const No
           left.first_non_finite != 0 ? left.first_non_finite : right.first_non_finite};
 }
 
-// Joins kJoined nodes in each thread block to one node of the next level. The last launch gets
-// outputs and writes them. Missing nodes count as zeros, which change no bit because no power is
-// -0.
+// Joins kJoined nodes in each thread block to one node of the next level. Only the last launch has
+// output pointers, to which it writes the results. Missing nodes count as zeros, which change no
+// bit because no power is -0.
 __global__ void __launch_bounds__(kBlockThreads)
     join_kernel(const Node* nodes, int64_t count, NormType type, Node* next, GradNorm* norm,
                 double* first_non_finite) {
