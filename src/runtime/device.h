@@ -20,7 +20,7 @@ struct KernelTable;
 
 enum class MemoryKind : uint8_t {
   kHost,    // any host thread can read and write it
-  kPinned,  // host memory; copies to and from the device run beside other work
+  kPinned,  // host memory; copies to and from the device can overlap with other work
   kDevice,  // only work on the device's streams may access it
 };
 std::string_view name_of(MemoryKind kind);
@@ -32,8 +32,8 @@ struct StreamOptions {
   // If work of several streams could start, work with a higher priority starts first. Devices
   // without priorities ignore this option.
   StreamPriority priority = StreamPriority::kNormal;
-  // true: the work runs beside the thread that issues it. false: the work runs at once in that
-  // thread, if the device supports it (see Stream::is_inline).
+  // true: the work runs concurrently with the thread that issues it. false: the work runs at once
+  // in that thread, if the device supports it (see Stream::is_inline).
   bool runs_beside = true;
 };
 

@@ -94,9 +94,9 @@ void load_torch_cuda() {
   }
 }
 
-// Opens libfsdp_cuda.so. The file is searched in the library folder beside the program's folder,
-// then by the loader. If the file in that folder cannot be opened, no file from elsewhere replaces
-// it.
+// Opens libfsdp_cuda.so. The library folder beside the program's folder is searched first, then the
+// loader's search path. If the file in that folder cannot be opened, no file from elsewhere
+// replaces it.
 void* open_library() {
   std::error_code failed;
   const fs::path program = fs::read_symlink("/proc/self/exe", failed);

@@ -2,7 +2,7 @@
 //
 // A stream runs its work in the order of issue. Two streams are ordered only by an event: one
 // stream records it and the other waits for it. The engine's list of waits (docs/streams.md) refers
-// only to these two classes. A new device implements them and adds no rules.
+// only to these two classes. A new device implements these two classes and adds no rules.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,9 @@ class EventMark {
   virtual bool reached() = 0;
 };
 
-// A handle for a point in a stream's work. Device::make_event creates it for the streams of that
-// device. An event is cheap to keep and to record again. Only streams record it and wait for it.
+// A handle for a point in a stream's work. Device::make_event creates an event for the streams of
+// that device. An event is cheap to keep and to record again. Only streams record it and wait for
+// it.
 class Event {
  public:
   explicit Event(const Device& device) : device_(&device) {}

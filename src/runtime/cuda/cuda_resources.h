@@ -13,7 +13,7 @@
 
 namespace fsdp {
 
-// Returns true if the process has a context on the device, or if the driver cannot tell.
+// Returns true if the process has a context on the device, or if the driver cannot answer.
 bool has_cuda_context(int ordinal) noexcept;
 
 // A scope in which the CUDA calls of this thread act on device `ordinal`.

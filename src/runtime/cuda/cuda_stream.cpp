@@ -77,8 +77,8 @@ std::shared_ptr<CudaMark> CudaStream::make_mark() {
 }
 
 std::shared_ptr<EventMark> CudaStream::mark(CodePlace) {
-  // Make the calls whose marks are reached now, because no other thread makes them ([Note: what
-  // waits for a stream]).
+  // Make the calls whose marks are reached now, because no other thread makes them ([Note: calls in
+  // stream order]).
   make_due_calls();
   return make_mark();
 }

@@ -37,7 +37,7 @@ class CudaStream : public Stream {
   void read(void* to, const void* from, int64_t bytes) override;
   void copy(void* to, const void* from, int64_t bytes) override;
   bool is_inline() const override { return false; }
-  // [Note: what waits for a stream]
+  // [Note: calls in stream order]
   // Calls are not CUDA host functions. Host functions run on a thread of the driver, which must not
   // block, and they make the stream wait for the host. Instead, a call is queued with a mark. After
   // the mark is reached, the next thread that issues to this stream or synchronizes it makes the
