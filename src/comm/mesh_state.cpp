@@ -64,8 +64,8 @@ MeshState::~MeshState() {
 }
 
 Communicator& MeshState::module_communicator() {
-  // Thread ranks on a GPU have this communicator from the start. Processes make it when a model
-  // first needs it.
+  // Thread ranks on a GPU have this communicator from the start. Processes make this communicator
+  // when a model first needs it.
   if (!parts_.make_modules) return parts_.modules ? *parts_.modules : *parts_.control;
   const std::lock_guard lock(mutex_);
   if (!modules_) modules_ = parts_.make_modules();

@@ -18,8 +18,8 @@
 namespace fsdp {
 namespace {
 
-// Staged slices begin at a cache line. In an eager buffer, which is small, they begin at a multiple
-// of 8 bytes.
+// Staged slices begin at a cache line. In an eager buffer, which is small, slices begin at a
+// multiple of 8 bytes.
 constexpr int64_t kStagedAlignment = 64;
 constexpr int64_t kEagerAlignment = 8;
 constexpr int64_t kHalfBytes = kStagingBytes / 2;

@@ -16,7 +16,7 @@ namespace fsdp {
 // A communicator of ranks on CPU cores of one host. A subclass knows which memory peers can read in
 // place. Other data pass through the rank's staging area in rounds.
 //
-// [Note: what travels how]
+// [Note: paths of data]
 //   ≤ kEagerBytes in all    in the rank's endpoint: one barrier, peers read only cache lines
 //   memory peers can read   read in place: barrier, read, barrier
 //   other memory, runs      copied into the staging area first, in rounds; a rank copies data

@@ -207,7 +207,7 @@ void NcclCommunicator::maximum(const Collective& collective, Stream& stream) {
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   require_color(color, "Communicator::split");
   // The ranks exchange their arguments over this communicator. The control plane is not usable,
-  // because it connects all ranks of the job, and these may be only some of them.
+  // because it connects all ranks of the job, and this communicator may have only some of them.
   struct Wish {
     int64_t color, key;
   };

@@ -11,8 +11,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The longest wait for answers from other hosts, because each rank there may need some time to
-// share its posts.
+// The longest wait for answers from other hosts. Each rank there may need some time to share its
+// posts.
 constexpr auto kAnswersWithin = milliseconds(3000);
 
 PostedCollective posted_on(const std::string& communicator, const CollectiveRecord& record) {

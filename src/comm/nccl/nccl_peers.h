@@ -17,7 +17,7 @@ namespace fsdp {
 // The peers of a rank as its NCCL communicators see them. Used under the mutex of the rank's
 // session. `ranks` are always a communicator's ranks in the job's numbers.
 //
-// [Note: what ranks do on GPUs is compared] NCCL executes every call without checks. So ranks that
+// [Note: comparison of collectives on GPUs] NCCL executes every call without checks. So ranks that
 // issue different collectives corrupt memory or deadlock. To prevent this, a rank posts the record
 // of each collective before it issues the collective (ControlPlane::post). It then compares the
 // record with those of the group's ranks that have reached the same place of the collective

@@ -38,7 +38,7 @@ class Device;
 // event before the collective begins (PyTorch had this bug: pytorch#138860). So the event is
 // recorded when no call is in progress any more.
 //
-// [Note: how a collective that does not end is left] The watchdog looks at the oldest collective of
+// [Note: abort of a collective that does not end] The watchdog looks at the oldest collective of
 // each communicator. The time of a collective begins when its stream has reached it. The job ends
 // if a rank is gone, NCCL reports an error, the deadline passes, or another rank fails. The session
 // then does the following, in this order. It reports the failure to all ranks. From then on waits

@@ -1,5 +1,5 @@
-// The rendezvous of a job's processes on one host. It gives each process the job's shared memory
-// and needs no port.
+// The rendezvous of a job's processes on one host. The rendezvous provides each process with the
+// job's shared memory and needs no port.
 #pragma once
 
 #include <chrono>

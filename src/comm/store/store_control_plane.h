@@ -35,7 +35,7 @@ namespace fsdp {
 // Instead, each rank reports a hash of all records that it has posted up to its last place. Another
 // rank that has passed this place compares the hash with its own, about half a second later. If the
 // hashes differ, or if something is late, a rank shares the records that it still keeps. Ranks that
-// notice this share theirs as well. The first records that differ are named in the error.
+// notice this share their records, too. The first records that differ are named in the error.
 
 // This process's control segment and the thread that relays it. Shared by the rank's JobMember,
 // whose end it reports, and by the rank's control plane.
