@@ -54,8 +54,8 @@ class BoundStorage {
   // Returns a tensor over the storage. Strides and offset are in elements of `dtype`.
   at::Tensor view(DType dtype, int64_t offset, std::span<const int64_t> sizes,
                   std::span<const int64_t> strides) const;
-  // Makes a view of the storage the data of `parameter`, which keeps its TensorImpl. If the storage
-  // has an owner, operators on the parameter are reported from now on.
+  // Replaces the data of `parameter` by a view of the storage. The parameter keeps its TensorImpl.
+  // If the storage has an owner, operators on the parameter are reported from now on.
   void adopt(at::Tensor parameter, DType dtype, std::span<const int64_t> sizes,
              std::span<const int64_t> strides) const;
   bool owns(const at::Tensor& tensor) const;

@@ -106,7 +106,7 @@ class TorchStore final : public KeyValueStore {
   // Polls. c10d's own wait is not used, because it prints a warning with a stack at each time-out.
   bool wait(const std::vector<std::string>& keys, milliseconds at_most) override {
     const auto deadline = std::chrono::steady_clock::now() + at_most;
-    // A check of many keys costs the server more time, so it is made less often.
+    // A check of many keys costs the server more time, so the check is made less often.
     const auto longest = kLongestPause + keys.size() * kPauseOfKey;
     for (std::chrono::microseconds pause = kShortestPause;; pause = 2 * pause) {
       if (as_comm_errors(address_, [&] { return store_->check(keys); })) return true;

@@ -13,10 +13,10 @@ namespace fsdp {
 
 // [Note: kernels without memory] Many of LibTorch's meta kernels are registered by Python, so C++
 // has no layer_norm, convolution or embedding on meta. The first plan of a process adds the missing
-// kernels. A kernel is added only if LibTorch has none, so a version that gains a kernel uses its
-// own. The kernels are registered only for the dispatch key Meta, so nothing changes for tensors
-// with memory. Each kernel allocates the same bytes in the same order as the CPU kernel of LibTorch
-// 2.15, scratch included. So the counted bytes are those of the CPU.
+// kernels. A kernel is added only if LibTorch has none, so a later LibTorch with this kernel uses
+// its own. The kernels are registered only for the dispatch key Meta, so nothing changes for
+// tensors with memory. Each kernel allocates the same bytes in the same order as the CPU kernel of
+// LibTorch 2.15, scratch included. So the counted bytes are those of the CPU.
 // tests/meta/meta_kernels_test.cpp compares each kernel with the CPU. Operators that are still
 // missing run on zeros (operator_probe.h).
 class MetaKernels {
