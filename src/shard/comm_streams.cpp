@@ -92,7 +92,7 @@ void CommStreams::follow_compute() {
 }
 
 // While autograd runs a gradient's hook, LibTorch's current stream is that of the accumulator
-// ([Note: where autograd adds]).
+// ([Note: stream of the accumulator]).
 void CommStreams::wait_for_autograd() {
   Stream& now = device.compute_stream(torch_cuda::current_stream(torch_device));
   if (&now == compute) return;

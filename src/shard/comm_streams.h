@@ -53,8 +53,8 @@ class CommStreams {
   // a backward may have another stream than the calls before and after it.
   void follow_compute();
   // Makes compute wait for LibTorch's current stream, before a gradient is captured (wait 17).
-  // [Note: where autograd adds] If several operators contribute to a parameter's gradient, LibTorch
-  // adds the contributions on one stream: the stream that was current when the parameter's
+  // [Note: stream of the accumulator] If several operators contribute to a parameter's gradient,
+  // LibTorch adds the contributions on one stream: the stream that was current when the parameter's
   // accumulator was made, at the engine's construction. This stream may differ from that of the
   // forward.
   void wait_for_autograd();

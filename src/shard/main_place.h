@@ -1,4 +1,4 @@
-// MainPlace stands for the location of main shards, main gradients and optimizer state, which is
+// MainPlace represents the location of main shards, main gradients and optimizer state, which is
 // the device or the host. It also performs the transfers between this location and the device.
 //
 // [Note: main state on the host] With Options::cpu_offload, main shards, main gradients and

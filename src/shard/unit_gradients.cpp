@@ -304,7 +304,7 @@ void UnitGradients::zero(std::span<const int> parameters) {
   if (!is_any_left()) zero();
 }
 
-// Does not read arrived_, because it differs between ranks and all ranks must make the same
+// Does not read arrived_, because arrived_ differs between ranks and all ranks must make the same
 // decision.
 bool UnitGradients::is_any_left() const {
   for (size_t i = 0; i < arrived_.size(); ++i) {

@@ -65,9 +65,10 @@ class UnitGradients {
   void keep();
   // Drops whole gradients.
   void drop();
-  // Drops the gradients that a failed backward captured. Dropping is impossible if they were added
-  // to gradients of other passes, or if finished reductions have added some of them to the main
-  // gradients. In this case the gradients are mixed: every use of them throws until zero().
+  // Drops the gradients that a failed backward captured. Dropping is impossible if the gradients
+  // were added to gradients of other passes, or if finished reductions have added some of them to
+  // the main gradients. In this case the gradients are mixed: every use of them throws until
+  // zero().
   void abandon();
   // Drops all gradients, both main gradients and kept gradients.
   void zero();

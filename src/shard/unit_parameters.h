@@ -59,9 +59,9 @@ class UnitParameters {
   void take_kept_writes();
   // Copies parameters whose values or storage were changed since they were bound into the main
   // shards. With `from_rank_zero` each rank takes its slice from the values of rank 0 (collective).
-  // Otherwise it takes the slice from its own values. But if several ranks have whole main shards,
-  // the values of rank 0 are used in any case, because these shards must stay equal. The state must
-  // be kUnsharded.
+  // Otherwise each rank takes the slice from its own values. But if several ranks have whole main
+  // shards, the values of rank 0 are used in any case, because these shards must stay equal. The
+  // state must be kUnsharded.
   void write_back(bool from_rank_zero);
 
   // Announces a change of the main shards, see ParameterSource.

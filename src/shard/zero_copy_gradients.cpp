@@ -98,9 +98,9 @@ void ZeroCopyGradients::give_back(Stream& stream, bool reduced) {
   for (std::shared_ptr<ZeroCopy>& zero_copy : zero_copy_) {
     if (!zero_copy) continue;
     // An inline compute stream frees and reuses memory at once, so the reducing stream holds the
-    // gradient. On a device the window holds it until compute waits for the reduction
-    // (ZeroCopyWindow::held). Without a reduction only compute has used the gradient, and LibTorch
-    // reuses memory in compute's order.
+    // gradient. On a device, ZeroCopyWindow::held holds the gradient until compute waits for the
+    // reduction. Without a reduction only compute has used the gradient, and LibTorch reuses memory
+    // in compute's order.
     if (shared.streams.compute->is_inline()) {
       stream.hold(std::exchange(zero_copy, nullptr));
     } else if (reduced) {
