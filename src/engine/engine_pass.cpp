@@ -197,7 +197,7 @@ void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor
          .hint = "call backward(), or do not recompute this forward"});
   }
   // A custom Function may compute a gradient without reading a parameter. The engine then notices
-  // its backward only by this gradient.
+  // this backward only by the gradient.
   if (unit.is_by_policy() && !unit.is_open()) {
     unit.fire_unhooked(of_.clock, autograd_hooks::current_task(),
                        autograd_hooks::current_sequence());

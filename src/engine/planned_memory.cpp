@@ -105,7 +105,7 @@ void PlannedMemory::warn_of_overflow() {
 }
 
 void PlannedMemory::add_learned() {
-  // The pools know their learned slots. These replace the slots of the plan, and the difference is
+  // The pools store their learned slots. These replace the slots of the plan, and the difference is
   // counted as learned bytes.
   std::vector<PlannedSlots> slots = context_.memory.parameter_slots.planned();
   for (const PlannedSlots& each : context_.memory.reduce_slots.planned()) slots.push_back(each);

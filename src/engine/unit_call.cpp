@@ -78,7 +78,8 @@ void UnitCall::begin() {
   clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
     return call.forward_task == task && unit_->is_inside(*call.unit.lock());
   });
-  // True if this is the outermost call of this engine. A forward of another engine may contain it.
+  // True if this is the outermost call of this engine. A forward of another engine may contain this
+  // call.
   state_->outermost = engine.pass.schedule().active_calls() == 0;
   with_place([&] { return unit_->describe("forward"); },
              [&] {

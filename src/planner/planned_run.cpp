@@ -109,7 +109,7 @@ StepPlan PlannedRun::step() {
   loss = at::Tensor();  // its bytes are not part of the optimizer's step
   for (const auto& each : optimizers_) each->clip_grad_norm(1.0);
   plan.traffic = engine_.stats().sent - before;
-  // The update itself sends nothing. It is run so that the engine sees a whole step.
+  // The update itself sends nothing. It is called so that the engine runs a whole step.
   for (const auto& each : optimizers_) each->step();
   engine_.zero_grad();  // also clears gradients of parameters that no optimizer has
   describe_engine(plan);

@@ -42,7 +42,7 @@ std::string parts_of(const StepPlan& plan) {
 }  // namespace
 
 // The plan must have the buffers of the real run, so the request copies the properties of the real
-// mesh that the engine chooses buffers by.
+// mesh by which the engine chooses buffers.
 PlanRequest request_of(const Mesh& mesh, const Options& options) {
   const MeshOptions arranged{
       .device = computes_on_host(mesh) ? DeviceKind::kCpu : DeviceKind::kCuda,
