@@ -120,7 +120,7 @@ class WeightLoad {
   }
 
   // Compares copies of tied weights. For a parameter, each rank compares its own interval. For a
-  // buffer, it compares the whole buffer.
+  // buffer, each rank compares the whole buffer.
   void check_copies(const MatchedWeights& matched) const {
     for (const MatchedWeights::Copy& copy : matched.copies) {
       if (copy.of < parameters_) continue;

@@ -32,7 +32,8 @@ std::string_view module_of(std::string_view name) {
   return name.substr(0, dot == name.npos ? 0 : dot);
 }
 
-// Returns the path for errors. Several files are shards in one folder, so this is the folder.
+// Returns the path for errors. If there are several files, they are shards in one folder, and the
+// result is this folder.
 std::filesystem::path place_of(const std::vector<const WeightsFile*>& files) {
   if (files.empty()) return {};
   return files.size() == 1 ? files[0]->path() : files[0]->path().parent_path();
@@ -75,8 +76,8 @@ Sources collect(const WeightsFiles& from, const LoadOptions& options, LoadReport
     }
   }
   if (from.instead == nullptr) return sources;
-  // Collected separately, because equal names are refused within each set, but not between the two
-  // sets.
+  // The tensors of `instead` are collected separately, because equal names are refused within each
+  // set, but not between the two sets.
   for (const MappedTensor& tensor : from.instead->tensors()) {
     add(first, {from.instead, &tensor}, options, report);
   }

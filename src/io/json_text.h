@@ -31,7 +31,7 @@ struct JsonLimits {
   bool wide_integers = false;           // accept an integer beyond 64 bits as a real number
 };
 
-// The limits for files that describe other files. A document then takes at most the size of its
+// The limits for files that describe other files. A document then needs at most the size of its
 // text plus 16 MiB.
 inline constexpr JsonLimits kDocumentLimits{.string_bytes = 2 << 20};
 
