@@ -22,8 +22,7 @@ bool hides_amx_tiles() {
 
 FastProducts fast_products() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  // AVX-512 is checked by GCC's function, because it also checks that the system saves the
-  // registers.
+  // GCC's function checks for AVX-512. It also checks that the system saves the registers.
   if (!__builtin_cpu_supports("avx512f") || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return {};
   constexpr unsigned kAmxBf16 = 1U << 22, kAvx512Fp16 = 1U << 23;  // leaf 7.0, edx
   constexpr unsigned kAvx512Bf16 = 1U << 5, kAmxFp16 = 1U << 21;   // leaf 7.1, eax

@@ -112,8 +112,7 @@ class PickleParser {
     return value;
   }
 
-  // Returns true if the top is a skipped object. Values that are put into such an object are
-  // skipped, too.
+  // Returns true if the top is a skipped object. Values put into it are skipped, too.
   bool top_is_unread() {
     PickleValue* value = pop();
     stack_.push_back(value);
