@@ -26,7 +26,8 @@ void launch(Stream& on, std::string_view name, void (*kernel)(Parameters...), in
       "the launch of " + std::string(name));
 }
 
-// Loads a kernel onto the current device by a query of its attributes, for which CUDA must load it.
+// Loads a kernel onto the current device: queries the kernel's attributes, for which CUDA must load
+// the kernel.
 // Errors: DeviceError, which names the kernel.
 template <class... Parameters>
 void load(std::string_view name, void (*kernel)(Parameters...)) {
