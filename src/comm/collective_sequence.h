@@ -39,11 +39,11 @@ class CollectiveSequence {
   // is in a scope of Alone.
   CollectiveTag next(Operation operation, int64_t numel, std::string_view label);
   // Annotates the next collective with an action of this rank's program, for example "optimizer
-  // step 7: lr 0.001". For actions that all ranks must perform alike and that issue no collective.
-  // The next tag carries all annotations since the previous tag. The collective of that tag
-  // compares the annotations over all ranks. If they differ, the error shows them: "rank 0 issued
-  // all_gather of 16 float32 'a' #12 after 'optimizer step 7: lr 0.001', rank 1 …". All bytes are
-  // compared. Messages show the first 95. Cheap, because it allocates nothing.
+  // step 7: lr 0.001". Used for actions that all ranks must perform alike and that issue no
+  // collective. The next tag carries all annotations since the previous tag. The collective of that
+  // tag compares the annotations over all ranks. If they differ, the error shows them: "rank 0
+  // issued all_gather of 16 float32 'a' #12 after 'optimizer step 7: lr 0.001', rank 1 …". All
+  // bytes are compared. Messages show the first 95. Cheap, because it allocates nothing.
   void note(std::string_view text);
 
   // Calls `observer` in order for every place that `next` returns from now on. While `observer`

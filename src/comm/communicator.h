@@ -87,11 +87,11 @@ struct CollectiveAnnotation {
 };
 
 // [Note: orders of a job] The job's mesh and each part of the mesh number their collectives
-// separately. Each has its own collective sequence. A sequence number contains the begin of its
-// sequence. So two meshes of a rank never use the same number, and two parts with different ranks
-// do not either. A sequence number consists of three fields: the index of the sequence among those
-// of its ranks (0 is the job's mesh), the lowest rank of the part, and the place in the sequence.
-// Place 0 of a part is the creation of the part.
+// separately. Each has its own collective sequence. A sequence number includes the number at which
+// its sequence begins. So two meshes of a rank never use the same number, and two parts with
+// different ranks do not either. A sequence number consists of three fields: the index of the
+// sequence among those of its ranks (0 is the job's mesh), the lowest rank of the part, and the
+// place in the sequence. Place 0 of a part is the creation of the part.
 inline constexpr int kPlaceBits = 40;
 inline constexpr int kRankBits = 20;
 inline constexpr int kOrders = 8;  // at most, for one rank

@@ -23,8 +23,8 @@ namespace fsdp {
 // record with those of the group's ranks that have reached the same place of the collective
 // sequence. So the second rank at a place detects a difference before NCCL does. Posts of ranks on
 // other hosts are not visible at that time. They are compared a little later:
-// [Note: collectives over hosts are compared]. When the time-out has passed, they are requested.
-// Ranks that have not arrived by then are named in the error.
+// [Note: collectives over hosts are compared]. When the time-out has passed, the posts of other
+// hosts are requested. Ranks that have not arrived by then are named in the error.
 class NcclPeers {
  public:
   // `plane` must outlive this object.
