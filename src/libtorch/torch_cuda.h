@@ -24,9 +24,9 @@ void* current_stream(at::Device device);
 // work would not overlap.
 void leave_default_stream(at::Device device);
 
-// Makes a backward that the calling thread starts run its nodes in this thread. Otherwise all
-// threads of the process share one autograd thread per device. A hook in that shared thread which
-// waits for another rank could then block that rank's own nodes forever.
+// Makes the backwards that the calling thread starts run in this thread. Otherwise all threads of
+// the process share one autograd thread per device. A hook in that shared thread which waits for
+// another rank could then block that rank's own nodes forever.
 void run_backward_here(at::Device device);
 
 // Frees the memory that LibTorch's GPU allocator caches. Returns false if there is no such
