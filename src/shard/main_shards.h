@@ -29,7 +29,8 @@ namespace fsdp {
 // Not thread-safe: the engine's mutex guards it.
 class MainShards {
  public:
-  // `slices[i]` holds slice_numel fp32 elements of segment i. The ledger has already counted it.
+  // `slices[i]` holds slice_numel fp32 elements of segment i. The ledger has already counted these
+  // bytes.
   MainShards(const UnitContext& unit, std::vector<Buffer> slices);
   ~MainShards();
   MainShards(const MainShards&) = delete;

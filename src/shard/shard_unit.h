@@ -73,9 +73,9 @@ class ShardUnit {
   // true if the resident copies were written as well.
   void mark_changed(bool copies_written);
 
-  // Makes the segment of a parameter trainable that was frozen at the engine's construction. From
-  // now on the segment gets gradients. Errors: StateError while gradients wait for an optimizer
-  // step.
+  // Makes the segment of `parameter` trainable. The parameter was frozen at the engine's
+  // construction. From now on the segment gets gradients. Errors: StateError while gradients wait
+  // for an optimizer step.
   void unfreeze(int parameter);
 
  private:

@@ -57,8 +57,8 @@ class UnitGradients {
   // gradients. With `across`, sums within groups are then summed over the groups, including those
   // of earlier passes.
   void reduce(bool across);
-  // Sums the main gradients over the groups if they await this sum. For a unit to whose main
-  // gradients the pass has added nothing.
+  // Sums the main gradients over the groups if they await this sum. Called if the pass has added
+  // nothing to the unit's main gradients.
   void sum_across();
   bool await_across() const { return groups_.are_awaited(); }
   // Keeps whole gradients and does not reduce them.
