@@ -1,5 +1,5 @@
-// Errors for an allocation beyond Options::memory_limit. They name the place of the allocation, the
-// memory held, the memory planned, and remedies.
+// Errors for an allocation beyond Options::memory_limit. The errors name the place of the
+// allocation, the memory held, the memory planned, and remedies.
 #pragma once
 
 #include <memory>
