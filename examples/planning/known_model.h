@@ -24,7 +24,7 @@ struct BatchShape {
   int64_t length = 0;  // tokens; 0: the length of the model
 };
 
-// The usual training of a model. It supplies values that the command line does not give.
+// The usual training of a model. It supplies values that the command line does not set.
 struct Usual {
   int64_t length = 0;  // tokens
   fsdp::DeviceKind device = fsdp::DeviceKind::kCpu;

@@ -23,8 +23,8 @@ void say(std::string_view text) {
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-// Prints the code position and restores the earlier handler. Then the access faults again, and the
-// earlier handler runs.
+// Prints the code position and restores the earlier handler. After the return the access faults
+// again, and the earlier handler runs.
 void on_fault(int number, siginfo_t* info, void* /*context*/) {
   if (GuardedMemory::instance().holds(info->si_addr)) {
     say("the host touched device memory, where no work of a stream runs:\n");

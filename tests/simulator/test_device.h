@@ -24,8 +24,8 @@ bool is_simulated_gpu();
 
 // Returns false for combinations that a sweep skips. Long runs skip none. On the host, a sweep runs
 // the combinations whose number is divisible by `of_host`. On another device, a step takes up to
-// some hundred times as long. There a sweep runs the combinations whose number is divisible by
-// `of`.
+// some hundred times as long. On such a device a sweep runs the combinations whose number is
+// divisible by `of`.
 inline bool is_tried(int combination, int of = 2, int of_host = 1) {
   return is_long_run() || combination % (ranks_of_environment() == nullptr ? of_host : of) == 0;
 }

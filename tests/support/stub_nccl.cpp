@@ -1,4 +1,4 @@
-// A libnccl.so.2 with NCCL's function names. Its functions do nothing. It is used to test the
+// A libnccl.so.2 with NCCL's function names. Its functions do nothing. Tests use it to check the
 // look-up of the library, and the settings at the first call.
 #include <cstdlib>
 

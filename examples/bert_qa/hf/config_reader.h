@@ -1,5 +1,5 @@
-// Reads the values of a Hugging Face config.json. It checks each value before memory is allocated
-// by it.
+// Reads the values of a Hugging Face config.json. Each value is checked before it is used as a size
+// of memory.
 #pragma once
 
 #include <cstdint>

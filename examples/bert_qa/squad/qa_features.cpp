@@ -38,7 +38,7 @@ void leave_out_long_questions(QaDataset& dataset, const WordPieceTokenizer& toke
   const auto has_no_room = [&](const QaQuestion& question) {
     tokenizer.tokenize(strip_left(question.question), tokens);
     const int64_t question_tokens = tokens.size();
-    // This is the usual case. The context need not be tokenized for it.
+    // In the usual case there is enough room, and the context need not be tokenized.
     if (room_beside(question_tokens, options) > options.doc_stride) return false;
     tokenizer.tokenize(dataset.context_of(question), tokens);
     const std::optional<std::string> reason = no_room(question_tokens, tokens.size(), options);

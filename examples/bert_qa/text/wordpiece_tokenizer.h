@@ -1,5 +1,5 @@
-// Implements BERT's WordPiece tokenizer, cased and uncased. It converts text to ids and gives each
-// id's position in the text.
+// Implements BERT's WordPiece tokenizer, cased and uncased. It converts text to ids and returns
+// each id's position in the text.
 //
 // Ids and offsets equal those of Hugging Face's BertWordPieceTokenizer without added special
 // tokens. The tokenizer drops control characters, separates Chinese characters, strips accents and

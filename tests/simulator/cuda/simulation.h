@@ -77,7 +77,7 @@ class Simulation {
  public:
   explicit Simulation(const SimulationOptions& options);
 
-  // [Note: what a call does]
+  // [Note: steps of a call]
   // Every function of the runtime that can fail calls this function. It counts the call. It returns
   // the script's error if the script selects the call, and the device's error if the device is
   // lost. Otherwise the body runs. cudaGetLastError returns the call's error afterwards. A Refusal
