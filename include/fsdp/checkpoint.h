@@ -169,8 +169,8 @@ struct OptimizerReport {
 };
 
 struct LoadOptimizerOptions {
-  // Set this to true if the engine's weights differ from those of the saved state on purpose, for
-  // example because they were saved in a lower precision, averaged, or changed since.
+  // Set this to true if the engine's weights differ on purpose from those of the saved state. For
+  // example, they were saved in a lower precision, averaged, or changed since.
   bool beside_other_weights = false;
 };
 
@@ -181,10 +181,12 @@ struct LoadOptimizerOptions {
 // Requires: the engine has the weights with which the state was saved, so call load_weights first.
 //   The set of parameters that are trained, or were trained before they were frozen, must equal the
 //   set in the file, so freeze and unfreeze parameters before this call.
-// Errors: IoError kIoError if the file cannot be read. IoError kCorruptData that names the
-//   difference if the file is of another kind or of another optimizer; if the weights are of
-//   another step (the message has both steps as the optimizers count them); if parameters or
-//   tensors are missing, unexpected or of another shape; or if a value is not finite.
+// Errors: IoError kIoError if the file cannot be read. IoError kCorruptData in these cases, which
+//   the error names:
+//   - the file is of another kind or of another optimizer;
+//   - the weights are of another step (the message has both steps as the optimizers count them);
+//   - parameters or tensors are missing, unexpected or of another shape;
+//   - a value is not finite.
 OptimizerReport load_optimizer(Optimizer& optimizer, const std::filesystem::path& file,
                                const LoadOptimizerOptions& options = {});
 // Loads the state for callers that can continue without it. The whole file is checked before

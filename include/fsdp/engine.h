@@ -40,9 +40,9 @@ class EngineParts;
 // is sharded when its constructor returns, so a rank never holds more than its shards and one unit.
 //
 // Initial values equal those of a plain construction after torch::manual_seed(options.seed), for
-// any world size. On a GPU they differ from the CPU's values: a tensor made without a device is
-// made on the GPU, as under Python's torch.set_default_device, and its random values are drawn by
-// the GPU's generator.
+// any world size. On a GPU the values differ from the CPU's. A tensor made without a device is made
+// on the GPU, as under Python's torch.set_default_device, and the GPU's generator draws its random
+// values.
 // Requires: each parameter is initialised in the constructor of the unit that owns it. If a parent
 //   initialises a parameter of a unit inside it, that throws. Tensors that the host fills through
 //   data_ptr or accessor must be made with torch::kCPU. Options::ignore must not be set; ignored

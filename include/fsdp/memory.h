@@ -54,9 +54,9 @@ struct MemoryPlan {
   MemoryBytes after_backward;  // before the optimizer's step
   std::vector<PlannedSlots> slots;
   int64_t held_bytes = 0;  // bytes allocated from the system after each buffer's first use
-  // The learned share of held_bytes: slots and main gradients that the simulated pass does not
-  // need, but a real pass has needed (a second forward beside the first, gradients kept by
-  // GradSync). Once they are known, the peaks include such passes too.
+  // The learned share of held_bytes: slots and main gradients that a real pass has needed, but the
+  // simulated pass does not need. Reasons are a second forward before the first backward, and
+  // gradients kept by GradSync. Once learned, such passes are included in the peaks, too.
   int64_t learned_bytes = 0;
   // Host bytes under Options::cpu_offload: main shards, main gradients and optimizer state. The
   // fields above do not include them. host_rest counts between steps, host_peak at the peak of a
