@@ -18,7 +18,7 @@ namespace fsdp {
 // Parts without elements are skipped on all ranks. NCCL forms sums in its own order, which is the
 // same on all ranks but is not rank order. The communicator does not average
 // (Capabilities::averages is false), because NCCL has its fastest kernels for sums. For maxima, the
-// inputs are gathered and a kernel of this library computes the maximum: this kernel returns NaN if
+// inputs are gathered and a kernel of this library computes the maximum. This kernel returns NaN if
 // any input is NaN, while NCCL's kernel could drop the NaN. Maxima have few elements.
 class NcclCommunicator final : public Communicator {
  public:

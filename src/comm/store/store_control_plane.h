@@ -24,11 +24,12 @@ namespace fsdp {
 
 // [Note: a job over a store] Each process has its own control segment, which covers all ranks of
 // the job. If ranks share memory, peers write to the segment. Without shared memory, a thread of
-// this process reads the store and writes to the segment. Every quarter of a second, or less often
-// in a large job, a rank reports that it is alive and which place it has reached in each of its
-// collective sequences. A rank reports at once if the job has failed or if the rank has finished.
-// If a process of a host ends, any rank of this host reports the end. If a whole host fails, its
-// ranks are silent. Their silence counts as a failure when the time-out has passed.
+// this process reads the store and writes to the segment. A rank regularly reports that it is
+// alive, and which place it has reached in each of its collective sequences. It does so every
+// quarter of a second, or less often in a large job. A rank reports at once if the job has failed
+// or if the rank has finished. If a process of a host ends, any rank of this host reports the end.
+// If a whole host fails, its ranks are silent. Their silence counts as a failure when the time-out
+// has passed.
 //
 // [Note: collectives over hosts are compared] Other processes cannot read the records that a rank
 // posts. So a collective cannot be compared with the collectives of peers before it is issued.
