@@ -11,8 +11,8 @@
 //
 // The scheduler ticks at the pre_backward of each call and at a unit's forward inside a backward
 // (recomputation). To close units early, it also ticks at the newest node that produced an input of
-// a call. At a tick an open unit closes if three conditions hold: all its calls that fired in this
-// task are over, no other live call of the unit will run in this task, and no call of it fired in
+// a call. At a tick an open unit closes if three conditions hold. All its calls that fired in this
+// task are over. No other live call of the unit will run in this task. No call of the unit fired in
 // an enclosing task. If its fired calls are over but other calls of it will still run, the unit
 // becomes idle. An idle unit is resharded before the next other unit unshards, but its gradients
 // are not reduced. If several units close at one tick, they close in descending order of their

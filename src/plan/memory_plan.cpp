@@ -64,8 +64,8 @@ class CountedUnits : public UnitActions {
   void open_gradients(int unit, GradientSync /*sync*/) override {
     if (units_[unit].gradients == GradientState::kCapturing) return;
     units_[unit].gradients = GradientState::kCapturing;
-    // Once main gradients exist, a unit that captures in place may need a slot: the sums over the
-    // ranks are first formed in the slot and then added to the main gradients.
+    // Once main gradients exist, a unit that captures in place may need a slot. The sums over the
+    // ranks are then formed in the slot and added to the main gradients.
     const bool adds = units_[unit].has_main_gradient;
     units_[unit].reduce_slot_bytes =
         adds ? sizes(unit).adding_slot_bytes : sizes(unit).reduce_slot_bytes;
