@@ -54,9 +54,9 @@ class CommStreams {
   void follow_compute();
   // Makes compute wait for LibTorch's current stream, before a gradient is captured (wait 17).
   // [Note: stream of the accumulator] If several operators contribute to a parameter's gradient,
-  // LibTorch adds the contributions on one stream: the stream that was current when the parameter's
-  // accumulator was made, at the engine's construction. This stream may differ from that of the
-  // forward.
+  // LibTorch adds the contributions on one stream. It is the stream that was current at the
+  // engine's construction, when the parameter's accumulator was made. This stream may differ from
+  // that of the forward.
   void wait_for_autograd();
 
   // Orders later gathers after all work that compute has so far (wait 10). For gathers between
