@@ -60,8 +60,8 @@ std::vector<std::unique_ptr<Optimizer>> make_optimizers(Engine& engine,
 
 }  // namespace
 
-// The members' order matters: the mode and the meter must be active when the model is built, and
-// the model and the engine must be destroyed before them and the mesh.
+// The order of the members matters. The mode and the meter must be active when the model is built.
+// The model and the engine must be destroyed before the mode, the meter and the mesh.
 PlannedRun::PlannedRun(const PlanRequest& request, const Build& build)
     : request_(request),
       mesh_(request),
