@@ -1,6 +1,6 @@
-// The code of docs/everyday.md. Every code block of the page is a sequence of lines of this
-// program. The program checks the statements of the page. If $EVERYDAY_FOLDER is set, it writes
-// files to this folder.
+// The code of docs/everyday.md. Every code block of the page is a sequence of lines of this program
+// or of everyday_program.cpp. This program checks the statements of the page. If $EVERYDAY_FOLDER
+// is set, it writes files to this folder.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

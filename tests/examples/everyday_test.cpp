@@ -1,5 +1,5 @@
-// Tests docs/everyday.md. Its code must be part of a program, and the program must do what the page
-// says.
+// Tests docs/everyday.md. Its code must be part of two programs, and the programs must do what the
+// page says.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -39,11 +39,13 @@ std::vector<Lines> code_blocks(const std::string& page) {
 
 }  // namespace
 
-TEST_CASE("every block of docs/everyday.md is a run of lines of its program") {
-  const Lines program = lines_of(fsdp::read_text(fsdp::source_file("tests/examples/everyday.cpp")));
+TEST_CASE("every block of docs/everyday.md is a run of lines of its programs") {
+  const Lines program =
+      lines_of(fsdp::read_text(fsdp::source_file("tests/examples/everyday_program.cpp")) +
+               fsdp::read_text(fsdp::source_file("tests/examples/everyday.cpp")));
   const std::vector<Lines> blocks =
       code_blocks(fsdp::read_text(fsdp::source_file("docs/everyday.md")));
-  CHECK(blocks.size() == 22);
+  CHECK(blocks.size() == 20);
   for (const Lines& block : blocks) {
     CAPTURE(block.front());
     CHECK(std::search(program.begin(), program.end(), block.begin(), block.end()) != program.end());
@@ -60,6 +62,18 @@ TEST_CASE("the program of docs/everyday.md learns, evaluates, saves and loads on
   CHECK(result.err.empty());
   CHECK(std::stod(result.out.substr(result.out.rfind("accuracy ") + 9)) > 0.9);
   CHECK(folder.names() == Lines{"model.pt", "model.safetensors", "scheduler.txt"});
+}
+
+TEST_CASE("the complete program of docs/everyday.md runs on one rank and on two") {
+  for (const char* ranks : {"1", "2"}) {
+    const ProcessResult result =
+        run_process({FSDP_RUN, "-n", ranks, EVERYDAY_PROGRAM, "--device", "cpu"}, {},
+                    std::chrono::seconds(300));
+    INFO(result.out << result.err);
+    REQUIRE(result.code == 0);
+    CHECK(result.err.empty());
+    CHECK(result.out.find("step 100 loss ") != std::string::npos);
+  }
 }
 
 TEST_CASE("with a plain main it runs alone") {

@@ -48,7 +48,7 @@ ALL = [
     Port("dcgan", "two models, BatchNorm", "`by_type`", ours=ADAMW, theirs=ORDER, whole=None),
     Port("alexnet", "convolutions, dropout", "`by_type`", whole=None),
     Port("resnet", "BatchNorm, residual blocks", "`each_child_of`", whole=None),
-    Port("rnn", "an LSTM, its state carried", "`Unit`", ours=ORDER, theirs=ORDER),
+    Port("rnn", "an LSTM with state carried between batches", "`Unit`", ours=ORDER, theirs=ORDER),
     Port("vae", "a summed loss", "`Unit`", ours=ADAMW, whole=None),
     Port("nanogpt", "tied weights, groups, clipping", "`Unit`", ours=ADAMW, theirs=ORDER),
     Port("llama", "RMSNorm, rotary, SwiGLU", "`Unit`", ours=ADAMW),
