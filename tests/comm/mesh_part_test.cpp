@@ -206,8 +206,8 @@ TEST_CASE("parts that cannot be are refused on every rank, and the mesh goes on"
   testing::run_ranks(2, [](const Mesh& mesh) {
     for (int i = 0; i < 7; ++i) CHECK(mesh.part(0).sum(1) == 2);
     CHECK_THROWS_WITH_AS(mesh.part(0),
-                         "a rank would belong to more than 8 meshes (Mesh::part); hint: split once "
-                         "and keep the parts",
+                         "a rank would belong to more than 8 meshes (Mesh::part); hint: split the "
+                         "mesh once and reuse the parts",
                          DeviceError);
     CHECK_THROWS_AS(mesh.part(-1), InvalidArgument);
     CHECK(mesh.sum(1) == 2);

@@ -108,7 +108,8 @@ TEST_CASE("notes that differ in number, order or far beyond what is shown are fo
     const std::string shown = "after '" + std::string(92, 'x') + "…'";
     const std::string error = errors_after_notes({text + "a"}, {text + "b"})[0];
     CHECK(error.find("barrier 'layers.0' #2 " + shown + ", rank 1 issued barrier 'layers.0' #2 " +
-                     shown + "; the notes differ after the part shown") != std::string::npos);
+                     shown + "; their notes differ after the part that is shown") !=
+          std::string::npos);
   }
 }
 

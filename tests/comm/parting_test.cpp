@@ -29,7 +29,7 @@ TEST_CASE(
             {.mesh = {.timeout = std::chrono::minutes(10)}, .in_each_thread = {}});
         CHECK(errors[0].find("ranks disagree about a collective: rank ") == 0);
         CHECK(errors[0].find(fmt::format(", rank {} issued ", odd)) != std::string::npos);
-        const bool across = errors[0].find(", in different communicators)") != std::string::npos;
+        const bool across = errors[0].find(", on different communicators)") != std::string::npos;
         // If streams have their own threads, the gathers may also be the first collectives to
         // differ.
         CHECK((across || kind == testing::CpuStreams::kThreaded));
@@ -46,9 +46,9 @@ TEST_CASE("the error of ranks that parted ways says what each came to do") {
   CHECK(
       errors[0] ==
       "ranks disagree about a collective: rank 0 issued all_gather of 300 float32 'u2' #20, rank 1 "
-      "issued reduce_scatter (sum) of 300 float32 'u2' #20 (place 20 of the host order, in "
-      "different communicators); hint: issue the same collectives in the same order on every rank, "
-      "and step with the same settings; look for a condition that depends on the rank or its data");
+      "issued reduce_scatter (sum) of 300 float32 'u2' #20 (collective #20, on different "
+      "communicators); hint: issue the same collectives in the same order on every rank; step with "
+      "the same settings; look for a condition that depends on the rank or its data");
 }
 
 TEST_CASE("numbers that begin anew in each communicator are no disagreement") {

@@ -88,7 +88,7 @@ TEST_CASE("a stopped rank is named when the time is over, and does not stay") {
   CAPTURE(result.err);
   CHECK(result.code == 75);
   CHECK(lines_with(result.err, "rank 1 did not arrive within 0.7 s (") == 3);
-  CHECK(lines_with(result.err, "it is alive, but stopped, stuck, slow") == 3);
+  CHECK(lines_with(result.err, "its process is alive, but stopped, stuck, slow") == 3);
   CHECK(result.seconds < 8 * kPatience);
 }
 
@@ -172,7 +172,7 @@ TEST_CASE("processes that part ways into different communicators end with code 7
     CHECK(result.code == 75);
     // Three ranks and the launcher report this.
     CHECK(lines_with(result.err, "ranks disagree about a collective: rank ") == 4);
-    CHECK(lines_with(result.err, ", in different communicators)") == 4);
+    CHECK(lines_with(result.err, ", on different communicators)") == 4);
   }
 }
 

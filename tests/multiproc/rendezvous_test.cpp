@@ -183,9 +183,9 @@ TEST_CASE("the CPUs of several hosts and a missing MASTER_PORT are refused") {
   const TemporaryDirectory directory;
   auto environment = torchrun_rank(0, 4, directory.path());
   environment["LOCAL_WORLD_SIZE"] = "2";
-  expect_refused(
-      run_by_hand({environment}, {"steps", "5"}),
-      "ranks on several hosts need a GPU each; 4 ranks, 2 on this host, compute on the CPU");
+  expect_refused(run_by_hand({environment}, {"steps", "5"}),
+                 "ranks on several hosts need a GPU each, but these 4 ranks (2 on this host) "
+                 "compute on the CPU");
   environment = torchrun_rank(0, 2, directory.path());
   environment["MASTER_PORT"] = "";
   expect_refused(run_by_hand({environment}, {"steps", "5"}), "MASTER_PORT is not set");

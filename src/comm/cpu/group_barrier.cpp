@@ -51,7 +51,7 @@ int spins_for(int ranks) {
 }
 
 std::string in_different_communicators(uint64_t sequence) {
-  return fmt::format("place {} of the host order, in different communicators", place_of(sequence));
+  return fmt::format("collective #{}, on different communicators", place_of(sequence));
 }
 
 }  // namespace

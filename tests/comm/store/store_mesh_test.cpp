@@ -218,9 +218,9 @@ TEST_CASE("ranks of several hosts that issue different things are told so, thoug
     std::string_view told, end;
   };
   for (const auto& [places, told, end] :
-       {Way{20, "issued barrier 'a' #7, rank 3 issued barrier 'b' #7", "place 7 of the host order"},
+       {Way{20, "issued barrier 'a' #7, rank 3 issued barrier 'b' #7", "collective #7"},
         Way{20 + PostedCollectives::kKept, "and 3 did not issue the same",
-            "before the last recorded collectives"}}) {
+            "earlier than the recorded collectives"}}) {
     MemoryStore store;
     CHECK(run_at_store(store, 4, {}, [&, places = places, told = told, end = end](auto& parts) {
             ControlPlane& plane = *parts.control_plane;
