@@ -256,7 +256,7 @@ TEST_CASE(
   { const Engine engine(model, Mesh::single()); }
   CHECK_THROWS_WITH_AS(
       Engine(model, Mesh::single()),
-      doctest::Contains("the engine of this model was destroyed, and the model's values with it "
+      doctest::Contains("the engine of this model was destroyed, so the model's values are lost "
                         "(unit '(root)'); hint: build a new model"),
       StateError);
   CHECK_THROWS_WITH_AS(saved(model.ptr()),

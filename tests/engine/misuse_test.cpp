@@ -140,7 +140,8 @@ TEST_CASE("optimizers and clipping over model->parameters() end at their first s
                         doctest::Contains(fix.c_str()));
       CHECK_THROWS_WITH(
           trainee.graph().units[1]->weight.grad().sum(),
-          doctest::Contains("the gradient of parameter 'u1.weight' of unit 'u1' is not here"));
+          doctest::Contains(
+              "the gradient of parameter 'u1.weight' of unit 'u1' cannot be read here"));
       sgd.zero_grad();  // removes `.grad`; the next forward restores it
     };
     step();
@@ -232,7 +233,7 @@ TEST_CASE("values that replace a gathered parameter's storage are written back")
       const Gathered whole(trainee.engine, WriteBack::kOwnSlice);
       trainee.graph().units[1]->weight.set_data(torch::zeros({5, 6}));
     };
-    check_refused(resize, "parameter 'u1.weight' of unit 'u1' was given another shape or type");
+    check_refused(resize, "parameter 'u1.weight' of unit 'u1' got another shape or type");
   });
 }
 

@@ -385,7 +385,7 @@ TEST_CASE("modifying what was gathered for reading, or gathering inside forward,
       };
       CHECK_THROWS_WITH_AS(modify(),
                            doctest::Contains("parameter 'u1.bias' was modified while gathered for "
-                                             "reading; hint: use fsdp::WriteBack"),
+                                             "reading; hint: pass fsdp::WriteBack"),
                            StateError);
       inside = &engine;
       graph_loss(*model, 0, mesh.rank()).backward();

@@ -228,7 +228,7 @@ TEST_CASE("UnitScope seats a unit for its other methods, with gradients") {
     auto model = build_seeded(7, [] { return Unit<TwoWays>(); });
     Engine engine(model, mesh);
     const at::Tensor x = values({3, 4}, 1);
-    CHECK_THROWS_WITH(model->encode(x), doctest::Contains("use fsdp::UnitScope"));
+    CHECK_THROWS_WITH(model->encode(x), doctest::Contains("through fsdp::UnitScope"));
     const at::NoGradGuard no_grad;
     UnitScope scope(*model, x);
     at::Tensor code = model->encode(x);

@@ -56,7 +56,8 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
       });
     };
     CHECK(refusal({.memory_limit = -1}) ==
-          "memory_limit is -1 (Options::memory_limit); hint: set the bytes that a rank may hold on "
+          "memory_limit is -1, expected 0 or more (Options::memory_limit); hint: set the bytes "
+          "that a rank may hold on "
           "its device, or 0 for no limit");
     const std::string too_low = refusal({.memory_limit = 1000});
     CHECK_MESSAGE(too_low.starts_with("the memory limit of 1000 B is too low to build the model "
@@ -68,7 +69,7 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
     CHECK_MESSAGE(
         below_plan.ends_with(
             " that the engine will hold (Options::memory_limit); by its plan, without "
-            "LibTorch's tensors; hint: raise the limit, or, in order of cost: "
+            "LibTorch's tensors; hint: raise the limit, or try in order of cost: "
             "prefetch_units = 0; cpu_offload = true; mixed_precision.param_dtype = kBFloat16; more "
             "ranks"),
         below_plan);

@@ -302,7 +302,7 @@ TEST_CASE("optimizers that share a parameter are refused, and those of none") {
     CHECK_THROWS_WITH_AS(
         AdamW(engine, {.parameters = under("gener")}),
         doctest::Contains("AdamW has no parameter to train (fsdp::AdamW); its `parameters` selects "
-                          "none of the engine's; hint: compare with the names"),
+                          "no parameter of the engine; hint: compare `parameters` with the names"),
         InvalidArgument);
     const AdamW generator(engine, {.parameters = under("generator")});
     const int64_t before = bytes();

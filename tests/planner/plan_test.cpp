@@ -89,12 +89,12 @@ TEST_CASE(
       return x * table;
     });
   });
-  CHECK(says(in_forward, "make tensors that the host reads or writes with torch::kCPU"));
+  CHECK(says(in_forward, "create the tensors that the host reads or writes on torch::kCPU"));
   const std::string in_constructor = error_of([] {
     plan_of([](const at::Tensor& x) { return x; },
             [] { *torch::zeros({8}).data_ptr<float>() = 1; });
   });
-  CHECK(says(in_constructor, "with torch::kCPU"));
+  CHECK(says(in_constructor, "on torch::kCPU"));
 }
 
 TEST_CASE("tensors that the host has made meet those that are planned") {

@@ -23,9 +23,9 @@ TEST_CASE("where LibTorch has done without CUDA, a GPU is refused and the CPU is
   const fake_cuda::Absent absent;
   torch_cuda::require_cuda(kCpu);
   CHECK_THROWS_WITH_AS(torch_cuda::require_cuda(kGpu),
-                       "LibTorch has no CUDA in this process; it was asked for CUDA "
-                       "(torch::manual_seed does so) before its CUDA library was loaded, and it "
-                       "keeps that answer; hint: make the mesh first in the program",
+                       "LibTorch has no CUDA in this process; a call (such as torch::manual_seed) "
+                       "asked LibTorch for CUDA before its CUDA library was loaded, and LibTorch "
+                       "keeps the answer; hint: make the mesh before any other call of LibTorch",
                        StateError);
 }
 
