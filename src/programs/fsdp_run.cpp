@@ -99,7 +99,7 @@ std::optional<fsdp::LaunchOptions> parse(int argc, const char* const* argv) {
   } catch (const CLI::CallForHelp&) {
     return std::nullopt;
   } catch (const CLI::Error& error) {
-    refuse(error.what(), kUsage);
+    refuse(error.what(), fmt::format("use {}", kUsage));
   }
   return options;
 }

@@ -223,7 +223,8 @@ TEST_CASE("a copy in another type is refused by name") {
   const auto stream = test::make_stream("adamw");
   const UpdateSegment segment{.low_precision_dtype = DType::kFloat32};
   CHECK_THROWS_WITH_AS(update(*stream, {&segment, 1}, AdamW{}),
-                       "adamw cannot write a copy in float32; hint: use bfloat16 or float16",
+                       "adamw cannot store its low-precision copy of the parameters as float32; "
+                       "hint: use bfloat16 or float16 for the copy",
                        InvalidArgument);
 }
 
