@@ -101,8 +101,8 @@ TEST_CASE(
       run_ranks_of(BERT_QA, 1, finetune_from(model, refused_place, capped));
   INFO(refused.err);
   CHECK(refused.code == 78);
-  const std::string planned_end = between(refused.err, "; it would end in: ", ";");
-  CHECK(between(refused.err, "hint: in order of cost: ", "\n").find("--offload") !=
+  const std::string planned_end = between(refused.err, "; memory would run out in: ", ";");
+  CHECK(between(refused.err, "hint: try in order of cost: ", "\n").find("--offload") !=
         std::string::npos);
 
   const ProcessResult forced =
@@ -130,9 +130,9 @@ TEST_CASE("a BERT of 1.3 billion parameters is refused on one rank of 16 GiB") {
   INFO(refused.err);
   CHECK(refused.code == 78);
   CHECK(refused.err.find(
-            "a step needs 19.2 GiB of a rank's device, but its memory limit is 16.0 GiB") !=
+            "a step needs 19.2 GiB of device memory per rank, but the memory limit is 16.0 GiB") !=
         std::string::npos);
-  CHECK(refused.err.find("hint: in order of cost: --offload, ") != std::string::npos);
+  CHECK(refused.err.find("hint: try in order of cost: --offload, ") != std::string::npos);
 }
 
 TEST_CASE("init writes the same bytes on any number of ranks, and others with another seed") {

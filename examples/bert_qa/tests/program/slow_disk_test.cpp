@@ -72,7 +72,7 @@ TEST_CASE("a rank killed while it saves is noticed, and the next run removes wha
   INFO(next.out << next.err);
   CHECK(next.code == 0);
   CHECK(next.out.find("note: removed " + output.path() + "/" + left[1] +
-                      ", half written by a run that was killed\n") != std::string::npos);
+                      ", which a killed run left incomplete\n") != std::string::npos);
   check_model(output.path());
   CHECK(hidden_in(output.path()).empty());
 }
