@@ -187,7 +187,8 @@ TEST_CASE("ranks outside their world are refused") {
   CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "65536"}}).world_size == 65536);
   expect_refused(
       {{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "2"}, {"LOCAL_WORLD_SIZE", "2"}},
-      "LOCAL_RANK=2, but LOCAL_WORLD_SIZE=2 (environment); hint: set LOCAL_RANK to 0 to 1");
+      "LOCAL_RANK=2, expected less than LOCAL_WORLD_SIZE=2 (environment); hint: set LOCAL_RANK to "
+      "a number from 0 to 1");
   expect_refused(
       {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "3"}},
       "LOCAL_WORLD_SIZE=3, expected 1 to WORLD_SIZE=2 (environment); hint: set LOCAL_WORLD_SIZE "

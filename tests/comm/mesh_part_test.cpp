@@ -196,7 +196,8 @@ TEST_CASE("parts that cannot be are refused on every rank, and the mesh goes on"
   for (const std::string& error : refusals_of(
            4, even, [](const Mesh& mesh) { return PartOptions{.shard = 1 + mesh.rank() / 2}; })) {
     CHECK(error ==
-          "ranks of part 0 set 0 × 1 and 0 × 2 (replicate × shard) (Mesh::part); hint: pass the "
+          "the ranks of part 0 set different options: 0 × 1 and 0 × 2 (replicate × shard) "
+          "(Mesh::part); hint: pass the "
           "same options on all ranks of one color");
   }
   for (const std::string& error :

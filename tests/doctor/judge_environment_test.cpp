@@ -45,7 +45,7 @@ TEST_CASE("values that do harm are named, each with its consequence") {
     CHECK(said_of({{"CUDA_VISIBLE_DEVICES", value}}) ==
           Lines{std::string("environment note CUDA_VISIBLE_DEVICES='") + value +
                     "': it hides all GPUs",
-                "  remedy: unset it, or name those to use: 0,1"});
+                "  remedy: unset it, or list the GPUs to use: 0,1"});
   }
   CHECK(said_of({{"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}}).size() == 4);
   CHECK(said_of({{"NCCL_COMM_BLOCKING", "1"}}).front() ==

@@ -101,7 +101,8 @@ TEST_CASE("a rank that comes back when the time is over is named for that, and n
   REQUIRE(last != std::string::npos);
   const std::string line = result.err.substr(last);
   CHECK(line.find("rank 1 did not arrive within 0.4 s (") != std::string::npos);
-  CHECK(line.find("; rank 1 ended with code 75; hint: look at that rank") != std::string::npos);
+  CHECK(line.find("; rank 1 ended with code 75; hint: attach a debugger to that rank") !=
+        std::string::npos);
 }
 
 TEST_CASE("a slow rank is named in one warning line, and the run goes on") {

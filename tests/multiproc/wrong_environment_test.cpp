@@ -54,7 +54,8 @@ const std::vector<Wrong> kWrong{
      "RANK=2, expected less than WORLD_SIZE=2 (environment); hint: set RANK to a number from 0 to "
      "1"},
     {{{"LOCAL_RANK", "2"}},
-     "LOCAL_RANK=2, but LOCAL_WORLD_SIZE=2 (environment); hint: set LOCAL_RANK to 0 to 1"},
+     "LOCAL_RANK=2, expected less than LOCAL_WORLD_SIZE=2 (environment); hint: set LOCAL_RANK to a "
+     "number from 0 to 1"},
     {{{"LOCAL_WORLD_SIZE", "3"}},
      "LOCAL_WORLD_SIZE=3, expected 1 to WORLD_SIZE=2 (environment); hint: set LOCAL_WORLD_SIZE to "
      "the number "

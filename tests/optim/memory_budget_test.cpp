@@ -68,7 +68,8 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
                   below_plan);
     CHECK_MESSAGE(
         below_plan.ends_with(
-            " that the engine will hold (Options::memory_limit); by its plan, without "
+            " that the engine will hold (Options::memory_limit); this is the engine's plan, "
+            "without "
             "LibTorch's tensors; hint: raise the limit, or try in order of cost: "
             "prefetch_units = 0; cpu_offload = true; mixed_precision.param_dtype = kBFloat16; more "
             "ranks"),

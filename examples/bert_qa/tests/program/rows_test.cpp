@@ -50,9 +50,9 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
       run_ranks_of(BERT_QA, 2, finetune + Words{"--skip-bad-rows", "--max-train-samples", "9"});
   INFO(trained.out << trained.err);
   CHECK(trained.code == 0);
-  CHECK(trained.out.find(": row minus left out: answer_start is -1") != std::string::npos);
+  CHECK(trained.out.find(": row minus is left out: answer_start is -1") != std::string::npos);
   CHECK(trained.out.find("note: " + file + ": 2 of 4 rows left out\n") != std::string::npos);
-  CHECK(trained.out.find(": row long left out: a question of 31 tokens") != std::string::npos);
+  CHECK(trained.out.find(": row long is left out: a question of 31 tokens") != std::string::npos);
 
   // These questions have no answers, which is enough for predict.
   const std::string asked = place.path() + "/asked.jsonl";
