@@ -9,6 +9,7 @@
 
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
+#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
 #include "support/run_ranks.h"
 
@@ -79,7 +80,8 @@ std::vector<std::string> errors_after_notes(const std::vector<std::string>& ours
 TEST_CASE("what ranks note is compared by the next collective, and both sides are shown") {
   const auto errors = errors_after_notes({"AdamW step 7: lr 0.001"}, {"AdamW step 7: lr 0.002"});
   for (const std::string& error : errors) {
-    CHECK(error.find("ranks disagree about a collective: rank 0 issued barrier 'layers.0' #2 after "
+    CHECK(error.find(testing::kDisagree +
+                     "rank 0 issued barrier 'layers.0' #2 after "
                      "'AdamW step 7: lr 0.001', rank 1 issued barrier 'layers.0' #2 after 'AdamW "
                      "step 7: lr 0.002' (collective 2 of its communicator)") == 0);
   }

@@ -12,6 +12,7 @@
 #include "fsdp/error.h"
 #include "fsdp/mesh.h"
 #include "runtime/buffer.h"
+#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
 #include "support/run_ranks.h"
 
@@ -60,10 +61,10 @@ void expect_disagreement(const Side& ours, const Side& theirs, const std::string
         CHECK(error == errors[0]);
         if (odd == 2) {
           CHECK(error.substr(0, error.rfind(" (", error.find("; hint: issue the same"))) ==
-                "ranks disagree about a collective: rank 0 issued " + text);
+                testing::kDisagree + "rank 0 issued " + text);
         }
       }
-      CHECK(errors[0].find("ranks disagree about a collective: rank 0 issued") == 0);
+      CHECK(errors[0].find(testing::kDisagree + "rank 0 issued") == 0);
     }
   }
 }
@@ -128,7 +129,7 @@ TEST_CASE("names of any length are compared as a whole") {
         const std::string name = name_that_differs_at(differs, length, mesh.rank() == 1);
         issue(state_of(mesh).reduce_communicator(Axis::kShard), {.label = name}, *stream);
       });
-      CHECK(errors[0].find("ranks disagree about a collective: rank 0 issued") == 0);
+      CHECK(errors[0].find(testing::kDisagree + "rank 0 issued") == 0);
       CHECK(errors[0].find("collective 2 of") != std::string::npos);
       CHECK(errors[0] == errors[1]);
     }

@@ -4,6 +4,7 @@
 
 #include "comm/support/steps_apart.h"
 #include "launch.h"
+#include "support/common_error_texts.h"
 
 namespace fsdp::testing {
 namespace {
@@ -147,8 +148,8 @@ TEST_CASE("processes that issue different collectives end with code 75 and both 
     CAPTURE(result.err);
     CHECK(result.code == 75);
     // Three ranks and the launcher report this.
-    CHECK(lines_with(result.err, "ranks disagree about a collective: rank 0 issued " + ours +
-                                     ", rank 2 issued " + issued + " (collective ") == 4);
+    CHECK(lines_with(result.err, kDisagree + "rank 0 issued " + ours + ", rank 2 issued " + issued +
+                                     " (collective ") == 4);
     CHECK(lines_with(result.err, "fsdp: error[75] rank ") == 4);
   }
 }
@@ -159,8 +160,7 @@ TEST_CASE("processes that use names of any length in another order are told so")
     CAPTURE(length);
     CAPTURE(result.err);
     CHECK(result.code == 75);
-    CHECK(lines_with(result.err, "ranks disagree about a collective: rank 0 issued all_reduce") ==
-          3);
+    CHECK(lines_with(result.err, kDisagree + "rank 0 issued all_reduce") == 3);
   }
 }
 
@@ -172,7 +172,7 @@ TEST_CASE("processes that part ways into different communicators end with code 7
     CAPTURE(result.err);
     CHECK(result.code == 75);
     // Three ranks and the launcher report this.
-    CHECK(lines_with(result.err, "ranks disagree about a collective: rank ") == 4);
+    CHECK(lines_with(result.err, kDisagree + "rank ") == 4);
     CHECK(lines_with(result.err, ", on different communicators)") == 4);
   }
 }

@@ -8,6 +8,7 @@
 
 #include "comm/descriptor.h"
 #include "launch.h"
+#include "multiproc/error_texts.h"
 
 namespace fsdp::testing {
 namespace {
@@ -74,15 +75,14 @@ const std::vector<Wrong> kWrong{
      "hand: "
      "fsdp-run sets it"},
     {{{"FSDP_JOB_FDS", "900,901,902"}},
-     "descriptor 900 of the job is not open (FSDP_JOB_FDS); Bad file descriptor; hint: let "
+     "file descriptor 900 of the job is not open (FSDP_JOB_FDS); Bad file descriptor; hint: let "
      "fsdp-run start the program directly: other processes cannot join the job"},
     // With several hosts: an error in the address, in the port, or in the process that listens
     // there.
     {{{"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "no-such-host.invalid"}},
-     "ranks on several hosts need a GPU each, but these 2 ranks (1 on this host) compute on the "
-     "CPU "
-     "(environment); between hosts, collectives run only between GPUs; hint: compute on GPUs "
-     "(--device cuda), or start all ranks on one host"},
+     no_gpu_each(2, 1) +
+         " (environment); between hosts, collectives run only between GPUs; hint: compute on GPUs "
+         "(--device cuda), or start all ranks on one host"},
 };
 
 TEST_CASE(
@@ -132,7 +132,7 @@ TEST_CASE("a process that is started within a rank cannot take its place, and th
                                RANK_PROGRAM)});
   CAPTURE(result.err);
   CHECK(result.code == 78);
-  CHECK(lines_with(result.err, ": two processes have RANK=1: pid ") >= 2);
+  CHECK(lines_with(result.err, ": " + two_processes(1)) >= 2);
   CHECK(result.err.find("do not start fsdp programs from a rank") != std::string::npos);
 }
 

@@ -6,6 +6,7 @@
 
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
+#include "optim/support/error_texts.h"
 #include "support/source_tree.h"
 
 using namespace fsdp;
@@ -354,7 +355,7 @@ TEST_CASE("a rate that would be negative is refused as set_lr refuses it") {
   Subject subject;
   LambdaLR scheduler(subject.adamw, [](int64_t epoch) { return 1.0 - epoch; });
   scheduler.step();
-  check_refused([&] { scheduler.step(); }, "hint: use a finite learning rate of 0 or more");
+  check_refused([&] { scheduler.step(); }, kLearningRateHint);
 }
 
 TEST_CASE("the state of another kind of scheduler is refused, and nothing changes") {

@@ -6,6 +6,7 @@
 
 #include "support/fake_cuda/fake_cuda.h"
 #include "support/torch_ranks.h"
+#include "torch_cuda/error_texts.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -164,5 +165,5 @@ TEST_CASE("a tensor of a third device and one that requires a gradient are refus
 TEST_CASE("batches cannot go to a GPU that LibTorch has done without") {
   const fake_cuda::Absent absent;
   CHECK_THROWS_WITH_AS(BatchTransfer<at::Tensor>(kGpu, 1, [](int64_t) { return at::Tensor(); }),
-                       doctest::Contains("make the mesh before any other call"), StateError);
+                       doctest::Contains(kNoCuda), StateError);
 }

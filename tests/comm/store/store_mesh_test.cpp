@@ -11,6 +11,7 @@
 #include "comm/mesh_state.h"
 #include "comm/support/collective_sweep.h"
 #include "fsdp/error.h"
+#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
 #include "support/store_ranks.h"
 
@@ -234,7 +235,7 @@ TEST_CASE("ranks of several hosts that issue different things are told so, thoug
             const Failure failure = *plane.first_failure();
             CAPTURE(failure.text.what);
             CHECK(failure.code == ExitCode::kPeerFailed);
-            CHECK(failure.text.what.starts_with("ranks disagree about a collective: rank"));
+            CHECK(failure.text.what.starts_with(testing::kDisagree + "rank"));
             CHECK(has_text(failure.text.what, told));
             CHECK(failure.text.where == end);
           }) == kNothing);

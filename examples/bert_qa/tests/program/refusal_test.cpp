@@ -1,5 +1,6 @@
 // Tests input that bert_qa refuses before the first step. Checks the code, that there is one error
 // line, and that no file is left.
+#include "bert_qa/tests/support/error_texts.h"
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -105,7 +106,7 @@ TEST_CASE("data that is read while the model is built is refused with its place"
   refused("\xff\xfe{", 65, "the file is text in UTF-16, expected JSON (" + file);
   refused("id,question\n1,why?\n", 65, "the file is a CSV table, expected JSON (" + file);
   refused("{\"rows\":[{}]}", 65, "the key 'rows' is unknown, expected 'data' (" + file);
-  refused("{\"data\":[]}", 65, "the file contains no questions (" + file);
+  refused("{\"data\":[]}", 65, kHasNoQuestions + " (" + file);
   check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file",
                  place.path() + "/nowhere.json", "--output-dir", out},
                 74, "nowhere.json");

@@ -1,5 +1,6 @@
 // Tests imperfect data sets: questions without answers, bad rows, long questions, and texts that
 // contain control characters.
+#include "bert_qa/tests/support/error_texts.h"
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -44,8 +45,7 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
   const Words finetune = with_model("finetune", model) + train;
   const ProcessResult refused = run_ranks_of(BERT_QA, 2, finetune);
   CHECK(refused.code == 65);
-  CHECK(refused.err.find("answer_start is -1, expected 0 or more (in code points) (" + file +
-                         ", question 'minus')") != std::string::npos);
+  CHECK(refused.err.find(kAtMinusOne + " (" + file + ", question 'minus')") != std::string::npos);
   const ProcessResult trained =
       run_ranks_of(BERT_QA, 2, finetune + Words{"--skip-bad-rows", "--max-train-samples", "9"});
   INFO(trained.out << trained.err);
