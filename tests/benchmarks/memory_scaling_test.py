@@ -227,7 +227,7 @@ class CommandLineTest(Scratch):
                             (["--list", none], "No such file"),
                             (["--cells", "none*"], "no cell is called 'none*'"),
                             (["--device", "tpu"], "invalid choice"),
-                            (["--output", self.folder, "--quick"], "results.jsonl:1: no row of memory_scaling")):
+                            (["--output", self.folder, "--quick"], "results.jsonl:1: the line is not a row")):
             self.file("no row\n", "results.jsonl")
             with self.subTest(words=words):
                 self.assertIn(said, self.refused(bench, "--programs", PROGRAMS, *words))

@@ -83,7 +83,7 @@ TEST_CASE("what ranks note is compared by the next collective, and both sides ar
     CHECK(error.find(testing::kDisagree +
                      "rank 0 issued barrier 'layers.0' #2 after "
                      "'AdamW step 7: lr 0.001', rank 1 issued barrier 'layers.0' #2 after 'AdamW "
-                     "step 7: lr 0.002' (collective 2 of its communicator)") == 0);
+                     "step 7: lr 0.002' (collective 2 of the communicator)") == 0);
   }
 }
 

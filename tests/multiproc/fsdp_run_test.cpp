@@ -146,7 +146,7 @@ TEST_CASE("a wrong command line ends with code 64 and one line") {
                    "there are no flags --nnodes, --max_restarts, --node-rank; hint: --nnodes, "
                    "--node-rank: use torchrun or srun for several hosts: fsdp-run starts ranks of "
                    "this host only; --max_restarts: restart from a script on code 75: fsdp-run "
-                   "does not restart; fsdp-run -n N") == 1);
+                   "does not restart; use fsdp-run -n N") == 1);
 }
 
 TEST_CASE("a log folder takes each rank's output, and the guilty rank's line is shown") {

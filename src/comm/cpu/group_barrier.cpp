@@ -279,7 +279,7 @@ void GroupBarrier::compare() const {
     const Endpoint& other = endpoint(i);
     if (first.fingerprints[parity()] == other.fingerprints[parity()]) continue;
     disagree(group_.ranks[0], first.records[parity()], group_.ranks[i], other.records[parity()],
-             fmt::format("collective {} of its communicator", opened_));
+             fmt::format("collective {} of the communicator", opened_));
   }
 }
 

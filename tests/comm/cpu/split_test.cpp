@@ -120,7 +120,7 @@ TEST_CASE("ranks of a group that disagree are named as the job numbers them") {
     CHECK(error ==
           testing::kDisagree +
               "rank 1 issued all_reduce (sum) of 4 float32 'norm' "
-              "#7, rank 3 issued all_reduce (sum) of 3 float32 'norm' #7 (collective 1 of its "
+              "#7, rank 3 issued all_reduce (sum) of 3 float32 'norm' #7 (collective 1 of the "
               "communicator); hint: " +
               testing::kSameCollectivesHint);
   }
