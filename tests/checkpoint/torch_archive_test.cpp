@@ -176,11 +176,12 @@ TEST_CASE("a tensor that is no view of its record, and records that are not plai
   CHECK(said(pickled_state_dict({6, 0, {2, 3}, {3, 1}}), data) == "accepted");
   CHECK(said(pickled_state_dict({6, 2, {4}, {1}}), data) == "accepted");
   CHECK(said(pickled_state_dict({6, 3, {4}, {1}}), data) ==
-        "tensor 'w' of shape [4], strides [1] and offset 3 exceeds its storage of 6");
-  CHECK(said(pickled_state_dict({6, 0, {2, 3}, {4, 1}}), data) ==
-        "tensor 'w' of shape [2, 3], strides [4, 1] and offset 0 exceeds its storage of 6");
+        "tensor 'w' of shape [4], strides [1] and offset 3 exceeds its storage of 6 elements");
+  CHECK(
+      said(pickled_state_dict({6, 0, {2, 3}, {4, 1}}), data) ==
+      "tensor 'w' of shape [2, 3], strides [4, 1] and offset 0 exceeds its storage of 6 elements");
   CHECK(said(pickled_state_dict({6, 0, {2}, {-1}}), data) ==
-        "tensor 'w' of shape [2], strides [-1] and offset 0 exceeds its storage of 6");
+        "tensor 'w' of shape [2], strides [-1] and offset 0 exceeds its storage of 6 elements");
   CHECK(said(pickled_state_dict({6, 0, {2, 3}, {1}}), data) ==
         "tensor 'w' has an invalid shape, strides or offset");
   CHECK(said(pickled_state_dict({6, 0, {-2}, {1}}), data) ==
