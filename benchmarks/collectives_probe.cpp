@@ -101,7 +101,7 @@ class Probe {
 
  private:
   [[noreturn]] static void refuse(const Command& command) {
-    throw InvalidArgument({.what = fmt::format("no command '{}'", command.name),
+    throw InvalidArgument({.what = fmt::format("there is no command '{}'", command.name),
                            .where = "collectives_probe",
                            .hint = "see the head of benchmarks/collectives_probe.cpp"});
   }
@@ -173,9 +173,10 @@ class Probe {
       if (!gathers) wrong += memory.piece_data()[i] != sum;
     }
     if (wrong == 0) return;
-    throw StateError({.what = fmt::format("{} elements are wrong", wrong),
-                      .where = gathers ? "all_gather" : "reduce_scatter",
-                      .hint = "no time of a wrong result counts"});
+    throw StateError(
+        {.what = fmt::format("{} elements are wrong", wrong),
+         .where = gathers ? "all_gather" : "reduce_scatter",
+         .hint = "correct the result first: the time of a wrong result does not count"});
   }
 
   double copy(const Command& command) {

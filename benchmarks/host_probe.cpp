@@ -59,9 +59,9 @@ class Probe {
       return time(
           steps, [&] { return step(sharded.model); }, [&] { sharded.engine.zero_grad(); });
     }
-    throw fsdp::InvalidArgument({.what = fmt::format("no case '{}'", name),
+    throw fsdp::InvalidArgument({.what = fmt::format("there is no case '{}'", name),
                                  .where = "host_probe",
-                                 .hint = "plain, world1 or world8"});
+                                 .hint = "use plain, world1 or world8"});
   }
 
   // Throws unless the losses of the plain chain and of the chain on one rank are bit-equal.
@@ -71,9 +71,10 @@ class Probe {
     plain_->zero_grad();
     sharded_[0].engine.zero_grad();
     if (plain == sharded) return;
-    throw fsdp::StateError({.what = fmt::format("loss {} instead of {}", sharded, plain),
-                            .where = "host_probe",
-                            .hint = "no time of a wrong result counts"});
+    throw fsdp::StateError(
+        {.what = fmt::format("the loss is {}, expected {}", sharded, plain),
+         .where = "host_probe",
+         .hint = "correct the result first: the time of a wrong result does not count"});
   }
 
  private:

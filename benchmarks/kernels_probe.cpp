@@ -61,7 +61,7 @@ void serve(int64_t bytes, const std::map<std::string, Work>& contestants) {
   std::string name;
   for (int64_t repetitions = 0; std::cin >> name >> repetitions;) {
     const auto found = contestants.find(name);
-    if (found == contestants.end()) refuse(fmt::format("this case has no '{}'", name));
+    if (found == contestants.end()) refuse(fmt::format("this case has no contestant '{}'", name));
     const auto start = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < repetitions; ++i) found->second();
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
@@ -94,9 +94,9 @@ struct Arrays {
 
 void check_close(const at::Tensor& ours, const at::Tensor& torch, double tolerance = 0) {
   if (at::allclose(ours, torch, tolerance, 0)) return;
-  throw StateError({.what = "ours and LibTorch's results differ",
+  throw StateError({.what = "the results of fsdp and LibTorch differ",
                     .where = "kernels_probe",
-                    .hint = "no time of a wrong result counts"});
+                    .hint = "correct the result first: the time of a wrong result does not count"});
 }
 
 // Returns a copy that reads bytes/2 and writes bytes/2.
@@ -314,7 +314,7 @@ const std::map<std::string, Work>& cases() {
 void run(const std::string& name) {
   at::set_num_threads(1);
   const auto found = cases().find(name);
-  if (found == cases().end()) refuse(fmt::format("no case '{}'", name));
+  if (found == cases().end()) refuse(fmt::format("there is no case '{}'", name));
   found->second();
 }
 

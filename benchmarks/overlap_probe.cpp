@@ -35,9 +35,9 @@ class Probe {
     if (name == "forward") return slept(work_.forward);
     if (name == "backward") return slept(work_.backward);
     if (name == "wire") return slept(work_.wire);
-    throw fsdp::InvalidArgument({.what = fmt::format("no command '{}'", name),
+    throw fsdp::InvalidArgument({.what = fmt::format("there is no command '{}'", name),
                                  .where = "overlap_probe",
-                                 .hint = "threaded, inline, forward, backward or wire"});
+                                 .hint = "use threaded, inline, forward, backward or wire"});
   }
 
  private:

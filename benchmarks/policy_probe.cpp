@@ -96,9 +96,10 @@ class Probe {
     if (name == "plain") return time(plain_, steps, 12);
     const auto found = steps_.find(name + " " + boundary);
     if (found == steps_.end()) {
-      throw fsdp::InvalidArgument({.what = fmt::format("no case '{} {}'", name, boundary),
-                                   .where = "policy_probe",
-                                   .hint = "touch, block, block8 or base; unit or policy"});
+      throw fsdp::InvalidArgument(
+          {.what = fmt::format("there is no case '{} {}'", name, boundary),
+           .where = "policy_probe",
+           .hint = "use touch, block, block8 or base, with unit or policy"});
     }
     return time(found->second, steps, name == "touch" ? TouchesImpl::kTimes : 12);
   }
@@ -125,9 +126,10 @@ class Probe {
   void add(const std::string& name, Step by_unit, Step by_policy) {
     const float expected = by_unit(), got = by_policy();
     if (expected != got) {
-      throw fsdp::StateError({.what = fmt::format("loss {} instead of {}", got, expected),
-                              .where = name,
-                              .hint = "no time of a wrong result counts"});
+      throw fsdp::StateError(
+          {.what = fmt::format("the loss is {}, expected {}", got, expected),
+           .where = name,
+           .hint = "correct the result first: the time of a wrong result does not count"});
     }
     steps_[name + " unit"] = std::move(by_unit);
     steps_[name + " policy"] = std::move(by_policy);

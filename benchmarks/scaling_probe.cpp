@@ -91,7 +91,7 @@ int64_t read_count(const std::string& flag, std::string_view text) {
   const auto [rest, error] = std::from_chars(text.data(), end, count);
   if (error == std::errc() && rest == end && count >= 1 && count <= kMost) return count;
   refuse(fmt::format("{} cannot be '{}'", flag, text),
-         fmt::format("a whole number from 1 to {}", kMost));
+         fmt::format("use a whole number from 1 to {}", kMost));
 }
 
 // Reads "8", or "2x4": two groups of four.
@@ -101,7 +101,8 @@ ImaginedRanks read_ranks(const std::string& flag, std::string_view text) {
   const ImaginedRanks ranks{.groups = grouped ? read_count(flag, text.substr(0, by)) : 1,
                             .of_group = read_count(flag, text.substr(grouped ? by + 1 : 0))};
   if (ranks.count() <= kMost) return ranks;
-  refuse(fmt::format("{} cannot be '{}'", flag, text), fmt::format("at most {} in all", kMost));
+  refuse(fmt::format("{} cannot be '{}'", flag, text),
+         fmt::format("use at most {} ranks in all", kMost));
 }
 
 void read_word(Settings& settings, const std::string& flag, const std::string& value) {
@@ -120,13 +121,15 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   for (size_t i = 0; i < run.other_arguments.size(); i += 2) {
     const std::string& flag = run.other_arguments[i];
     if (std::ranges::find(flags, flag) == flags.end()) run.refuse({flag}, flags);
-    if (i + 1 == run.other_arguments.size()) refuse(flag + " has no value", flag + " VALUE");
+    if (i + 1 == run.other_arguments.size())
+      refuse(flag + " has no value", "use " + flag + " VALUE");
     read_word(settings, flag, run.other_arguments[i + 1]);
   }
-  if (settings.model.empty()) refuse("no model is given", "--model bert-base");
-  if (settings.steps < 2) refuse("--steps cannot be 1", "the second step is the first steady one");
+  if (settings.model.empty()) refuse("no model is given", "add --model bert-base");
+  if (settings.steps < 2)
+    refuse("--steps cannot be 1", "use 2 or more: the second step is the first steady one");
   if (settings.planned.count() > 0 && settings.simulated.count() > 0) {
-    refuse("--planned-ranks and --simulated-ranks exclude each other", "give one of them");
+    refuse("--planned-ranks and --simulated-ranks exclude each other", "use one of them");
   }
   return settings;
 }
@@ -134,10 +137,11 @@ Settings read_command_line(const fsdp::RunOptions& run) {
 void check_shape(const Settings& settings, const planning::KnownModel& model, int real_ranks) {
   if (settings.batch.length > model.longest) {
     refuse(fmt::format("--seq-len cannot be {}", settings.batch.length),
-           fmt::format("{} takes at most {}", model.name, model.longest));
+           fmt::format("use at most {1}, the longest sequence of {0}", model.name, model.longest));
   }
   if (settings.planned.count() + settings.simulated.count() > 0 && real_ranks > 1) {
-    refuse("ranks are imagined beside one real one", "start scaling_probe alone");
+    refuse("--planned-ranks and --simulated-ranks need a job of one real rank",
+           "start scaling_probe without fsdp-run");
   }
 }
 

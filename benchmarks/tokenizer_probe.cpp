@@ -105,7 +105,7 @@ double run(const std::string& what, int passes, const bert_qa::WordPieceTokenize
       }
     });
   }
-  throw fsdp::InvalidArgument({.what = fmt::format("no command is called '{}'", what)},
+  throw fsdp::InvalidArgument({.what = fmt::format("there is no command '{}'", what)},
                               fsdp::ExitCode::kUsage);
 }
 

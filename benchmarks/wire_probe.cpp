@@ -112,9 +112,9 @@ double run(Ranks& ranks, const std::string& name) {
   if (name == "step" || name == "gather") std::cin >> gigabytes_per_second;
   if (name == "step") return ranks.step(prefetch, gigabytes_per_second);
   if (name == "gather") return ranks.gather(gigabytes_per_second);
-  throw fsdp::InvalidArgument({.what = fmt::format("no command '{}'", name),
+  throw fsdp::InvalidArgument({.what = fmt::format("there is no command '{}'", name),
                                .where = "wire_probe",
-                               .hint = "step PREFETCH GB/S, plain, or gather GB/S"});
+                               .hint = "use step PREFETCH GB/S, plain, or gather GB/S"});
 }
 
 }  // namespace

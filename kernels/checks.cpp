@@ -16,14 +16,16 @@ void require_elements(std::string_view kernel, DType from, DType to) {
   if (is_element(from) && is_element(to)) return;
   throw InvalidArgument(
       {.what = fmt::format("{} cannot convert {} to {}", kernel, name_of(from), name_of(to)),
-       .hint = "convert only float32, bfloat16 and float16; copy other types with equal types and "
-               "scale 1"});
+       .hint = "convert only between float32, bfloat16 and float16; copy other types unconverted, "
+               "with scale 1"});
 }
 
 void require_low_precision(std::string_view kernel, DType copy) {
   if (copy == DType::kBFloat16 || copy == DType::kFloat16) return;
-  throw InvalidArgument({.what = fmt::format("{} cannot write a copy in {}", kernel, name_of(copy)),
-                         .hint = "use bfloat16 or float16"});
+  throw InvalidArgument(
+      {.what = fmt::format("{} cannot store its low-precision copy of the parameters as {}", kernel,
+                           name_of(copy)),
+       .hint = "use bfloat16 or float16 for the copy"});
 }
 
 void require_dims(std::string_view kernel, const StridedSource& source) {

@@ -15,7 +15,7 @@ void fill_nan(Stream& stream, std::span<const FillRun> runs) {
   for (const FillRun& run : runs) {
     if (is_floating(run.dtype)) continue;
     throw InvalidArgument({.what = fmt::format("fill_nan: {} has no NaN", name_of(run.dtype)),
-                           .hint = "use fill_zero or a floating dtype"});
+                           .hint = "use fill_zero, or a floating type"});
   }
   kernels_of(stream).fill_nan(stream, runs);
 }

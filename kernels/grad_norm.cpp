@@ -19,8 +19,9 @@ int64_t norm_scratch_bytes(const Stream& stream, std::span<const GradSegment> se
 void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
                       const ClipOutputs& outputs) {
   if (!(max_norm >= 0)) {
-    throw InvalidArgument({.what = fmt::format("clip_coefficient: max_norm is {}", max_norm),
-                           .hint = "pass 0 or more; infinity clips nothing"});
+    throw InvalidArgument(
+        {.what = fmt::format("clip_coefficient: max_norm is {}, expected 0 or more", max_norm),
+         .hint = "pass 0 or more; pass infinity to clip nothing"});
   }
   kernels_of(stream).clip_coefficient(stream, reduced, type, max_norm, outputs);
 }

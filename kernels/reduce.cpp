@@ -30,7 +30,7 @@ void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
     }
     if (op == ReduceOp::kAvg && !is_floating(run.dtype)) {
       throw InvalidArgument({.what = fmt::format("reduce cannot average {}", name_of(run.dtype)),
-                             .hint = "use a floating dtype or sum"});
+                             .hint = "use a floating type, or ReduceOp::kSum"});
     }
   }
   kernels_of(stream).reduce(stream, runs, op);

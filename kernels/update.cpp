@@ -18,7 +18,7 @@ void check(const Sgd& rule, std::span<const UpdateSegment> segments) {
     throw InvalidArgument(
         {.what = fmt::format("sgd: nesterov is set with momentum {} and dampening {}",
                              rule.momentum, rule.dampening),
-         .hint = "set a momentum and no dampening for nesterov"});
+         .hint = "for nesterov set momentum above 0 and dampening to 0"});
   }
   for (size_t i = 0; i < segments.size(); ++i) {
     if (rule.momentum == 0 || segments[i].numel == 0) continue;
@@ -26,7 +26,7 @@ void check(const Sgd& rule, std::span<const UpdateSegment> segments) {
     throw InvalidArgument(
         {.what = fmt::format("sgd: segment {} has no {}", i,
                              segments[i].step == nullptr ? "step" : "momentum buffer"),
-         .hint = "set both for momentum: the first update starts the buffer"});
+         .hint = "with momentum, set the step and the momentum buffer of every segment"});
   }
 }
 

@@ -129,7 +129,7 @@ def forced(train, planned_place):
     run = Run("forced", 1, [*train, "--force"])
     run.expect(70, "ended")
     show_error(run)
-    place = run.found(r"leaves \((.+?)\); held", run.error)
+    place = run.found(r"leaves [^(]+ \((.+?)\); held", run.error)
     if place != planned_place:
         fail(f"it ended in the {place}; the plan says: {planned_place}")
     say(f"That is where the plan said: {place}.", "   ")
@@ -223,8 +223,8 @@ def main():
     model, is_ours = initial_model(options)
     train = ["finetune", "--model", model, *QUESTIONS, *TRAINING, *options]
     alone = refused(train)
-    needed = alone.found(r"takes (\S+ GiB)", alone.error)
-    place = forced(train, alone.found(r"it would end in: ([^;]+);", alone.error))
+    needed = alone.found(r"needs (\S+ GiB)", alone.error)
+    place = forced(train, alone.found(r"memory would run out in: ([^;]+);", alone.error))
     rows = [("one rank", 1, needed, "", "", "78: refused by its plan"),
             ("forced", 1, needed, "", "", "70: " + place.replace("bert.encoder.", ""))]
     for number, what, ranks in ((4, "two ranks", 2), (5, "four ranks", 4)):

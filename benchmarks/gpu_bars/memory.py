@@ -38,7 +38,7 @@ def refusal_row(bench, deadline):
     ended = run_capped(bench, 1, deadline, bench.environment)
     said = programs.reason_of(ended.output).partition("; planned:")[0]
     if ended.code != REFUSED or NEEDED not in said:
-        raise Unexpected(f"one rank {ended.why}, wanted code {REFUSED} and a line about its {NEEDED}")
+        raise Unexpected(f"one rank {ended.why}, expected code {REFUSED} and a line about its {NEEDED}")
     row = measure.row("gpu", f"{bench.sizes.capped[0]} under {bench.sizes.capped[2]}", 1, [], [], "", "GiB")
     return noted("G5", row, {"said": said})
 

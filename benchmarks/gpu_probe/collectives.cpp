@@ -59,7 +59,8 @@ double seconds_of(const Exchange& exchange, int64_t repetitions, bool gathers, c
 
 int64_t repetitions_in(std::istream& arguments) {
   int64_t repetitions = 0;
-  if (!(arguments >> repetitions) || repetitions < 1) refuse("a number of repetitions is missing");
+  if (!(arguments >> repetitions) || repetitions < 1)
+    refuse("the number of repetitions is missing");
   return repetitions;
 }
 
@@ -68,7 +69,8 @@ int64_t repetitions_in(std::istream& arguments) {
 void serve_collectives(const Place& place, const Words& words) {
   const int ranks = std::stoi(words[0]);
   const int64_t bytes = std::stoll(words[1]);
-  if (ranks < 2 || bytes % (ranks * 4) != 0) refuse("two ranks at least, of as many floats each");
+  if (ranks < 2 || bytes % (ranks * 4) != 0)
+    refuse("expected two ranks or more, with equally many floats each");
   const Exchange exchange{.kind = place.kind, .ranks = ranks, .piece_numel = bytes / (ranks * 4)};
   // Each rank reads the pieces of the other ranks and writes them.
   const double gathered = 2.0 * (ranks - 1) * static_cast<double>(bytes) * 1e-9;

@@ -31,7 +31,7 @@ double seconds_of(const Place& place, int64_t repetitions, const std::function<v
 void serve(const std::map<std::string, Command>& commands) {
   for (std::string name; std::cin >> name;) {
     const auto found = commands.find(name);
-    if (found == commands.end()) refuse(fmt::format("no command '{}'", name));
+    if (found == commands.end()) refuse(fmt::format("there is no command '{}'", name));
     fmt::print("{:.6g}\n", found->second(std::cin));
     std::fflush(stdout);
   }
@@ -41,7 +41,7 @@ Command rate_of(const Place& place, double amount, std::function<void()> work) {
   return [&place, amount, work = std::move(work)](std::istream& arguments) {
     int64_t repetitions = 0;
     if (!(arguments >> repetitions) || repetitions < 1)
-      refuse("a number of repetitions is missing");
+      refuse("the number of repetitions is missing");
     return amount * static_cast<double>(repetitions) / seconds_of(place, repetitions, work);
   };
 }
@@ -67,7 +67,7 @@ const std::map<std::string, Measurement> kMeasurements{
 };
 
 Place place_of(const std::string& device) {
-  if (device != "cpu" && device != "cuda") refuse(fmt::format("no device '{}'", device));
+  if (device != "cpu" && device != "cuda") refuse(fmt::format("there is no device '{}'", device));
   const bool on_gpu = device == "cuda";
   const auto kind = on_gpu ? fsdp::DeviceKind::kCuda : fsdp::DeviceKind::kCpu;
   // The mesh must be created first, because that loads LibTorch's CUDA library.
@@ -80,10 +80,10 @@ Place place_of(const std::string& device) {
 void run(const Words& words) {
   if (words.size() < 2) refuse("usage: gpu_probe cpu|cuda NAME ARGUMENTS");
   const auto found = kMeasurements.find(words[1]);
-  if (found == kMeasurements.end()) refuse(fmt::format("no measurement '{}'", words[1]));
+  if (found == kMeasurements.end()) refuse(fmt::format("there is no measurement '{}'", words[1]));
   const Words arguments(words.begin() + 2, words.end());
   if (arguments.size() != found->second.words) {
-    refuse(fmt::format("{} has {} arguments", words[1], found->second.words));
+    refuse(fmt::format("{} takes {} arguments", words[1], found->second.words));
   }
   at::set_num_threads(1);
   const Place place = place_of(words[0]);

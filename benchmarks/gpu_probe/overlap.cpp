@@ -155,7 +155,7 @@ void serve_overlap(const Place& place, const Words& words) {
             int prefetch = 0;
             double wire_us = 0;
             if (!(arguments >> prefetch >> wire_us) || wire_us <= 0)
-              refuse("step PREFETCH WIRE_US");
+              refuse("expected: step PREFETCH WIRE_US");
             return slower_step_us(place, shape, prefetch, wire_us);
           }}});
 }

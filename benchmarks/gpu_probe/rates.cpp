@@ -98,7 +98,8 @@ void require_alike(const Place& place) {
       at::allclose(ours.copy(), theirs.copy(), 1e-2, 0)) {
     return;
   }
-  throw fsdp::StateError({.what = "ours and LibTorch's AdamW differ", .where = "gpu_probe adamw"});
+  throw fsdp::StateError(
+      {.what = "the results of fsdp's and LibTorch's AdamW differ", .where = "gpu_probe adamw"});
 }
 
 }  // namespace

@@ -136,13 +136,13 @@ std::unique_ptr<Training> make_training(const Task& task, const Place& place) {
   if (task.mode == "common-path") {
     return std::make_unique<ShardedTraining>(task, place, imagined_ranks(place.alone, kImagined));
   }
-  refuse(fmt::format("no mode '{}' with {}", task.mode, c10::toString(task.dtype)));
+  refuse(fmt::format("there is no mode '{}' with {}", task.mode, c10::toString(task.dtype)));
 }
 
 at::ScalarType dtype_of(const std::string& word) {
   if (word == "float32") return torch::kFloat32;
   if (word == "bfloat16") return torch::kBFloat16;
-  refuse(fmt::format("no type '{}'", word));
+  refuse(fmt::format("there is no type '{}'", word));
 }
 
 }  // namespace
@@ -158,7 +158,7 @@ void serve_step(const Place& place, const Words& words) {
   serve({{"run",
           [&](std::istream& arguments) {
             int64_t steps = 0;
-            if (!(arguments >> steps) || steps < 1) refuse("a number of steps is missing");
+            if (!(arguments >> steps) || steps < 1) refuse("the number of steps is missing");
             training->step();  // allocates again, because the cache was emptied
             const double seconds = seconds_of(place, steps, [&] { training->step(); });
             fsdp::torch_cuda::empty_cache();  // for the next contestant, which is another process

@@ -79,7 +79,7 @@ def parsed(words, parse, what):
     values = [parse(word) for word in words]
     for word, value in zip(words, values):
         if value is None:
-            raise ValueError(f"'{word}' is no {what}")
+            raise ValueError(f"'{word}' is not a {what}")
     return values
 
 
@@ -113,5 +113,5 @@ def read_cells(path):
     except (OSError, UnicodeDecodeError) as error:
         raise BadCells(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from None
     if not found:
-        raise BadCells(f"{path}: no cell")
+        raise BadCells(f"{path}: the file has no cell")
     return list(found.values())

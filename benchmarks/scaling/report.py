@@ -93,7 +93,7 @@ def fill(path, text, found):
     """Returns a page's text with each marked place filled."""
     marks = re.findall(r"<!-- (begin|end) (.*?) -->", text)
     if marks[::2] != [("begin", name) for _, name in marks[1::2]]:
-        raise BadMark(f"{path}: not each <!-- begin NAME --> is followed by its <!-- end NAME -->")
+        raise BadMark(f"{path}: a <!-- begin NAME --> is not followed by its <!-- end NAME -->")
     for _, name in marks:
         if name not in found:
             raise BadMark(f"{path}: <!-- begin {name} -->: there are {', '.join(found)}")
@@ -126,7 +126,7 @@ def main():
     parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path)
     parser.add_argument("--trace", metavar="FILE", help="of one step, for its course")
     parser.add_argument("--traced", metavar="TEXT", default=TRACED, help="what the trace is of [%(default)s]")
-    parser.add_argument("--programs", metavar="FOLDER", default=measure.PROGRAMS, help="where scaling_probe lies")
+    parser.add_argument("--programs", metavar="FOLDER", default=measure.PROGRAMS, help="the folder of scaling_probe")
     parser.add_argument("--docs", action="store_true", help="bring the documentation up to date")
     options = parser.parse_args()
     measure.use_matplotlib()

@@ -175,5 +175,5 @@ def read(path):
         except (ValueError, TypeError, KeyError):
             if number == len(lines) and not line.endswith("\n"):
                 return
-            raise BadResults(f"{path}:{number}: no row of memory_scaling") from None
+            raise BadResults(f"{path}:{number}: the line is not a row of memory_scaling") from None
         yield row

@@ -47,23 +47,24 @@ Settings read_command_line(const fsdp::RunOptions& run) {
     } else if (text >> value && (!text.eof() || value < least || value > 1e9)) {
       text.setstate(std::ios::failbit);
     }
-    if (!text) refuse(fsdp::ExitCode::kUsage, flag + " cannot be '" + text.str() + "'", meaning);
+    if (!text)
+      refuse(fsdp::ExitCode::kUsage, flag + " cannot be '" + text.str() + "'", "pass " + meaning);
   };
   Settings settings{.engine = run.engine, .force = run.force};
   read("--train-file", settings.train_file, "the text to learn, of any bytes");
   read("--preset", settings.preset, "the model's size: " + gpt::preset_names());
   settings.model = gpt::preset_config(settings.preset);
   settings.model.vocabulary = 256;  // bytes
-  read("--block-size", settings.model.block_size, "number of bytes that the model sees, 1 or more",
-       1);
+  read("--block-size", settings.model.block_size,
+       "the number of bytes that the model sees, 1 or more", 1);
   read("--weights", settings.weights, "a file to start from, of the same preset and block size");
-  read("--max-steps", settings.max_steps, "number of steps to train; 0: only generate");
-  read("--per-device-train-batch-size", settings.batch_size, "number of blocks, 1 or more", 1);
+  read("--max-steps", settings.max_steps, "the number of steps to train; 0: only generate");
+  read("--per-device-train-batch-size", settings.batch_size, "the number of blocks, 1 or more", 1);
   read("--learning-rate", settings.learning_rate, "a number, reached after the warm-up");
   read("--seed", settings.engine.seed, "a whole number, for weights, order and generated text");
   read("--output-dir", settings.output_dir, "the folder in which to save model.safetensors");
-  read("--prompt", settings.prompt, "how the generated text begins");
-  read("--max-new-tokens", settings.sampling.tokens, "number of bytes to generate");
+  read("--prompt", settings.prompt, "the beginning of the generated text");
+  read("--max-new-tokens", settings.sampling.tokens, "the number of bytes to generate");
   read("--temperature", settings.sampling.temperature, "a number, 0.01 or more; low: likely", 0.01);
   settings.sampling.seed = settings.engine.seed;
   if (given.erase("--help") > 0) settings.help = help.str() + run.help_text({.plans = true});

@@ -134,7 +134,7 @@ void read(const std::vector<std::string>& words, const std::vector<fsdp::RunFlag
       flag->set(words[++i]);
     } else {
       refuse(name + " has no value",
-             fmt::format("{} {}: {}", name, flag->value_name, flag->meaning));
+             fmt::format("use {} {}: {}", name, flag->value_name, flag->meaning));
     }
   }
   if (!unknown.empty()) run.refuse(unknown, names);

@@ -60,7 +60,9 @@ llama::LlamaConfig llama_of(const ConfigReader& reader) {
   require_multiple(reader, "num_attention_heads", config.heads, "num_key_value_heads",
                    config.key_value_heads);
   const int64_t head_size = config.hidden / config.heads;
-  require_multiple(reader, "the size of a head", head_size, "rotary pairs:", 2);
+  if (head_size % 2 != 0) {
+    reader.corrupt(fmt::format("a head has {} elements, expected an even number", head_size));
+  }
   if (reader.has("head_dim") && reader.size("head_dim", 1, bert_qa::kMaxHidden) != head_size) {
     reader.unsupported(
         "head_dim", fmt::format("{}", reader.size("head_dim", 1, 1 << 20)),

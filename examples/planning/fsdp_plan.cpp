@@ -38,7 +38,7 @@ std::string shortage(const planning::PlanSettings& settings, const planning::Roo
     return fmt::format("the ranks of a host need {} of its memory, but it has {}",
                        fsdp::format_bytes(needed.host), fsdp::format_bytes(room.host));
   }
-  return fmt::format("the step needs {} of a rank's device, but {} are available",
+  return fmt::format("the step needs {} of device memory per rank, but {} are available",
                      fsdp::format_bytes(needed.device), fsdp::format_bytes(room.device));
 }
 

@@ -75,7 +75,8 @@ void refuse_old(int ordinal) {
       {.what = fmt::format("cuda:{} has compute capability {}.{}, expected {}.0 or newer", ordinal,
                            major, attribute_of(ordinal, cudaDevAttrComputeCapabilityMinor),
                            kLeastMajor),
-       .hint = "use a GPU of the Ampere generation or newer (CUDA_VISIBLE_DEVICES chooses)"});
+       .hint =
+           "use a GPU of the Ampere generation or newer (choose it with CUDA_VISIBLE_DEVICES)"});
 }
 
 // Opens a device and loads all kernels. Otherwise CUDA loads a kernel at its first launch. That
@@ -90,7 +91,7 @@ std::unique_ptr<Device> open_device(int ordinal) {
                                            : fmt::format("GPUs of this process are cuda:0 to "
                                                          "cuda:{}",
                                                          count - 1),
-                       .hint = "run at most one rank a GPU, or use the CPU"});
+                       .hint = "start at most one rank per GPU, or use the CPU"});
   }
   return with_place([&] { return fmt::format("opening cuda:{}", ordinal); },
                     [&] {

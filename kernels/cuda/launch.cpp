@@ -9,8 +9,9 @@ namespace fsdp::kernels::cuda {
 
 void refuse_blocks(std::string_view kernel, int64_t blocks) {
   throw InvalidArgument(
-      {.what = fmt::format("{}: a segment has {} blocks of {} elements, expected at most 2^31 - 1",
-                           kernel, blocks, kBlockNumel),
+      {.what = fmt::format(
+           "{}: a segment has {} blocks of {} elements, expected at most 2^31 - 1 blocks", kernel,
+           blocks, kBlockNumel),
        .hint = "split the segment"});
 }
 

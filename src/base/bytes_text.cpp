@@ -70,7 +70,7 @@ std::string question_of_unit(std::string_view text) {
   const std::optional<int64_t> bytes = parse_bytes(text);
   const bool is_bare = text.find_first_not_of("0123456789.") == std::string_view::npos;
   if (!bytes || !is_bare || *bytes == 0 || *bytes >= kMany) return {};
-  return fmt::format("{0} bytes? write {0}GiB, or {0}B", text);
+  return fmt::format("add a unit: {0}GiB, or {0}B for bytes", text);
 }
 
 std::string spell_bytes(int64_t bytes) {

@@ -37,7 +37,8 @@ std::optional<int> number(const Lookup& lookup, const char* name) {
   const std::optional<int> value = parse(text);
   if (!value || *value < 0) {
     refuse(fmt::format("{}='{}' is not a whole number", name, text),
-           fmt::format("set {} to a number from 0 on, or start the ranks with fsdp-run", name));
+           fmt::format("set {} to a whole number of 0 or more, or start the ranks with fsdp-run",
+                       name));
   }
   return value;
 }
@@ -82,15 +83,16 @@ int required(const Lookup& lookup, const char* name, const char* because) {
   const std::optional<int> value = number(lookup, name);
   if (!value) {
     refuse(fmt::format("{} is not set, but {}='{}' is", name, because, text_of(lookup, because)),
-           fmt::format("set both, unset both for one rank, or start the ranks with fsdp-run"));
+           fmt::format(
+               "set both variables, unset both for one rank, or start the ranks with fsdp-run"));
   }
   return *value;
 }
 
 void require_below(const char* name, int value, const char* limit_name, int limit) {
   if (value < limit) return;
-  refuse(fmt::format("{}={}, but {}={}", name, value, limit_name, limit),
-         fmt::format("set {} to 0 to {}", name, limit - 1));
+  refuse(fmt::format("{}={}, expected less than {}={}", name, value, limit_name, limit),
+         fmt::format("set {} to a number from 0 to {}", name, limit - 1));
 }
 
 // Returns the entry of this node in SLURM_STEP_TASKS_PER_NODE. "2(x3),1" means that three nodes
@@ -133,14 +135,14 @@ void read_numbers(const Lookup& lookup, const Names& names, LaunchEnvironment& f
   if (found.world_size > kMostRanks) {
     refuse(fmt::format("{}={} is more than the {} ranks that a job may have", names.world_size,
                        found.world_size, kMostRanks),
-           fmt::format("set {} to the number of processes that are started", names.world_size));
+           fmt::format("set {} to the number of processes that you start", names.world_size));
   }
   require_below(names.rank, found.rank, names.world_size, found.world_size);
   // Without local numbers, all ranks count as ranks of this host. If only the local rank is
   // missing, ranks are assumed to be numbered host by host.
   found.local_world_size = local_world_size(lookup, names).value_or(found.world_size);
   if (found.local_world_size < 1 || found.local_world_size > found.world_size) {
-    refuse(fmt::format("{}={}, but {}={}", names.local_world_size, found.local_world_size,
+    refuse(fmt::format("{}={}, expected 1 to {}={}", names.local_world_size, found.local_world_size,
                        names.world_size, found.world_size),
            fmt::format("set {} to the number of ranks on this host", names.local_world_size));
   }
@@ -155,7 +157,7 @@ std::vector<int> descriptors(const Lookup& lookup) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const auto value = parse(std::string_view(text).substr(begin, end - begin));
     if (!value || *value < 0) {
-      refuse(fmt::format("FSDP_JOB_FDS='{}' is not a list of descriptors", text),
+      refuse(fmt::format("FSDP_JOB_FDS='{}' is not a list of file descriptors", text),
              "do not set it by hand: fsdp-run sets it");
     }
     found.push_back(*value);
@@ -220,7 +222,8 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
   found.master_addr = text_of(lookup, "MASTER_ADDR");
   found.master_port = number(lookup, "MASTER_PORT");
   if (found.master_port && (*found.master_port < 1 || *found.master_port > 65535)) {
-    refuse(fmt::format("MASTER_PORT={} is not a port", *found.master_port), "use 1 to 65535");
+    refuse(fmt::format("MASTER_PORT={} is not a port number", *found.master_port),
+           "set MASTER_PORT to a number from 1 to 65535");
   }
   found.restart_count = number(lookup, "TORCHELASTIC_RESTART_COUNT").value_or(0);
   // torchrun has one agent for each node, and two nodes may share a host.

@@ -64,7 +64,7 @@ class OptimizerSource {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : stored) names.emplace_back(name);
     refuse(file_,
-           fmt::format("{} in the state that the optimizer does not have: {}",
+           fmt::format("the state has {} that the optimizer does not have: {}",
                        counted(names, "tensor"), list_of(names)),
            in_words(head.notes), "make the optimizer with the options that it was saved with");
   }
@@ -74,13 +74,13 @@ class OptimizerSource {
   void check_weights(uint64_t digest) const {
     if (head.weights.empty() || head.weights == digest_text(digest)) return;
     refuse(file_,
-           fmt::format("the state was saved at step {} beside other weights than these, and this "
+           fmt::format("the state belongs to other weights: it was saved at step {}, this "
                        "optimizer is at step {}",
                        head.steps, state_.applied()),
-           fmt::format("its weights have the digest {}, these {}", quoted_name(head.weights),
-                       digest_text(digest)),
-           "load the weights of that step first, in float32; if you want other weights (saved in a "
-           "lower type, changed since), set LoadOptimizerOptions::beside_other_weights");
+           fmt::format("the saved weights have the digest {}, the model's weights {}",
+                       quoted_name(head.weights), digest_text(digest)),
+           "load the float32 weights of that step first; to keep other weights (of a lower type, "
+           "or changed since then), set LoadOptimizerOptions::beside_other_weights");
   }
 
   // Reads this rank's interval of every moment and calls take(source, at, values) with its chunks.
@@ -116,7 +116,8 @@ class OptimizerSource {
       if (stored.erase(fqn) == 0) missing.push_back(fqn);
     }
     constexpr const char* kHint =
-        "load this model's state; before loading, freeze the same parameters as when it was saved";
+        "load the state of this model; before loading, freeze the parameters that were frozen when "
+        "it was saved";
     if (!missing.empty()) {
       refuse(file_,
              fmt::format("the state lacks {} that the optimizer trains: {}",
@@ -152,7 +153,7 @@ class OptimizerSource {
                fmt::format("tensor {} is {} of shape {}, the optimizer expects F32 of shape {}",
                            quoted_name(name), name_of(tensor.dtype), format_shape(tensor.shape),
                            format_shape(spec.shape)),
-               {}, "load this model's state: names and shapes must match");
+               {}, "load the state of this model: names and shapes must match");
       }
       sources_.push_back({&parameter, moment, &tensor});
       stored.erase(found);
@@ -220,7 +221,7 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
   report.notes = source->head.notes;
   if (source->head.weights.empty()) {
     report.notes.emplace_back(
-        "the file does not name the weights that it was saved with: an earlier version wrote it");
+        "the file has no digest of its weights: an earlier version of fsdp wrote it");
   }
   return outcome;
 }

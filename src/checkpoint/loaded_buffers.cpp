@@ -35,7 +35,7 @@ at::ScalarType buffer_type(StoredDType dtype) {
   const auto* at =
       std::ranges::find(kBufferTypes, dtype, [](const auto& row) { return row.second; });
   if (at == kBufferTypes.end())
-    throw StateError({.what = fmt::format("no buffer type matches {}", name_of(dtype))});
+    throw StateError({.what = fmt::format("LibTorch has no type {} for a buffer", name_of(dtype))});
   return at->first;
 }
 

@@ -20,7 +20,7 @@ constexpr std::string_view kFormat = "fsdp-optimizer";
 constexpr std::string_view kVersion = "1";
 constexpr std::string_view kVersionWithGroups = "2";
 constexpr std::string_view kGroup = "group.";
-constexpr const char* kModified = "the file was modified: use an earlier one";
+constexpr const char* kModified = "use an earlier file: this one was modified";
 
 [[noreturn]] void refuse(const SafetensorsFile& file, std::string what, std::string hint) {
   throw IoError(ExitCode::kCorruptData,
@@ -54,11 +54,13 @@ std::map<std::string, double> groups_in(const SafetensorsFile& file,
       refuse(file,
              fmt::format("the state has settings of group {}, which the optimizer does not have",
                          quoted_name(name)),
-             "make the optimizer with the groups that it was saved with, by the same names");
+             "construct the optimizer with the groups of the saved one, by the same names");
     }
     const auto value = number_in<double>(text);
     if (!value || !std::isfinite(*value) || *value < 0) {
-      refuse(file, fmt::format("the state's {} is {}", quoted_name(setting), quoted_name(text)),
+      refuse(file,
+             fmt::format("the state's {} is {}, expected a finite number of 0 or more",
+                         quoted_name(setting), quoted_name(text)),
              kModified);
     }
     groups[setting] = *value;
@@ -100,27 +102,28 @@ OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::
   const Metadata& metadata = file.metadata();
   if (entry(metadata, "format") != kFormat) {
     refuse(file, "the file is not an optimizer state",
-           "pass a file of save_optimizer; read weights with load_weights");
+           "pass a file that save_optimizer wrote; load a file of weights with load_weights");
   }
   const std::string_view version = entry(metadata, "version");
   if (version != kVersion && version != kVersionWithGroups) {
     refuse(file,
            fmt::format("the optimizer state has version {}, expected {} or {}",
                        quoted_name(version), kVersion, kVersionWithGroups),
-           "read it with the version of fsdp that wrote it, or a newer one");
+           "load it with the version of fsdp that wrote it, or a newer one");
   }
   if (entry(metadata, "optimizer") != state.name) {
     refuse(file,
            fmt::format("expected state of {}, got state of {}", state.name,
                        quoted_name(entry(metadata, "optimizer"))),
-           "construct the saved optimizer, or start without its state");
+           "construct an optimizer of the saved type, or do not load the state");
   }
   const auto lr = number_in<double>(entry(metadata, "lr"));
   const auto steps = number_in<int64_t>(entry(metadata, "steps"));
   if (!lr || !std::isfinite(*lr) || *lr < 0 || !steps || *steps < 0) {
     refuse(file,
-           fmt::format("the state's lr is {} and its steps are {}",
-                       quoted_name(entry(metadata, "lr")), quoted_name(entry(metadata, "steps"))),
+           fmt::format(
+               "the state's lr is {} and its count of steps is {}, expected numbers of 0 or more",
+               quoted_name(entry(metadata, "lr")), quoted_name(entry(metadata, "steps"))),
            kModified);
   }
   OptimizerHead head{.steps = *steps,
@@ -146,7 +149,9 @@ int64_t read_steps(const SafetensorsFile& file, const StoredTensor& tensor) {
     std::memcpy(&steps, file.bytes(tensor).data(), sizeof steps);
   }
   if (steps < 0) {
-    refuse(file, fmt::format("tensor {} is not a count of steps", quoted_name(tensor.name)),
+    refuse(file,
+           fmt::format("tensor {} is not a count of steps, expected one I64 of 0 or more",
+                       quoted_name(tensor.name)),
            kModified);
   }
   return steps;

@@ -49,9 +49,10 @@ void add(Sources& sources, const WeightSource& source, const LoadOptions& option
   if (name != stored) report.renamed.push_back(stored);
   const auto [at, is_new] = sources.emplace(std::move(name), source);
   if (!is_new) {
-    refuse(fmt::format("tensors {} and {} both map to {}", quoted_name(at->second.tensor->name),
-                       quoted_name(stored), quoted_name(at->first)),
-           source.file->path(), "remove one of them");
+    refuse(fmt::format("tensors {} and {} both map to the model's tensor {}",
+                       quoted_name(at->second.tensor->name), quoted_name(stored),
+                       quoted_name(at->first)),
+           source.file->path(), "remove one of them from the file");
   }
 }
 
@@ -104,12 +105,12 @@ void check_fit(const WeightSource& source, const ExpectedTensor& expected) {
     if (tensor.dtype == *expected.buffer) return;
     // Floating types can be converted to each other. Other types, such as counters, must be equal.
     if (is_floating_type && is_weight_type(*expected.buffer)) return;
-    refuse(fmt::format("tensor {} is {}, the model's buffer is {}", quoted_name(tensor.name),
-                       name_of(tensor.dtype), name_of(*expected.buffer)),
+    refuse(fmt::format("tensor {} has type {}, the model's buffer has type {}",
+                       quoted_name(tensor.name), name_of(tensor.dtype), name_of(*expected.buffer)),
            source.file->path(), kOtherModel);
   }
   if (!is_floating_type) {
-    refuse(fmt::format("tensor {} is {}, which is not a weight type", quoted_name(tensor.name),
+    refuse(fmt::format("tensor {} has type {}, which weights cannot have", quoted_name(tensor.name),
                        name_of(tensor.dtype)),
            source.file->path(), "convert it to F32, F16, BF16 or F64");
   }
@@ -143,7 +144,7 @@ void check_missing(const WeightsFiles& files, std::span<const ExpectedTensor> ex
   }
   if (missing.empty()) return;
   const std::string prefix = shared_prefix(missing, rest);
-  refuse(fmt::format("{} of the model missing from the weights: {}", counted(missing, "tensor"),
+  refuse(fmt::format("the weights lack {} of the model: {}", counted(missing, "tensor"),
                      list_of(missing)),
          place_of(files.files),
          prefix.empty()
@@ -178,10 +179,10 @@ void check_rest(const Sources& rest, const LoadOptions& options, MatchedWeights&
     }
   }
   if (!unexpected.empty()) {
-    refuse(fmt::format("{} in the weights that the model does not have: {}",
+    refuse(fmt::format("the weights have {} that the model does not have: {}",
                        counted(unexpected, "tensor"), list_of(unexpected)),
            where,
-           fmt::format("{}; or list extra tensors in LoadOptions::may_be_unused", kOtherModel));
+           fmt::format("{}; or list the extra tensors in LoadOptions::may_be_unused", kOtherModel));
   }
 }
 
@@ -195,29 +196,29 @@ void note_kept_buffers(std::span<const ExpectedTensor> expected, MatchedWeights&
     if (!matched.sources[i]) kept.push_back(expected[i].fqn);
   }
   if (!any || kept.empty()) return;
-  matched.report.notes.push_back(
-      fmt::format("{} not in the weights, unchanged: {}", counted(kept, "buffer"), list_of(kept)));
+  matched.report.notes.push_back(fmt::format("the weights lack {}, left unchanged: {}",
+                                             counted(kept, "buffer"), list_of(kept)));
 }
 
 void add_notes(const WeightsFiles& files, LoadReport& report) {
   if (!report.replaced.empty()) {
-    report.notes.push_back(fmt::format("loaded from {} instead of the model: {}",
+    report.notes.push_back(fmt::format("loaded from {} instead of the model folder: {}",
                                        files.instead->path().string(), list_of(report.replaced)));
   }
   if (!report.unused.empty()) {
-    report.notes.push_back(
-        fmt::format("{} not used: {}", counted(report.unused, "tensor"), list_of(report.unused)));
+    report.notes.push_back(fmt::format("ignored {} of the weights: {}",
+                                       counted(report.unused, "tensor"), list_of(report.unused)));
   }
   if (!report.kept.empty()) {
-    report.notes.push_back(fmt::format("{} not in the weights, initialised: {}",
+    report.notes.push_back(fmt::format("the weights lack {}, left at the initial values: {}",
                                        counted(report.kept, "tensor"), list_of(report.kept)));
   }
   if (!report.copies.empty()) {
     const bool one = report.copies.size() == 1;
     report.notes.push_back(
-        fmt::format("{} of tied weights, loaded as one with {}: {}",
-                    one ? "1 equal copy" : fmt::format("{} equal copies", report.copies.size()),
-                    one ? "its original" : "their originals", list_of(report.copies)));
+        fmt::format("ignored {} of tied weights, equal to {}: {}",
+                    one ? "1 copy" : fmt::format("{} copies", report.copies.size()),
+                    one ? "the original" : "the originals", list_of(report.copies)));
   }
 }
 
@@ -261,10 +262,11 @@ MatchedWeights match_weights(const WeightsFiles& files, std::span<const Expected
 }
 
 void refuse_copy(const MatchedWeights& matched, const MatchedWeights::Copy& copy) {
-  refuse(fmt::format("tensors {} and {} differ, and the model has one parameter for both",
+  refuse(fmt::format("tensors {} and {} differ, but the model ties them to one parameter",
                      quoted_name(matched.sources[copy.of]->tensor->name),
                      quoted_name(copy.source.tensor->name)),
-         copy.source.file->path(), "remove one of them, or leave the weights untied");
+         copy.source.file->path(),
+         "remove one of them from the file, or do not tie the weights in the model");
 }
 
 }  // namespace fsdp

@@ -39,7 +39,8 @@ void meet(const Mesh& mesh, std::string_view label) { mesh.max(0, label); }
 }  // namespace
 
 RefusedElsewhere::RefusedElsewhere(ExitCode code)
-    : Error(code, {.what = "another rank ended the job", .hint = "see that rank's error line"}) {}
+    : Error(code,
+            {.what = "another rank ended the job", .hint = "read the error line of that rank"}) {}
 
 Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
                          const std::function<void()>& work) {

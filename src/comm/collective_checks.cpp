@@ -15,7 +15,7 @@ void require_valid(const Collective& collective, int size) {
   if (traits.name.empty()) {
     throw InvalidArgument({.what = fmt::format("unknown collective operation {}",
                                                static_cast<int>(collective.operation)),
-                           .hint = "add a row to traits_of"});
+                           .hint = "use a value of Operation"});
   }
   // Composes the description for errors only, because it costs more than all checks.
   const auto where = [&] { return describe(make_record(collective)); };
@@ -36,15 +36,15 @@ void require_valid(const Collective& collective, int size) {
     }
     if (!part.runs.empty() && (negative || in_runs != sends)) {
       throw InvalidArgument(
-          {.what = fmt::format("a part's runs have {} elements{}, expected {}", in_runs,
-                               negative ? ", one fewer than 0" : "", sends),
+          {.what = fmt::format("the runs of a part have {} elements in all{}, expected {}", in_runs,
+                               negative ? " and one run has fewer than 0" : "", sends),
            .where = where(),
            .hint = "make the runs add up to the elements that the part sends"});
     }
     if (collective.reduce_op == ReduceOp::kAvg && !is_floating(part.dtype)) {
       throw InvalidArgument({.what = fmt::format("{} cannot be averaged", name_of(part.dtype)),
                              .where = where(),
-                             .hint = "average floating types; sum integers"});
+                             .hint = "use kSum, or convert the data to a floating type"});
     }
   }
   if (!traits.reduces && collective.reduce_op != ReduceOp::kSum) {
@@ -59,8 +59,8 @@ void require_valid(const Collective& collective, int size) {
          .hint = "set root to -1"});
   }
   if (traits.has_root && (collective.root < 0 || collective.root >= size)) {
-    throw InvalidArgument({.what = fmt::format("{} has root {} in a group of {} ranks", traits.name,
-                                               collective.root, size),
+    throw InvalidArgument({.what = fmt::format("{} has root {}, but the group has {} ranks",
+                                               traits.name, collective.root, size),
                            .where = where(),
                            .hint = "pass a rank from 0 to size() - 1"});
   }

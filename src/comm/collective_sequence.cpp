@@ -17,9 +17,10 @@ thread_local std::string_view alone_inside;  // empty: no scope of Alone is open
 [[noreturn]] void refuse_alone(Operation operation, std::string_view label) {
   throw StateError(
       {.what = fmt::format("{} '{}' cannot run inside {}", name_of(operation), label, alone_inside),
-       .cause = "ranks are threads here and execute it one after another, so the others cannot "
+       .cause = "the ranks are threads and execute it one after another, so the other ranks cannot "
                 "join the collective",
-       .hint = "move it before or after, or start the ranks as processes (fsdp-run)"});
+       .hint =
+           "call the collective before or after it, or start the ranks as processes (fsdp-run)"});
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ void say_why(const MeshOptions& options, int rank, std::string cause, const std:
   }
   if (rank != 0) return;
   if (const auto warn = warning_listener(options)) {
-    warn({.what = "computing on the CPU",
+    warn({.what = "the ranks compute on the CPU",
           .where = "device auto",
           .cause = std::move(cause),
           .hint = with("use device cpu to avoid this warning")});
@@ -80,9 +80,10 @@ GpuChoice gpu_of_process(int local_rank) {
   // (CUDA_VISIBLE_DEVICES).
   const int ordinal = devices.count == 1 ? 0 : local_rank;
   if (ordinal >= devices.count) {
-    return {.why_none = fmt::format("LOCAL_RANK={}, but the process sees {} GPUs", local_rank,
-                                    devices.count),
-            .hint = "start at most one rank a GPU (CUDA_VISIBLE_DEVICES may hide some)"};
+    return {
+        .why_none = fmt::format("LOCAL_RANK={}, expected less than the number of visible GPUs, {}",
+                                local_rank, devices.count),
+        .hint = "start at most one rank per GPU; CUDA_VISIBLE_DEVICES may hide GPUs"};
   }
   return open_gpu(ordinal, /*by_nccl=*/true);
 }
@@ -122,7 +123,7 @@ bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPl
     say_why(
         options, plane.rank(),
         fmt::format("ranks {} and {} share a GPU ({})", other, rank, said.substr(end_of_board + 1)),
-        "start at most one rank a GPU");
+        "start at most one rank per GPU");
     return false;
   }
   return true;

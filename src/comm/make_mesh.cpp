@@ -64,9 +64,9 @@ bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& 
 // this rank has no GPU, if that was checked.
 [[noreturn]] void refuse_hosts(const LaunchEnvironment& environment, std::string_view why_none) {
   throw InvalidArgument(
-      {.what = fmt::format(
-           "ranks on several hosts need a GPU each; {} ranks, {} on this host, compute on the CPU",
-           environment.world_size, environment.local_world_size),
+      {.what = fmt::format("ranks on several hosts need a GPU each, but these {} ranks ({} on this "
+                           "host) compute on the CPU",
+                           environment.world_size, environment.local_world_size),
        .where = "environment",
        .cause = fmt::format("between hosts, collectives run only between GPUs{}{}",
                             why_none.empty() ? "" : "; ", why_none),

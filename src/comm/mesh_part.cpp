@@ -63,10 +63,12 @@ MeshShape shape_of_part(const std::vector<Wish>& members, int color) {
         member.options.replicate == first.options.replicate) {
       continue;
     }
-    refuse(fmt::format("ranks of part {} set {} × {} and {} × {} (replicate × shard)", color,
-                       first.options.replicate, first.options.shard, member.options.replicate,
-                       member.options.shard),
-           "pass the same options on all ranks of one color");
+    refuse(
+        fmt::format(
+            "the ranks of part {} set different options: {} × {} and {} × {} (replicate × shard)",
+            color, first.options.replicate, first.options.shard, member.options.replicate,
+            member.options.shard),
+        "pass the same options on all ranks of one color");
   }
   // Without options each host is a group, so each host must have the same number of ranks of the
   // part.
@@ -94,12 +96,12 @@ Part find_part(const std::vector<Wish>& wishes, int color) {
       throw StateError({.what = "cannot split a mesh that has engines",
                         .where = "Mesh::part",
                         .cause = "their collectives may be in progress",
-                        .hint = "make the parts before the engines"});
+                        .hint = "split the mesh before you make its engines"});
     }
     if (wish.orders_taken >= kOrders) {
       throw DeviceError({.what = fmt::format("a rank would belong to more than {} meshes", kOrders),
                          .where = "Mesh::part",
-                         .hint = "split once and keep the parts"});
+                         .hint = "split the mesh once and reuse the parts"});
     }
     by_color[wish.color].first.push_back(static_cast<int>(rank));
     by_color[wish.color].second.push_back(wish);

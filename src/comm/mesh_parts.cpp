@@ -55,8 +55,8 @@ MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_s
     return shape;
   std::string what;
   if (options.shard != 0 && options.replicate != 0) {
-    what = fmt::format("{} groups of {} ranks are not {} ranks", options.replicate, options.shard,
-                       world_size);
+    what = fmt::format("{} groups of {} ranks do not make {} ranks", options.replicate,
+                       options.shard, world_size);
   } else if (options.shard != 0) {
     what = fmt::format("{} ranks cannot be divided into groups of {}", world_size, options.shard);
   } else if (options.replicate != 0) {

@@ -22,8 +22,9 @@ void require_fitting(const MeshParts& parts) {
                                    : two_axes && !has(parts.replicate) ? "replicate"
                                                                        : "";
   if (!missing.empty()) {
-    throw InvalidArgument({.what = fmt::format("MeshParts lacks {}", missing),
-                           .hint = "set it; with two axes set the communicators of both"});
+    throw InvalidArgument(
+        {.what = fmt::format("MeshParts lacks {}", missing),
+         .hint = "set it; if the mesh has two axes, set the communicators of both"});
   }
   const int world_size = parts.control_plane->world_size();
   const auto fits = [](const AxisCommunicators& axis, int size) {
@@ -36,8 +37,9 @@ void require_fitting(const MeshParts& parts) {
     return;
   }
   throw InvalidArgument(
-      {.what = fmt::format("communicators do not have the sizes of a mesh of {} ranks in {} × {}",
-                           world_size, parts.shape.replicate, parts.shape.shard),
+      {.what =
+           fmt::format("the sizes of the communicators do not fit a mesh of {} ranks in {} × {}",
+                       world_size, parts.shape.replicate, parts.shape.shard),
        .hint = "give each axis communicators of its size, for gathers and for reductions"});
 }
 
@@ -104,9 +106,9 @@ MeshStreams MeshState::streams(bool run_beside) {
   }
   if (own->gather->is_inline() == run_beside) {
     throw InvalidArgument(
-        {.what = "engines of one mesh set inline and threaded streams",
+        {.what = "two engines of one mesh set different cpu_streams: inline and threaded",
          .where = "Options::tuning.cpu_streams",
-         .cause = "their collectives run on the mesh's two streams",
+         .cause = "all engines of a mesh share its two communication streams",
          .hint =
              "give all engines of a mesh the same cpu_streams, or destroy the other engine first"});
   }

@@ -39,10 +39,11 @@ std::vector<T> gather_over_ranks(const Mesh& mesh, std::span<const T> values, DT
 
 [[noreturn]] void refuse_sum(double sum, std::string_view label) {
   throw InvalidArgument(
-      {.what = fmt::format("the ranks' whole numbers sum up to about {:.3g}", sum),
+      {.what = fmt::format(
+           "the sum of the ranks' integers is about {:.3g}, which does not fit an int64", sum),
        .where = fmt::format("'{}'", label),
        .cause = "an int64 holds at most 9223372036854775807",
-       .hint = "pass doubles"});
+       .hint = "pass doubles instead of integers"});
 }
 
 }  // namespace
@@ -52,15 +53,15 @@ void mesh_detail::refuse_weight(double weight, std::string_view label) {
       {.what = fmt::format("a rank's weight in a mean is {}, expected a finite number of 0 or more",
                            weight),
        .where = fmt::format("'{}'", label),
-       .hint = "pass the number of labels that the rank has"});
+       .hint = "pass the rank's number of labels or samples"});
 }
 
 void mesh_detail::refuse_elements(int64_t numel, std::string_view label) {
   throw InvalidArgument(
       {.what = fmt::format("a value over ranks is a tensor of {} elements, expected 1", numel),
        .where = fmt::format("'{}'", label),
-       .hint = "reduce it to one element (loss.mean()); pass several tensors as a std::array; use "
-               "Mesh::gather for memory"});
+       .hint = "reduce it to one element (loss.mean()); pass several tensors as a std::array; for "
+               "a whole array use Mesh::gather"});
 }
 
 void mesh_detail::refuse_beyond_int64(uint64_t value, std::string_view label) {

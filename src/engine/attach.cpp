@@ -49,9 +49,9 @@ void check_built_alike(const UnitCollectives& collectives, const UnitCollectives
                      collectives.main_rank(1) == built.main_rank(1);
   if (alike) return;
   throw InvalidArgument(
-      {.what =
-           fmt::format("{} has its own strategy, but the BuildScope sharded it with the engine's",
-                       name_of_unit(fqn)),
+      {.what = fmt::format(
+           "{} has its own strategy, but the BuildScope sharded it with the engine's strategy",
+           name_of_unit(fqn)),
        .where = "UnitOptions::strategy",
        .hint = "build the model without a BuildScope, and pass mesh and options to the engine"});
 }
@@ -91,13 +91,12 @@ std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
   }
   if (!fits) {
     throw InvalidArgument(
-        {.what = fmt::format("{} has other parameters, types or frozen flags than when it was "
-                             "constructed under the BuildScope",
+        {.what = fmt::format("{} changed after it was constructed under the BuildScope: its "
+                             "parameters, their types or requires_grad differ",
                              name_of_unit(unit.fqn)),
-         .cause =
-             "parameters tied across units, replaced, frozen, or given another dtype afterwards",
-         .hint = "tie and freeze in the constructor of the unit that owns the parameter, or build "
-                 "without a BuildScope and pass mesh and options to the engine"});
+         .cause = "a parameter was tied to another unit, replaced, frozen or converted",
+         .hint = "tie and freeze parameters in the constructor of the unit that owns them, or "
+                 "build without a BuildScope and pass mesh and options to the engine"});
   }
   return std::move(found->second.main);
 }

@@ -30,15 +30,14 @@ void Attachment::require_root() const {
   if (c10::InferenceMode::is_enabled()) {
     throw InvalidArgument({.what = "cannot make an engine under c10::InferenceMode",
                            .cause = "inference tensors can neither be sharded nor trained",
-                           .hint =
-                               "construct it outside, and run forwards under torch::NoGradGuard "
-                               "where no gradient is wanted"});
+                           .hint = "construct the engine outside of it; for forwards without "
+                                   "gradients use torch::NoGradGuard"});
   }
   if (dynamic_cast<UnitBase*>(model.root.get()) == nullptr && !model.options.units.is_set()) {
     throw InvalidArgument(
         {.what = "the root of the model is not a unit",
-         .hint = "construct it as fsdp::Unit<YourModel>, which holds the parameters outside its "
-                 "inner units, or choose its units with Options::units"});
+         .hint =
+             "construct the model as fsdp::Unit<YourModel>, or choose units with Options::units"});
   }
 }
 
@@ -72,7 +71,7 @@ void Attachment::require_untaken() const {
     const bool gone =
         is_attached ? unit.unit->engine_unit_.expired() : touch_trap::owner_of(watched) == nullptr;
     throw StateError(
-        {.what = gone ? "the engine of this model was destroyed, and the model's values with it"
+        {.what = gone ? "the engine of this model was destroyed, so the model's values are lost"
                       : "a unit belongs to an engine already",
          .where = name_of_unit(unit.fqn),
          .hint =
@@ -83,9 +82,9 @@ void Attachment::require_untaken() const {
   if (any_parameter) return;
   throw InvalidArgument(
       {.what = "the model has no registered parameter",
-       .cause = engine_.model.options.ignore ? "or Options::ignore excludes all of them" : "",
-       .hint = "register parameters with register_parameter and modules with "
-               "register_module in the constructor: members alone are not seen"});
+       .cause = engine_.model.options.ignore ? "Options::ignore may exclude all of them" : "",
+       .hint = "register parameters with register_parameter and modules with register_module in "
+               "the constructor: plain members are not registered"});
 }
 
 }  // namespace fsdp

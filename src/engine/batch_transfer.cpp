@@ -33,7 +33,7 @@ void check(const at::Tensor& tensor, at::Device device) {
   if (tensor.requires_grad()) {
     throw InvalidArgument({.what = "a tensor of a batch requires a gradient",
                            .cause = "next() returns a copy outside the graph",
-                           .hint = "call requires_grad_() on what next() returned"});
+                           .hint = "call requires_grad_() on the tensors that next() returns"});
   }
 }
 

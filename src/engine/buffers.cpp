@@ -45,10 +45,10 @@ std::vector<at::Tensor> components(const std::string& fqn, const at::Tensor& buf
     case at::kSparseBsc:
       return {buffer.ccol_indices(), buffer.row_indices(), buffer.values()};
     default:
-      throw InvalidArgument({.what = fmt::format("buffer '{}' has layout {}, which several ranks "
-                                                 "cannot compare",
-                                                 fqn, fmt::streamed(buffer.layout())),
-                             .hint = "register it dense, or do not register it"});
+      throw InvalidArgument(
+          {.what = fmt::format("buffer '{}' has layout {}, which ranks cannot compare", fqn,
+                               fmt::streamed(buffer.layout())),
+           .hint = "register a dense tensor, or do not register the buffer"});
   }
 }
 
@@ -163,7 +163,7 @@ void Engine::average_buffers() {
   const std::lock_guard lock(state_->clock->mutex);
   if (state_->pass.schedule().active_calls() > 0 || state_->clock->in_backward()) {
     throw StateError({.what = "average_buffers is not allowed inside a forward or backward",
-                      .hint = "call it between steps: after the optimizer's, or before saving"});
+                      .hint = "call it after the optimizer's step, or before saving"});
   }
   // The mutex stays locked, so no backward can begin on another thread meanwhile.
   state_->follow_compute("average of the buffers");

@@ -62,8 +62,9 @@ BuildState::BuildState(Mesh mesh_in, Options options_in)
          .hint = "build without a BuildScope and pass mesh and options to the engine"});
   }
   if (current_scope != nullptr) {
-    throw StateError({.what = "another BuildScope is open",
-                      .hint = "pass the first one to its engine before building the next model"});
+    throw StateError(
+        {.what = "another BuildScope is open",
+         .hint = "pass the open BuildScope to its engine before you build the next model"});
   }
   building_.lock();
   alone_.emplace("an open BuildScope");
@@ -142,8 +143,8 @@ void BuildState::shard(const void* unit, torch::nn::Module& module) {
         static_cast<int64_t>(tensor.nbytes()), tensor.device(),
         fmt::format("fsdp: parameter '{}' was sharded when its unit was constructed and cannot be "
                     "read or written; hint: initialise parameters in the constructor of the unit "
-                    "that owns them; if a forward reads it, the unit is not in the engine's model: "
-                    "register_module",
+                    "that owns them; if a forward reads the parameter, register its unit in the "
+                    "engine's model (register_module)",
                     parameters[i].fqn));
     tensor.set_data(unreadable.view(*dtype_of(tensor.scalar_type()), 0, spec.shape, spec.strides));
     sharded_.insert(tensor.unsafeGetTensorImpl());

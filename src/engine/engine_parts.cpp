@@ -76,8 +76,8 @@ void EngineParts::require_between_passes(std::string_view call) const {
   throw StateError(
       {.what = fmt::format("{} is not allowed inside a {}", call,
                            pass.schedule().active_calls() > 0 ? "forward" : "backward"),
-       .cause = "gradients are complete when the outermost backward has returned",
-       .hint = "call it between steps, not from a hook or a module's forward"});
+       .cause = "gradients are complete only after the outermost backward",
+       .hint = "call it outside of forward and backward, not from a hook"});
 }
 
 void EngineParts::follow_compute(std::string_view call) const {
@@ -112,8 +112,9 @@ void EngineParts::watch_shards() {
   } catch (const StateError& error) {
     context->mesh.warn({.what = "wrong use of Engine::parameters() cannot be detected",
                         .cause = error.text().cause,
-                        .hint = "do not reduce over them (torch::nn::utils::clip_grad_norm_, "
-                                "LBFGS), and step only between passes"});
+                        .hint = "do not compute a norm or a sum of these parameters "
+                                "(torch::nn::utils::clip_grad_norm_, LBFGS), and step only outside "
+                                "of forward and backward"});
   }
 }
 

@@ -162,7 +162,7 @@ void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
   throw StateError({.what = "a unit was called on another stream than the model's forward",
                     .where = name_of_unit(unit.shard->fqn()),
                     .cause = "its parameters are only valid for work on the forward's stream",
-                    .hint = "set the stream around the whole forward, outside of the model"});
+                    .hint = "set the stream before the model's forward, not inside the model"});
 }
 
 // ---- backward ----
@@ -187,13 +187,13 @@ void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor
     throw StateError(
         {.what = fmt::format("backward(inputs) names the sharded parameter '{}'", fqn),
          .where = name_of_unit(unit.shard->fqn()),
-         .hint = "call backward() without inputs; freeze what should get no gradient"});
+         .hint = "call backward() without inputs; freeze parameters that need no gradient"});
   }
   if (!of_.clock.captures()) {
     throw StateError(
         {.what = fmt::format("autograd::grad is not supported through a recomputed forward of {}",
                              name_of_unit(unit.shard->fqn())),
-         .cause = "recomputation runs a backward of its own, for all parameters",
+         .cause = "recomputation runs its own backward, for all parameters",
          .hint = "call backward(), or do not recompute this forward"});
   }
   // A custom Function may compute a gradient without reading a parameter. The engine then notices
@@ -366,10 +366,10 @@ void EnginePass::sync_changes(bool rebinds) {
 
 void EnginePass::require_not_gathered(std::string_view call) const {
   if (gathered_ == 0) return;
-  throw StateError(
-      {.what = fmt::format("{} is not allowed while parameters are gathered", call),
-       .cause = "writes to gathered parameters would be lost, or would overwrite its result",
-       .hint = "end the scope of fsdp::Gathered first"});
+  throw StateError({.what = fmt::format("{} is not allowed while parameters are gathered", call),
+                    .cause = "a write to the gathered parameters would be lost or would overwrite "
+                             "the result of this call",
+                    .hint = "end the scope of fsdp::Gathered first"});
 }
 
 // Creates gradient state for parameters that were frozen and now require a gradient. If ranks

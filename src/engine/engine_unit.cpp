@@ -103,11 +103,11 @@ void EngineUnit::take_gradient(int parameter, const at::Tensor& gradient) {
   // lost silently.
   if (!is_open() || !captures) {
     throw StateError(
-        {.what = fmt::format("a gradient of '{}' arrived after {} closed", fqn,
-                             name_of_unit(shard->fqn())),
-         .hint = "return every tensor that the loss is computed from, also an auxiliary loss that "
-                 "it keeps in a member, from the unit's forward; run the forward on one thread, "
-                 "and use its parameters only inside it"});
+        {.what =
+             fmt::format("the gradient of parameter '{}' arrived after the backward of {} ended",
+                         fqn, name_of_unit(shard->fqn())),
+         .hint = "let the unit's forward return every tensor that the loss uses, an auxiliary loss "
+                 "too; use the unit's parameters only inside its forward, on one thread"});
   }
   with_place([&] { return describe("backward"); },
              [&] { shard->gradients().capture(parameter, gradient); });
@@ -116,10 +116,12 @@ void EngineUnit::take_gradient(int parameter, const at::Tensor& gradient) {
 void EngineUnit::require_no_autocast(const at::Device& device) const {
   // LibTorch throws if it is queried for autocast on meta tensors.
   if (device.is_meta() || !at::autocast::is_autocast_enabled(device.type())) return;
-  throw StateError({.what = "a sharded unit was called under autocast",
-                    .where = name_of_unit(shard->fqn()),
-                    .cause = "autocast keeps copies of parameters, which would outlive the unit",
-                    .hint = "choose the type of computation with Options::mixed_precision"});
+  throw StateError(
+      {.what = "a sharded unit was called under autocast",
+       .where = name_of_unit(shard->fqn()),
+       .cause =
+           "autocast caches copies of parameters, which would stay valid after the unit's forward",
+       .hint = "choose the type of computation with Options::mixed_precision"});
 }
 
 bool EngineUnit::is_inside(const ScheduledUnit& other) const {
@@ -166,16 +168,18 @@ void EngineUnit::follow_zero_grad() {
     case ParameterBindings::Guards::kGone:
       return shard->gradients().zero();
     case ParameterBindings::Guards::kSomeGone:
-      refuse_cleared_gradients(shard->fqn(), "a unit's gradients are set and cleared together");
+      refuse_cleared_gradients(shard->fqn(),
+                               "all gradients of a unit must be set or cleared together");
   }
 }
 
 void EngineUnit::require_complete_gradients() const {
   const auto refuse = [&](std::string_view what, std::string_view sync) {
-    throw StateError({.what = fmt::format("cannot step while gradients wait to be {}", what),
-                      .where = name_of_unit(shard->fqn()),
-                      .cause = fmt::format("all backwards since the last step ran under {}", sync),
-                      .hint = "run the last backward of a step outside of it, or call zero_grad"});
+    throw StateError(
+        {.what = fmt::format("cannot step while gradients wait to be {}", what),
+         .where = name_of_unit(shard->fqn()),
+         .cause = fmt::format("all backwards since the last step ran under {}", sync),
+         .hint = "run the last backward of a step outside of GradSync, or call zero_grad"});
   };
   const UnitGradients& gradients = shard->gradients();
   if (gradients.await_across()) {

@@ -55,8 +55,8 @@ void Gathered::bind() {
   const std::lock_guard lock(state_.clock->mutex);
   if (state_.pass.schedule().active_calls() > 0 || state_.clock->in_backward()) {
     throw StateError({.what = "fsdp::Gathered cannot be constructed inside a forward or backward",
-                      .hint = "gather before the forward or after the backward; inside a unit's "
-                              "own forward its parameters can be read as they are"});
+                      .hint = "construct it before the forward or after the backward; inside a "
+                              "unit's own forward, read the unit's parameters directly"});
   }
   state_.pass.require_not_gathered("another fsdp::Gathered");
   state_.follow_compute("fsdp::Gathered");
@@ -94,7 +94,7 @@ Gathered::~Gathered() noexcept(false) {
   if (lost.empty() || unwinding) return;
   throw StateError(
       {.what = fmt::format("parameter '{}' was modified while gathered for reading", lost),
-       .hint = "use fsdp::WriteBack::kOwnSlice or kFromRankZero"});
+       .hint = "pass fsdp::WriteBack::kOwnSlice or kFromRankZero to fsdp::Gathered"});
 }
 
 GradSync::GradSync(Engine& engine, GradientSync sync)

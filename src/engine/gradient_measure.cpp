@@ -87,8 +87,9 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
   const kernels::NormType type = norm_type_of(norm_type);
   // This condition is also true for NaN.
   if (!(max_norm >= 0)) {
-    throw InvalidArgument({.what = fmt::format("clip_grad_norm: max_norm is {}", max_norm),
-                           .hint = "pass 0 or more; infinity clips nothing"});
+    throw InvalidArgument(
+        {.what = fmt::format("clip_grad_norm: max_norm is {}, expected 0 or more", max_norm),
+         .hint = "pass 0 or more; pass infinity to clip nothing"});
   }
   const bool is_cut = cut();
   const std::vector<kernels::GradSegment> table = table_of(chosen);
@@ -219,7 +220,7 @@ GradientReport::Measurement::Values GradientReport::Measurement::read() {
   if (values) return *values;
   if (owner == nullptr) {
     throw StateError({.what = "cannot read a GradientReport: its engine was destroyed",
-                      .cause = "its values could not be read at the engine's end",
+                      .cause = "reading its values failed when the engine was destroyed",
                       .hint = "read norm() and finite() before the engine is destroyed"});
   }
   const StepScalars::Values found =

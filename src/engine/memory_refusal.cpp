@@ -81,7 +81,7 @@ std::string remedies_of(const EnginePass& pass, bool for_tensors) {
                                       .for_tensors = for_tensors})) {
     ways.push_back(remedy.text);
   }
-  return fmt::format("in order of cost: {}", fmt::join(ways, "; "));
+  return fmt::format("try in order of cost: {}", fmt::join(ways, "; "));
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<BackwardScheduler>
           {.what = MemoryMeter::describe(demand),
            .where = "Options::memory_limit",
            .cause = describe_held(engines, demand),
-           .hint = "raise the limit, or, " + remedies_of(engine, /*for_tensors=*/false)});
+           .hint = "raise the limit, or " + remedies_of(engine, /*for_tensors=*/false)});
     }
     throw OutOfMemory({.what = MemoryMeter::describe(demand),
                        .where = demand.of == MemoryOwner::kTorch ? place_of(*clock) : std::string(),
@@ -123,8 +123,8 @@ void require_within_limit(const BackwardScheduler& clock, int64_t limit) {
       {.what = fmt::format("the memory limit of {} is less than the {} that the engine will hold",
                            format_bytes(limit), format_bytes(planned)),
        .where = "Options::memory_limit",
-       .cause = "by its plan, without LibTorch's tensors",
-       .hint = "raise the limit, or, " + remedies_of(*engines.back(), /*for_tensors=*/false)});
+       .cause = "this is the engine's plan, without LibTorch's tensors",
+       .hint = "raise the limit, or " + remedies_of(*engines.back(), /*for_tensors=*/false)});
 }
 
 }  // namespace fsdp

@@ -112,13 +112,14 @@ ModuleStates::Restored::Restored(const ModuleStates& states)
     // All checks run before the first write. If a check throws, every buffer is unchanged.
     if (each.found.defined() || !each.is_inside) continue;
     if (torch_compat::version(each.buffer) == each.version) continue;
-    throw StateError({.what = fmt::format("buffer '{}' was changed between a recomputed forward "
-                                          "and its backward",
-                                          each.fqn),
-                      .where = "fsdp::recompute",
-                      .cause = "backward runs the forward again, which would read another value",
-                      .hint = "change it before the forward or after the backward, or do not "
-                              "recompute what reads it"});
+    throw StateError(
+        {.what = fmt::format("buffer '{}' was changed between a recomputed forward "
+                             "and its backward",
+                             each.fqn),
+         .where = "fsdp::recompute",
+         .cause = "backward runs the forward again, which would read the changed value",
+         .hint = "change the buffer before the forward or after the backward, or do not recompute "
+                 "the module that reads it"});
   }
   for (const KeptBuffer& each : states.buffers_) {
     if (!each.found.defined()) continue;

@@ -49,7 +49,7 @@ void check_parameter(const std::string& fqn, const at::Tensor& tensor, at::Devic
            "use float32, bfloat16 or float16, or list it in Options::ignore");
   }
   if (!tensor.is_non_overlapping_and_dense()) {
-    refuse(fqn, "its elements overlap or leave holes in memory", "make it contiguous");
+    refuse(fqn, "its elements overlap or leave gaps in memory", "make it contiguous");
   }
   if (tensor.grad().defined()) {
     refuse(fqn, "it has a gradient already", "call zero_grad before constructing the engine");
@@ -59,7 +59,7 @@ void check_parameter(const std::string& fqn, const at::Tensor& tensor, at::Devic
 void check_embedding(const std::string& fqn, bool renormalises, bool is_sparse) {
   if (renormalises) {
     refuse(join_fqn(fqn, "weight"), "its embedding renormalises it in forward (max_norm)",
-           "renormalise after the optimizer's step instead");
+           "renormalise it after the optimizer's step instead");
   }
   if (is_sparse) {
     refuse(join_fqn(fqn, "weight"), "its embedding makes sparse gradients", "use sparse(false)");
@@ -201,7 +201,7 @@ class Walk {
         {.what = fmt::format("'{}' is a fsdp::Unit, and {} chooses it for a unit of {} layers", fqn,
                              options_.units.described(), layers),
          .where = "Options::units",
-         .cause = "a fsdp::Unit is gathered at its own call",
+         .cause = "a fsdp::Unit is gathered alone, when it is called",
          .hint = "build these layers as plain modules"});
   }
 
@@ -213,10 +213,10 @@ class Walk {
     }
     throw InvalidArgument({.what = fmt::format("{} chooses no module", options_.units.described()),
                            .where = "Options::units",
-                           .cause = children.empty() ? "the model has no modules inside"
+                           .cause = children.empty() ? "the model has no inner modules"
                                                      : "the model consists of " + children,
-                           .hint = "name the layers that repeat, by the type of their module "
-                                   "(BlockImpl) or the name of what holds them"});
+                           .hint = "choose the layers that repeat: by the type of their module "
+                                   "(BlockImpl), or by the name of the module that holds them"});
   }
 
   const Options& options_;

@@ -96,12 +96,12 @@ void PlannedMemory::learn_from_overflow(const Pass& pass) {
 void PlannedMemory::warn_of_overflow() {
   if (warned_ || context_.mesh.rank() != 0) return;
   warned_ = true;
-  context_.mesh.warn(
-      {.what = fmt::format("a pass needed {} slots more than planned",
-                           context_.memory.ledger.stats().overflow_slots),
-       .where = "the engine's memory",
-       .cause = "forwards beside it (evaluation, a dropped graph) need slots at the same time",
-       .hint = "read memory_plan() again: it includes them from now on"});
+  context_.mesh.warn({.what = fmt::format("a pass needed {} more buffers (slots) than planned",
+                                          context_.memory.ledger.stats().overflow_slots),
+                      .where = "the engine's memory",
+                      .cause = "another forward (an evaluation, or one without a backward) needs "
+                               "buffers at the same time",
+                      .hint = "read memory_plan() again: it now includes these buffers"});
 }
 
 void PlannedMemory::add_learned() {

@@ -134,9 +134,9 @@ Tensors run_on_kept(const Segment& segment, const UnitBase* unit, const Tensors&
                              "shape [{}]",
                              i, fmt::join(inputs[i].sizes(), ", ")),
          .where = name_of(unit),
-         .cause = "backward runs it again, and its input values are lost",
-         .hint = "let its first operators make new tensors (ReLU without inplace), let it change "
-                 "a clone, or do not recompute it"});
+         .cause = "backward runs the forward again, but the input values are lost",
+         .hint = "do not begin the forward with an in-place operator (ReLU(inplace)), change a "
+                 "clone() instead, or do not recompute it"});
   }
   return outputs;
 }
@@ -174,8 +174,8 @@ Tensors run_again(const SavedSegment& saved, const Tensors& inputs) {
   const auto are_equal = [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); };
   if (!std::ranges::equal(states_of(saved.generators), saved.after, are_equal)) {
     refuse_other(saved, "drew different random numbers than in forward",
-                 "it is not deterministic, or thread ranks share LibTorch's generator",
-                 "make it deterministic; with random numbers, start ranks as processes");
+                 "it is not deterministic, or ranks that are threads share LibTorch's generator",
+                 "make it deterministic; if it draws random numbers, start the ranks as processes");
   }
   return outputs;
 }
@@ -192,7 +192,7 @@ Tensors outputs_for(const SavedSegment& saved, Tensors outputs, const Tensors& g
       saved,
       fmt::format("returned {} tensors of shapes {}, expected {} of shapes {}", outputs.size(),
                   shapes_of(outputs), gradients.size(), shapes_of(gradients)),
-      "their number, their shapes, or which of them are undefined differ",
+      "the number of tensors, their shapes, or which of them are undefined differs",
       "make it return the same tensors for the same inputs: backward runs it again");
 }
 
@@ -286,7 +286,7 @@ struct Recompute : ag::Function<Recompute> {
                      ? "autograd::grad is not supported through a recomputed function"
                      : "backward with create_graph is not supported through a recomputed function",
          .where = "fsdp::recompute",
-         .cause = "its backward runs another graph inside",
+         .cause = "its backward builds and runs another graph",
          .hint = "use backward(), or do not recompute here"});
   }
 };

@@ -20,14 +20,13 @@ void warn_of_one_unit(const std::vector<FoundUnit>& units, const UnitPolicy& pol
   if (!policy.is_set() || std::ranges::count_if(units, is_filled) > 1) return;
   const auto filled = std::ranges::find_if(units, is_filled);
   const bool is_root = filled == units.begin();
-  mesh.warn(
-      {.what = fmt::format("{} {}: the model is one unit", policy.described(),
-                           is_root ? "chooses no module with parameters"
-                                   : "puts all parameters into " + name_of_unit(filled->fqn)),
-       .where = "Options::units",
-       .cause = "all parameters are gathered at once",
-       .hint =
-           "choose the layers that repeat (fsdp::by_type, fsdp::each_child_of), fewer per unit"});
+  mesh.warn({.what = fmt::format("{} {}: the model is one unit", policy.described(),
+                                 is_root ? "chooses no module with parameters"
+                                         : "puts all parameters into " + name_of_unit(filled->fqn)),
+             .where = "Options::units",
+             .cause = "all parameters are gathered at once",
+             .hint = "choose the layers that repeat (fsdp::by_type, fsdp::each_child_of), and put "
+                     "fewer of them into a unit"});
 }
 
 // Warns if the processor hides AMX tiles ([Note: tiles that are hidden] in cpu_features.h).
@@ -39,8 +38,8 @@ void warn_of_hidden_amx(const std::vector<UnitPlan>& plans, const Mesh& mesh) {
   if (!is_low || !needs_amx_left_alone()) return;
   mesh.warn({.what = "this processor announces AMX but hides its tiles",
              .where = "mixed_precision.param_dtype",
-             .cause = "LibTorch's matrix products in bfloat16 and float16 will die of an illegal "
-                      "instruction",
+             .cause = "LibTorch's matrix products in bfloat16 and float16 will crash with an "
+                      "illegal instruction (SIGILL)",
              .hint = "start the program with ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 in its "
                      "environment, or through fsdp::run_program, which sets it"});
 }
@@ -76,11 +75,12 @@ void warn_of_unscaled(const ShardedModel& model, const ShardContext& context) {
     });
   };
   if (std::ranges::none_of(model.units, is_float16)) return;
-  context.mesh.warn({.what = "float16 training has no LossScaler",
-                     .where = "mixed_precision.param_dtype",
-                     .cause = "small gradients round to zero without an error",
-                     .hint = "make a fsdp::LossScaler and start backward from scale(loss); or "
-                             "train in bfloat16"});
+  context.mesh.warn(
+      {.what = "float16 training has no LossScaler",
+       .where = "mixed_precision.param_dtype",
+       .cause = "small gradients round to zero without an error",
+       .hint =
+           "construct a fsdp::LossScaler and call backward on scale(loss), or train in bfloat16"});
 }
 
 }  // namespace fsdp

@@ -85,7 +85,7 @@ void check_holders(torch::nn::Module& module, const std::vector<FoundParameter>&
       throw InvalidArgument(
           {.what =
                fmt::format("buffer '{}' shares memory with parameter '{}'", here.buffer, found.fqn),
-           .cause = "it would keep the first weights when the parameter is sharded",
+           .cause = "the buffer would keep the initial values when the parameter is sharded",
            .hint = "give the buffer memory of its own (clone()), or compute it in forward"});
     }
     // Each tensor adds one reference to the storage. Modules, ties and optimizers share a
@@ -97,10 +97,9 @@ void check_holders(torch::nn::Module& module, const std::vector<FoundParameter>&
         {.what = fmt::format("parameter '{}' cannot be sharded: its memory is held by {} other "
                              "tensor{}",
                              found.fqn, others, others == 1 ? "" : "s"),
-         .cause =
-             "a view, detach() or data() of it, an archive that it was loaded from, or a graph "
-             "of an earlier forward, which would keep the first weights",
-         .hint = "drop it before the parameter is sharded, or keep a clone() instead"});
+         .cause = "a view, detach() or data() of it, the archive that it was loaded from, or the "
+                  "graph of an earlier forward would keep the initial values",
+         .hint = "destroy that tensor before the parameter is sharded, or keep a clone() instead"});
   }
 }
 

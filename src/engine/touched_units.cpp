@@ -37,13 +37,13 @@ bool is_gathered(const EngineUnit& unit) {
 }
 
 [[noreturn]] void refuse_outside(const touch_trap::Touch& touch, const EngineUnit& unit) {
-  throw StateError({.what = fmt::format("'{}' {} parameters of {} outside a forward", touch.name,
-                                        touch.written != nullptr ? "writes" : "reads",
-                                        name_of_unit(unit.shard->fqn())),
-                    .cause = "they are sharded: this rank has a part of each",
-                    .hint = "run the model inside Engine::forward; look at, save or load whole "
-                            "values inside fsdp::Gathered, and choose types through "
-                            "fsdp::Options instead of to()"});
+  throw StateError(
+      {.what = fmt::format("'{}' {} parameters of {} outside a forward", touch.name,
+                           touch.written != nullptr ? "writes" : "reads",
+                           name_of_unit(unit.shard->fqn())),
+       .cause = "the parameters are sharded: this rank has a part of each",
+       .hint = "run the model inside Engine::forward; read, save or load whole parameters inside "
+               "fsdp::Gathered; choose types with fsdp::Options instead of to()"});
 }
 
 [[noreturn]] void refuse_two_meshes(const touch_trap::Touch& touch, const EngineUnit& one,
@@ -105,9 +105,8 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
         {.what = fmt::format("'{}' {} {} of {} inside a {}", touch.name,
                              touch.writes ? "writes" : "reads", shards,
                              name_of_unit(unit.shard->fqn()), in_backward ? "backward" : "forward"),
-         .cause = "gradients are complete when the outermost backward has returned",
-         .hint = "step, clip and call zero_grad between steps, not from a hook or a "
-                 "module's forward"});
+         .cause = "gradients are complete only after the outermost backward",
+         .hint = "step, clip and call zero_grad outside of forward and backward, not from a hook"});
   }
   if (!of_gradient)
     return pass.require_not_gathered(fmt::format("'{}' on main shards", touch.name));
@@ -123,7 +122,7 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
   // have gradients. A LibTorch optimizer would use these gradients in its step.
   throw StateError({.what = "cannot step: the model's zero_grad cleared the gradients",
                     .where = name_of_unit(unit.shard->fqn()),
-                    .cause = fmt::format("'{}' reads them in the shards", touch.name),
+                    .cause = fmt::format("'{}' needs the gradients in the shards", touch.name),
                     .hint = "call zero_grad of LibTorch's optimizer instead of the model's"});
 }
 
@@ -201,8 +200,8 @@ class Touches final : public touch_trap::Listener {
         fmt::format("in '{}' on parameters of {}", touch.name, name_of_unit(unit.shard->fqn()));
     if (const std::optional<DType> computes = unit.place.precision.param) {
       text += fmt::format(
-          ", which computes in {}; hint: give inputs to Engine::forward as arguments, which it "
-          "casts",
+          ", which computes in {}; hint: pass inputs as arguments of Engine::forward, which casts "
+          "them",
           name_of(*computes));
     }
     error.add_context(std::move(text));

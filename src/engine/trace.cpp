@@ -132,7 +132,7 @@ void settle(ShardContext& context) {
 std::ofstream create(const std::filesystem::path& file, std::ios::openmode mode) {
   std::ofstream out(file, mode);
   if (out) return out;
-  throw IoError(ExitCode::kCannotCreate, {.what = "the trace cannot be created",
+  throw IoError(ExitCode::kCannotCreate, {.what = "the trace file cannot be created",
                                           .where = file.string(),
                                           .cause = std::strerror(errno),
                                           .hint = "choose a file in a folder that exists"});
@@ -181,7 +181,7 @@ void Trace::write(const std::filesystem::path& file) const {
   out << all << "\n]}\n";
   out.close();
   if (!out) {
-    throw IoError(ExitCode::kIoError, {.what = "the trace cannot be written",
+    throw IoError(ExitCode::kIoError, {.what = "the trace file cannot be written",
                                        .where = file.string(),
                                        .cause = std::strerror(errno),
                                        .hint = "check whether the disk is full"});

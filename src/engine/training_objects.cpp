@@ -19,14 +19,13 @@ namespace {
 
 [[noreturn]] void refuse_shared(const std::string& parameter, const std::string& first,
                                 const std::string& second) {
-  throw StateError(
-      {.what = fmt::format("parameter '{}' would have two optimizers: {} and {}", parameter, first,
-                           second),
-       .where = "construction of the second",
-       .cause = "each of them would step it",
-       .hint = "choose the parameters of each (AdamWOptions::parameters, fsdp::under), or destroy "
-               "the first one before making the second (a unique_ptr: reset() it); use "
-               "ParameterGroup for settings of some parameters"});
+  throw StateError({.what = fmt::format("parameter '{}' would have two optimizers: {} and {}",
+                                        parameter, first, second),
+                    .where = "construction of the second optimizer",
+                    .cause = "each of them would step it",
+                    .hint = "choose disjoint parameters (AdamWOptions::parameters, fsdp::under), "
+                            "or destroy the first optimizer before you make the second; for other "
+                            "settings of some parameters use ParameterGroup"});
 }
 
 }  // namespace

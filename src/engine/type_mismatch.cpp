@@ -55,8 +55,8 @@ void refuse_buffers_of_other_type(const c10::Error& error, const EngineUnit& uni
        .where = name_of_unit(unit.shard->fqn()),
        .cause = fmt::format("{} where the unit computes in {} (LibTorch: {})", found,
                             name_of(*computes), text.substr(0, text.find('\n'))),
-       .hint = "cast what is computed from the buffer: .to(x.scalar_type()); or let the unit "
-               "compute in the buffer's type: UnitOptions::mixed_precision"});
+       .hint = "cast the values that the forward computes from the buffer (.to(x.scalar_type())), "
+               "or let the unit compute in the buffer's type (UnitOptions::mixed_precision)"});
 }
 
 }  // namespace fsdp

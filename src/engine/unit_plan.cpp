@@ -32,9 +32,10 @@ UnitOptions options_of(const Options& options, const std::string& fqn) {
   fall_back(own.prefetch_units, options.prefetch_units);
   fall_back(own.unshard_in_backward, true);
   if (*own.prefetch_units < 0) {
-    throw InvalidArgument({.what = fmt::format("prefetch_units is {}", *own.prefetch_units),
-                           .where = name_of_unit(fqn),
-                           .hint = "use 0 (no prefetch), 1 or 2"});
+    throw InvalidArgument(
+        {.what = fmt::format("prefetch_units is {}, expected 0 or more", *own.prefetch_units),
+         .where = name_of_unit(fqn),
+         .hint = "use 0 (no prefetch), 1 or 2"});
   }
   return own;
 }
@@ -44,9 +45,10 @@ UnitOptions options_of(const Options& options, const std::string& fqn) {
 void choose_recomputed(const std::vector<FoundUnit>& units, int every,
                        std::vector<UnitOptions>& options) {
   if (every < 0) {
-    throw InvalidArgument({.what = fmt::format("recompute is {}", every),
-                           .where = "Options::recompute",
-                           .hint = "use 0 (no unit), 1 (all inside the root), or k (every k-th)"});
+    throw InvalidArgument(
+        {.what = fmt::format("recompute is {}, expected 0 or more", every),
+         .where = "Options::recompute",
+         .hint = "use 0 (no unit), 1 (all units inside the root), or k (every k-th unit)"});
   }
   int inside_root = 0;
   for (size_t i = 0; i < units.size(); ++i) {
@@ -99,7 +101,7 @@ void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<U
 void check_keep_last_units(const Options& options) {
   if (options.keep_last_units < 0) {
     throw InvalidArgument(
-        {.what = fmt::format("keep_last_units is {}", options.keep_last_units),
+        {.what = fmt::format("keep_last_units is {}, expected 0 or more", options.keep_last_units),
          .where = "Options::keep_last_units",
          .hint = "set it to the number of units that stay gathered for backward, 0 or more"});
   }

@@ -22,11 +22,12 @@ void check(const SamplerOptions& options) {
   if (options.sample_count < 1)
     refuse("sample_count is less than 1: there is no sample to train on");
   if (options.batch_size_per_rank < 1 || options.accumulation_steps < 1) {
-    refuse(fmt::format("batch size {} and accumulation steps {} must be at least 1",
+    refuse(fmt::format("batch_size_per_rank is {} and accumulation_steps is {}, expected 1 or more",
                        options.batch_size_per_rank, options.accumulation_steps));
   }
   if (options.rank < 0 || options.rank >= options.world_size) {
-    refuse(fmt::format("rank {} is not in a world of {}", options.rank, options.world_size));
+    refuse(fmt::format("rank is {}, expected 0 or more and less than world_size {}", options.rank,
+                       options.world_size));
   }
   // All later products are factors of this product, so they cannot overflow either.
   const auto of_rank = checked_product(options.batch_size_per_rank, options.accumulation_steps);

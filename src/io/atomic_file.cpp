@@ -31,9 +31,9 @@ std::string hint_for(int error) {
   switch (error) {
     case ENOSPC:
     case EDQUOT:
-      return "free some space; nothing was changed under the final name";
+      return "free some space; no existing file was changed";
     case EFBIG:
-      return "raise the file size limit (ulimit -f); nothing was changed under the final name";
+      return "raise the file size limit (ulimit -f); no existing file was changed";
     case ENOENT:
     case ENOTDIR:
       return "create the folder first";

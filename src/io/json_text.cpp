@@ -153,7 +153,7 @@ class StrictSax final : public nlohmann::json_sax<json> {
   }
   bool key(string_t& key) override {
     if (++key_count_ > limits_.keys) {
-      cursor_.fail(fmt::format("open objects have more than {} keys", limits_.keys));
+      cursor_.fail(fmt::format("nested objects have more than {} keys in all", limits_.keys));
     }
     const XXH128_hash_t hash = XXH3_128bits(key.data(), key.size());
     if (!keys_.back().emplace(hash.high64, hash.low64).second) {

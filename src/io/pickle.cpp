@@ -34,12 +34,12 @@ class PickleParser {
     if (opcode() != Opcode::kProto) broken("it does not begin as a pickle");
     if (const int protocol = number<uint8_t>(); protocol != 2) {
       refuse(fmt::format("the pickle has protocol {}, expected 2", protocol),
-             "leave out pickle_protocol: torch.save then writes 2");
+             "save it without pickle_protocol: torch.save then writes protocol 2");
     }
     while (step()) {
     }
     pickle_.root = pop();
-    if (!stack_.empty()) broken("values are left over");
+    if (!stack_.empty()) broken("it has values left at its end");
     return std::move(pickle_);
   }
 
@@ -108,7 +108,7 @@ class PickleParser {
   PickleValue* top(Kind kind) {
     PickleValue* value = pop();
     stack_.push_back(value);
-    if (value->kind != kind) broken("values are put into a value that is not a container");
+    if (value->kind != kind) broken("values are added to a value that is not a container");
     return value;
   }
 
@@ -160,8 +160,8 @@ class PickleParser {
     if (runs_code(name)) {
       refuse(fmt::format("the file names {}, which runs code and does not belong in a weight file",
                          quoted_name(name)),
-             "do not open this file with torch.load, and fetch the weights from elsewhere; nothing "
-             "of it was run");
+             "do not open this file with torch.load; fetch the weights from another source; fsdp "
+             "did not run the code");
     }
     push({.kind = Kind::kGlobal, .text = std::move(name)});
   }

@@ -80,7 +80,7 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
   // still refers to the same file, the shards belong to the index.
   if (identity_of(index_path) != identity) {
     cannot_read("the model's files were replaced while they were opened", path_,
-                "try again when its writer is done");
+                "try again after the other program has written them");
   }
 
   int64_t total_bytes = 0;
@@ -96,8 +96,8 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
   check_shards(index, index_path, shards);
   // A wrong total does no harm, because each tensor is checked. So it is reported as a note.
   if (index.total_bytes && *index.total_bytes != total_bytes) {
-    notes_.push_back(fmt::format("{} says {} bytes in all; the shards hold {}", kWeightsIndex,
-                                 *index.total_bytes, total_bytes));
+    notes_.push_back(fmt::format("{} says {} bytes in all, but the shards hold {} bytes",
+                                 kWeightsIndex, *index.total_bytes, total_bytes));
   }
 }
 

@@ -238,10 +238,11 @@ void bind_tensors(SafetensorsLayout& layout, int64_t data_begin, int64_t file_by
   int64_t at = 0;
   for (StoredTensor& tensor : layout.tensors) {
     if (tensor.offset_bytes != at) {
-      corrupt(file, data_begin + std::min(at, tensor.offset_bytes),
-              fmt::format("{} tensor {}: it begins at offset {}, the one before it ends at {}",
-                          tensor.offset_bytes < at ? "an overlap with" : "a hole before",
-                          quoted_name(tensor.name), tensor.offset_bytes, at));
+      corrupt(
+          file, data_begin + std::min(at, tensor.offset_bytes),
+          fmt::format("{} tensor {}: it begins at offset {}, but the tensor before it ends at {}",
+                      tensor.offset_bytes < at ? "an overlap with" : "a hole before",
+                      quoted_name(tensor.name), tensor.offset_bytes, at));
     }
     if (tensor.nbytes > file_bytes - data_begin - at) {
       corrupt(file, file_bytes,

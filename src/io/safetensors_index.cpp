@@ -114,14 +114,14 @@ void check_shards(const SafetensorsIndex& index, const std::filesystem::path& in
       const auto entry = index.file_of_tensor.find(std::string(tensor));
       if (entry == index.file_of_tensor.end() || entry->second != shard.file ||
           !found.insert(tensor).second) {
-        corrupt(fmt::format("tensor {} is in {}, where the index does not have it",
+        corrupt(fmt::format("tensor {} is in {}, but the index does not list it there",
                             quoted_name(tensor), shard.file));
       }
     }
   }
   for (const auto& [tensor, file] : index.file_of_tensor) {
     if (found.contains(tensor)) continue;
-    corrupt(fmt::format("the index has tensor {} in {}, which does not hold it",
+    corrupt(fmt::format("the index lists tensor {} in {}, but the file does not hold it",
                         quoted_name(tensor), file));
   }
 }

@@ -75,7 +75,7 @@ class TensorReader {
     const int64_t item_bytes = bits_of(tensor.dtype) / 8;
     const auto count = count_elements(tensor.dtype, tensor.shape);
     if (!count || tensor.strides.size() != tensor.shape.size() || tensor.offset < 0) {
-      refuse_tensor("has no size");
+      refuse_tensor("has an invalid shape, strides or offset");
     }
     // An empty storage needs no record.
     const std::span<const std::byte> record = tensor.record_bytes > 0
@@ -102,9 +102,9 @@ class TensorReader {
       }
     }
     if (last >= stored) {
-      refuse_tensor(fmt::format("of shape {}, strides {} and offset {} exceeds its storage of {}",
-                                format_shape(tensor.shape), format_shape(tensor.strides),
-                                tensor.offset, stored));
+      refuse_tensor(fmt::format(
+          "of shape {}, strides {} and offset {} exceeds its storage of {} elements",
+          format_shape(tensor.shape), format_shape(tensor.strides), tensor.offset, stored));
     }
     // The bytes extend from the first element to the last. Strides may leave gaps, so there can be
     // more than numel elements.
@@ -128,7 +128,7 @@ void check_version(const Records& records, const Place& place) {
   if (version < kOldest || version > kNewest) {
     place.refuse(fmt::format("the archive has version {}, expected {} to {}",
                              quoted_name(text->substr(0, text->find('\n'))), kOldest, kNewest),
-                 "save it again with a PyTorch that writes one of these");
+                 "save it again with a PyTorch release that writes one of these versions");
   }
   const auto order = records.text("byteorder");
   if (order && *order != "little") {
@@ -164,8 +164,7 @@ TorchLayout parse_torch_archive(std::span<const std::byte> bytes, const std::str
   TorchLayout layout{.records = parse_zip(bytes, file)};
   layout.has_check_sums = any_check_sum(layout.records);
   if (!layout.has_check_sums) {
-    layout.notes.push_back(
-        fmt::format("{} was saved without check sums: damage is not detected", file));
+    layout.notes.push_back(fmt::format("{} has no check sums: damage to it is not detected", file));
   }
   const Records records(layout.records, layout.has_check_sums, place);
   if (layout.records.find("data.pkl") == nullptr) {

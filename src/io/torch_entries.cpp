@@ -133,8 +133,8 @@ class Walk {
         if (is_said) beside.add(dict.items[i]->text, other);
       }
       entries_.notes.push_back(
-          fmt::format("{}: the weights are its entry '{}'{}{}", file_, key,
-                      beside.empty() ? "" : "; beside it, and left out: ", beside.text()));
+          fmt::format("{}: the weights are in its entry '{}'{}{}", file_, key,
+                      beside.empty() ? "" : "; its other entries are left out: ", beside.text()));
       return *value;
     }
     if (!holds_tensors(dict)) refuse_without_tensors(dict);
@@ -177,8 +177,8 @@ class Walk {
   void add(const std::string& name, const PickleValue& value) {
     if (value.kind == Kind::kUnreadTensor) {
       refuse(fmt::format("tensor {} {}, which is not supported", quoted_name(name), value.text),
-             "save it dense, not quantised, with resolve_neg() and resolve_conj(), and of a weight "
-             "type");
+             "save it as a dense tensor of a floating type: dequantise it, call resolve_neg() and "
+             "resolve_conj()");
     }
     if (std::ssize(entries_.tensors) == kMaxEntries) {
       refuse(fmt::format("the file has more than {} tensors", kMaxEntries),

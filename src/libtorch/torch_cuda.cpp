@@ -29,9 +29,9 @@ c10::DeviceAllocator* allocator() {
 void require_cuda(at::Device device) {
   if (!device.is_cuda() || at::globalContext().hasCUDA()) return;
   throw StateError({.what = "LibTorch has no CUDA in this process",
-                    .cause = "it was asked for CUDA (torch::manual_seed does so) before its CUDA "
-                             "library was loaded, and it keeps that answer",
-                    .hint = "make the mesh first in the program"});
+                    .cause = "a call (such as torch::manual_seed) asked LibTorch for CUDA before "
+                             "its CUDA library was loaded, and LibTorch keeps the answer",
+                    .hint = "make the mesh before any other call of LibTorch"});
 }
 
 void* current_stream(at::Device device) {

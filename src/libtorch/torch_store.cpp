@@ -35,11 +35,11 @@ auto as_comm_errors(const StoreAddress& address, Body body) {
   try {
     return body();
   } catch (const c10::Error& error) {
-    throw CommError(
-        {.what = fmt::format("the store at {}:{} does not answer", address.host, address.port),
-         .where = "control plane",
-         .cause = error.what_without_backtrace(),
-         .hint = "see what rank 0, or its launcher, printed"});
+    throw CommError({.what = fmt::format("the ranks' store at {}:{} does not answer", address.host,
+                                         address.port),
+                     .where = "communication between hosts",
+                     .cause = error.what_without_backtrace(),
+                     .hint = "see what rank 0, or its launcher, printed"});
   }
 }
 

@@ -138,12 +138,13 @@ class Given {
 
   [[noreturn]] void refuse_number() const {
     throw StateError(
-        {.what = fmt::format("'{}' computes a number from a shard; it would differ on each rank",
-                             schema_.name()),
+        {.what = fmt::format(
+             "'{}' computes a number from a shard; the number would differ on each rank",
+             schema_.name()),
          .where = "Engine::parameters() or their `.grad`",
          .cause = "each rank holds a part of the parameters and gradients",
          .hint = "clip with Engine::clip_grad_norm instead of torch::nn::utils::clip_grad_norm_; "
-                 "measure with Engine::measure_gradients, or look at whole parameters in "
+                 "measure with Engine::measure_gradients, or read whole parameters inside "
                  "fsdp::Gathered; do not use optimizers that do this (LBFGS); if you want this "
                  "rank's number, compute it from a clone()"});
   }
@@ -206,10 +207,10 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
 }
 
 [[noreturn]] void refuse(std::string cause) {
-  throw StateError({.what = "cannot intercept LibTorch's operators; Options::units, models made on "
-                            "a GPU and plans need it",
+  throw StateError({.what = "cannot intercept LibTorch's operators, which Options::units, models "
+                            "built on a GPU and plans require",
                     .cause = std::move(cause),
-                    .hint = "make layers fsdp::Unit<Block> and build on the CPU"});
+                    .hint = "make the layers fsdp::Unit<Block>, and build the model on the CPU"});
 }
 
 // A listener that tests the trap. It has a parameter of its own and counts the operators on it.

@@ -24,7 +24,7 @@ MemoryCap::~MemoryCap() {
 std::shared_ptr<const MemoryCap> MemoryBudget::cap(int64_t limit) {
   if (limit < 0) {
     throw InvalidArgument(
-        {.what = fmt::format("memory_limit is {}", limit),
+        {.what = fmt::format("memory_limit is {}, expected 0 or more", limit),
          .where = "Options::memory_limit",
          .hint = "set the bytes that a rank may hold on its device, or 0 for no limit"});
   }

@@ -86,8 +86,8 @@ std::string MemoryMeter::describe(const MemoryDemand& demand) {
                        format_bytes(demand.now.total()), format_bytes(demand.limit));
   }
   const int64_t left = std::max<int64_t>(demand.limit - demand.now.total(), 0);
-  return fmt::format("out of memory: {} more than the {} that the limit of {} leaves",
-                     format_bytes(demand.bytes), format_bytes(left), format_bytes(demand.limit));
+  return fmt::format("out of memory: {} are needed, but the limit of {} leaves {}",
+                     format_bytes(demand.bytes), format_bytes(demand.limit), format_bytes(left));
 }
 
 Buffer metered(const std::shared_ptr<MemoryMeter>& meter, int64_t bytes,

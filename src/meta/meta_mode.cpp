@@ -108,8 +108,8 @@ void guard(const c10::IValue& made) {
   if (!made.isTensor() || !made.toTensor().is_meta()) return;
   torch_compat::forbid_access(made.toTensor(),
                               "fsdp: the host reads a tensor's memory (data_ptr, accessor) while "
-                              "its model is planned, but planned tensors have none; hint: make "
-                              "tensors that the host reads or writes with torch::kCPU");
+                              "its model is planned, but planned tensors have none; hint: create "
+                              "the tensors that the host reads or writes on torch::kCPU");
 }
 
 // The fallback for the mode's key. It adapts the arguments and then calls the operator below the

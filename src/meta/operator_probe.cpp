@@ -110,10 +110,10 @@ void run_on_zeros(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (const c10::IValue& argument : torch::jit::last(*stack, count)) {
     bytes += bytes_without_memory(argument);
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      bytes <= kLargestProbe, name, " has no kernel for tensors without memory, and ",
-      format_bytes(bytes), " of arguments are too many to run it on zeros (",
-      format_bytes(kLargestProbe), ")");
+  TORCH_CHECK_NOT_IMPLEMENTED(bytes <= kLargestProbe, name,
+                              " has no kernel for tensors without memory, and its arguments of ",
+                              format_bytes(bytes), " exceed the ", format_bytes(kLargestProbe),
+                              " that a plan may fill with zeros to run it");
   HostCopies copies;
   torch::jit::Stack results;  // first the arguments; the call replaces them
   // The meter counts only the operator's own memory, not the copies of its arguments, because a

@@ -89,7 +89,7 @@ void LossScaler::update(const StepReport& report) { update({report}); }
 
 void LossScaler::update(std::initializer_list<StepReport> reports) {
   if (!std::ranges::all_of(reports, &StepReport::skips_nonfinite)) {
-    throw InvalidArgument({.what = "update needs steps that skip non-finite gradients",
+    throw InvalidArgument({.what = "update got steps that do not skip non-finite gradients",
                            .where = "LossScaler::update",
                            .hint = "set skip_nonfinite = true in the optimizer's options"});
   }
@@ -119,9 +119,9 @@ void LossScaler::warn_of_search(double next) const {
       {.what =
            fmt::format("a step was skipped: the search for the loss scale continues with {}", next),
        .where = "fsdp::LossScaler",
-       .cause = fmt::format("gradients overflow at {}", state_.scale),
-       .hint = "expect a few of these at the start of a run; load LossScaler::state of an earlier "
-               "run to avoid them"});
+       .cause = fmt::format("gradients overflow at the scale {}", state_.scale),
+       .hint = "expect a few skipped steps at the start of a run; to avoid them, load the "
+               "LossScaler::state of an earlier run"});
 }
 
 }  // namespace fsdp

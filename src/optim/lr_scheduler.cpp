@@ -160,7 +160,7 @@ SequentialLR::SequentialLR(Optimizer& optimizer, SequentialLROptions options)
     throw InvalidArgument(
         {.what = fmt::format("SequentialLR: {} schedulers do not fit {} milestones",
                              schedulers.size(), milestones.size()),
-         .hint = "pass one milestone, in rising order, for each scheduler but the first"});
+         .hint = "pass one milestone per scheduler except the first, in rising order"});
   }
   for (const LRScheduler* each : schedulers) {
     if (each != nullptr && &each->optimizer() == &optimizer) continue;

@@ -53,7 +53,7 @@ std::vector<Phase> phases_of(const OneCycleLROptions& of, double initial) {
   }
   // A first phase that ends at step 0 would cause a division by zero.
   require_option(phases[0].end_step != 0, "OneCycleLR", "pct_start", rising,
-                 "choose a rise of more than one step: it would begin where it ends");
+                 "set it so that the rate rises for more than one step");
   return phases;
 }
 
@@ -76,7 +76,8 @@ auto cycle_of(Optimizer& optimizer, const OneCycleLROptions& options) {
   return [&optimizer, of, phases = std::move(phases)](const auto& at) {
     if (at.epoch > of.total_steps) {
       throw StateError(
-          {.what = fmt::format("OneCycleLR: step {} of {}", at.epoch, of.total_steps),
+          {.what = fmt::format("OneCycleLR: step {} is after the last of {} steps", at.epoch,
+                               of.total_steps),
            .hint = "set total_steps to the number of optimizer steps of the whole run"});
     }
     const auto step = static_cast<double>(at.epoch);

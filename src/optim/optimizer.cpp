@@ -139,15 +139,17 @@ void Optimizer::State::warn_of_untrained() const {
       engine.training->untrained(names_of(engine.model, {}, /*trainable=*/true));
   const Mesh& mesh = engine.context->mesh;
   if (untrained.empty() || mesh.rank() != 0) return;
-  mesh.warn({.what = fmt::format("no optimizer trains '{}'{}", untrained.front(),
-                                 untrained.size() == 1
-                                     ? std::string()
-                                     : fmt::format(" and {} more parameters that require a "
-                                                   "gradient",
-                                                   untrained.size() - 1)),
-             .where = fmt::format("the first step of {}", described_),
-             .cause = "`parameters` of fsdp's optimizers leave them out",
-             .hint = "choose them in an optimizer, or freeze them (set_requires_grad(false))"});
+  mesh.warn(
+      {.what =
+           fmt::format("no optimizer trains '{}'{}", untrained.front(),
+                       untrained.size() == 1 ? std::string()
+                                             : fmt::format(" and {} more parameters that require a "
+                                                           "gradient",
+                                                           untrained.size() - 1)),
+       .where = fmt::format("the first step of {}", described_),
+       .cause = "the `parameters` options of fsdp's optimizers leave them out",
+       .hint =
+           "add them to an optimizer's `parameters`, or freeze them (set_requires_grad(false))"});
 }
 
 // Annotates the next collective with an action that has no collective of its own, but that all

@@ -63,9 +63,11 @@ void require_members(const GroupedParameters& grouped, const std::vector<Paramet
         {.what =
              fmt::format("group '{}' of {} has no parameter", grouped.groups[i].name(), optimizer),
          .where = "ParameterGroup",
-         .cause = options[i - 1].match ? "`match` selects no parameter that earlier groups leave"
-                                       : "it has no `match`",
-         .hint = "compare with the names of Engine::sharded_parameters(), or remove the group"});
+         .cause = options[i - 1].match
+                      ? "`match` selects no parameter, or only parameters of earlier groups"
+                      : "it has no `match`",
+         .hint = "compare `match` with the names of Engine::sharded_parameters(), or remove the "
+                 "group"});
   }
 }
 
@@ -81,9 +83,10 @@ std::vector<OptimizerParamGroup> make_groups(const DefaultGroup& all_others,
     // Index 0 is the default group, so the first group without a name is "group 1".
     std::string name = each.name.empty() ? fmt::format("group {}", groups.size()) : each.name;
     if (std::ranges::find(groups, name, &OptimizerParamGroup::name) != groups.end()) {
-      throw InvalidArgument({.what = fmt::format("{} has two groups '{}'", optimizer, name),
-                             .where = "ParameterGroup",
-                             .hint = "choose another name: checkpoints identify groups by name"});
+      throw InvalidArgument(
+          {.what = fmt::format("{} has two groups of the name '{}'", optimizer, name),
+           .where = "ParameterGroup",
+           .hint = "choose another name: checkpoints identify groups by name"});
     }
     groups.emplace_back(std::move(name), each.lr_scale, each.weight_decay, all_others.lr);
   }
@@ -132,11 +135,12 @@ ChosenParameters choose_parameters(const ShardedModel& model, const ParameterMat
     any = any || chosen;
   });
   if (any) return ChosenParameters(std::move(by_unit));
-  throw InvalidArgument({.what = fmt::format("{} has no parameter to train", optimizer),
-                         .where = fmt::format("fsdp::{}", optimizer),
-                         .cause = "its `parameters` selects none of the engine's",
-                         .hint = "compare with the names of Engine::sharded_parameters(); pass "
-                                 "fsdp::under the module's name with which they begin"});
+  throw InvalidArgument(
+      {.what = fmt::format("{} has no parameter to train", optimizer),
+       .where = fmt::format("fsdp::{}", optimizer),
+       .cause = "its `parameters` selects no parameter of the engine",
+       .hint = "compare `parameters` with the names of Engine::sharded_parameters(); pass "
+               "fsdp::under the name of a module, with which these names begin"});
 }
 
 std::vector<std::string> names_of(const ShardedModel& model, const ChosenParameters& chosen,

@@ -37,9 +37,10 @@ SgdOptions checked(SgdOptions options) {
   if (options.lr >= 0 && options.momentum >= 0 && options.weight_decay >= 0 && nesterov_fits) {
     return options;
   }
-  throw InvalidArgument({.what = "SGD: options do not fit together",
-                         .hint = "set lr, momentum and weight_decay to 0 or more; for nesterov set "
-                                 "momentum and no dampening"});
+  throw InvalidArgument(
+      {.what = "SGD: an option is negative, or nesterov is set without momentum or with dampening",
+       .hint = "set lr, momentum and weight_decay to 0 or more; for nesterov set momentum above 0 "
+               "and dampening to 0"});
 }
 
 }  // namespace

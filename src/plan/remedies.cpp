@@ -22,8 +22,9 @@ std::vector<Remedy> remedies(const Options& options, const RemedyCase& of) {
            [](Options& changed) { changed.prefetch_units = 0; });
   }
   if (!of.reduces) {
-    ways.push_back(
-        {.kind = RemedyKind::kReduceMore, .text = "backwards that reduce (GradSync)", .flag = {}});
+    ways.push_back({.kind = RemedyKind::kReduceMore,
+                    .text = "fewer backwards under GradSync(false)",
+                    .flag = {}});
   }
   if (options.strategy != Strategy::kFullShard && !of.one_rank) {
     option("strategy = kFullShard", "--strategy full-shard",

@@ -21,7 +21,7 @@ UnitPolicy operator|(const UnitPolicy& a, const UnitPolicy& b) {
                                      "one of {}",
                                      fqn, a.described(), by_a, b.described(), by_b),
                  .where = "Options::units",
-                 .hint = "let one of them choose each module"});
+                 .hint = "let only one policy choose this module"});
           }};
 }
 
@@ -31,7 +31,8 @@ UnitPolicy each_child_of(std::string fqn, int layers) {
   if (layers < 1) {
     throw InvalidArgument(
         {.what = fmt::format("{}: a unit has {} layers, expected 1 or more", described, layers),
-         .hint = "use 1 to make each child a unit, k for each k neighbours"});
+         .hint =
+             "use 1 to make each child a unit, or k to put k neighbouring children into a unit"});
   }
   // The name of a direct child has no further dot after the prefix.
   const std::string prefix = fqn.empty() ? "" : fqn + ".";

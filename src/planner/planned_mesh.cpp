@@ -19,7 +19,8 @@ const PlanRequest& checked(const PlanRequest& request) {
         {.what = fmt::format("cannot plan {} ranks, {} per host, in {} × {}", request.ranks,
                              request.ranks_per_host, request.mesh.replicate, request.mesh.shard),
          .where = "PlanRequest",
-         .hint = "set 1 rank or more; set 0 where the other values decide"});
+         .hint = "set ranks to 1 or more, and the other values to 0 or more (0: derived from the "
+                 "others)"});
   }
   return request;
 }

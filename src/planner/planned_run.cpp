@@ -25,7 +25,7 @@ auto explained(const PlannedPlace& place, const Body& body) {
     throw InvalidArgument(
         {.what = text.substr(0, text.find('\n')),
          .where = error.context().empty() ? place_name(place) : error.context().front(),
-         .cause = "a plan runs the model on tensors that have shapes and no values (meta)",
+         .cause = "a plan runs the model on tensors that have shapes but no values (meta)",
          .hint = "make shapes independent of values, or leave this part out of the planned step"});
   }
 }
@@ -40,9 +40,10 @@ std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const PlannedOptimizer
     case 2:
       return std::make_unique<AdamW>(engine, AdamWOptions{.parameters = parameters});
     default:
-      throw InvalidArgument({.what = fmt::format("optimizer_moments is {}", planned.moments),
-                             .where = "PlanRequest",
-                             .hint = "use 2 (AdamW), 1 (SGD with momentum) or 0 (SGD)"});
+      throw InvalidArgument(
+          {.what = fmt::format("optimizer_moments is {}, expected 0 to 2", planned.moments),
+           .where = "PlanRequest",
+           .hint = "use 2 (AdamW), 1 (SGD with momentum) or 0 (SGD)"});
   }
 }
 

@@ -29,14 +29,15 @@ std::string ways_out(const Mesh& mesh, const StepPlan& plan, const Options& opti
                                                 .host_is_other = host_is_other})) {
     ways.push_back(remedy.flag);
   }
-  return fmt::format("in order of cost: {}; use --force to run anyway", fmt::join(ways, ", "));
+  return fmt::format("try in order of cost: {}; use --force to run anyway", fmt::join(ways, ", "));
 }
 
 std::string parts_of(const StepPlan& plan) {
-  return fmt::format("planned: {} held by the engine, {} by LibTorch at its highest{}",
-                     format_bytes(plan.memory.held_bytes),
-                     format_bytes(plan.peak_bytes() - plan.memory.held_bytes),
-                     plan.refused_at.empty() ? "" : "; it would end in: " + plan.refused_at);
+  return fmt::format(
+      "planned: {} for the engine, {} for LibTorch at its peak{}",
+      format_bytes(plan.memory.held_bytes),
+      format_bytes(plan.peak_bytes() - plan.memory.held_bytes),
+      plan.refused_at.empty() ? "" : "; memory would run out in: " + plan.refused_at);
 }
 
 }  // namespace
@@ -59,8 +60,9 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
   const int64_t device = plan.peak_bytes();
   if (options.memory_limit > 0 && device > options.memory_limit) {
     throw InvalidArgument(
-        {.what = fmt::format("a step needs {} of a rank's device, but its memory limit is {}",
-                             format_bytes(device), format_bytes(options.memory_limit)),
+        {.what =
+             fmt::format("a step needs {} of device memory per rank, but the memory limit is {}",
+                         format_bytes(device), format_bytes(options.memory_limit)),
          .where = "the plan of the run",
          .cause = parts_of(plan),
          .hint = ways_out(mesh, plan, options, /*host_is_other=*/true)});

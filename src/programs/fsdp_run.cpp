@@ -76,7 +76,8 @@ void check_flags(const std::vector<std::string>& words) {
     // A number after an unknown flag is the flag's value. Any other word may be the program.
     if (i + 1 < words.size() && is_number(words[i + 1])) ++i;
   }
-  if (!unknown.empty()) fsdp::refuse_unknown(unknown, {.names = names, .usage = kUsage});
+  if (!unknown.empty())
+    fsdp::refuse_unknown(unknown, {.names = names, .usage = fmt::format("use {}", kUsage)});
 }
 
 // Returns the options, or nothing for --help.
@@ -99,7 +100,7 @@ std::optional<fsdp::LaunchOptions> parse(int argc, const char* const* argv) {
   } catch (const CLI::CallForHelp&) {
     return std::nullopt;
   } catch (const CLI::Error& error) {
-    refuse(error.what(), kUsage);
+    refuse(error.what(), fmt::format("use {}", kUsage));
   }
   return options;
 }

@@ -54,7 +54,7 @@ RankProcesses::RankProcesses(LaunchOptions options)
     : options_(std::move(options)),
       files_(create_job_files(options_.ranks)),
       control_memory_(files_.control, ControlSegment::bytes_for(options_.ranks),
-                      "the control segment"),
+                      "the job's shared memory"),
       control_(control_memory_.data(), options_.ranks),
       output_(options_.log_dir.empty() ? "" : log_path(0, "out"), options_.all_errors),
       ranks_(options_.ranks),
@@ -92,9 +92,9 @@ void RankProcesses::start(int rank) {
   // (O_CLOEXEC), and the read below returns 0 bytes.
   std::array<int, 2> pipe_ends{};
   if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) {
-    throw DeviceError({.what = fmt::format("pipe for rank {} failed", rank),
+    throw DeviceError({.what = fmt::format("a pipe for rank {} cannot be created", rank),
                        .cause = std::strerror(errno),
-                       .hint = "raise ulimit -n"});
+                       .hint = "raise the limit of open files (ulimit -n)"});
   }
   const Descriptor read_end(pipe_ends[0]);
   Descriptor write_end(pipe_ends[1]);
@@ -104,17 +104,18 @@ void RankProcesses::start(int rank) {
     throw DeviceError({.what = fmt::format("rank {} cannot be started", rank),
                        .where = "fork",
                        .cause = std::strerror(errno),
-                       .hint = "check the limit of processes (ulimit -u)"});
+                       .hint = "raise the limit of processes (ulimit -u)"});
   }
   if (pid == 0) become_rank(rank, launcher, write_end.get());
   ranks_[rank].pid = pid;
   write_end = Descriptor();  // otherwise the read would not see the end of the pipe
   int error = 0;
   if (read(read_end.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error)) {
-    throw InvalidArgument({.what = fmt::format("'{}' cannot be started", options_.command.front()),
-                           .cause = std::strerror(error),
-                           .hint = "use fsdp-run [options] PROGRAM [its arguments]"},
-                          ExitCode::kUsage);
+    throw InvalidArgument(
+        {.what = fmt::format("'{}' cannot be started", options_.command.front()),
+         .cause = std::strerror(error),
+         .hint = "check the path of the program: fsdp-run -n N [FLAGS] PROGRAM [ARGUMENTS]"},
+        ExitCode::kUsage);
   }
 }
 
@@ -364,7 +365,7 @@ void RankProcesses::log_ends() const {
   }
   if (file.flush()) return;
   throw IoError(ExitCode::kIoError,
-                {.what = "cannot write how the ranks ended",
+                {.what = "cannot write the report on how the ranks ended",
                  .where = path,
                  .cause = std::strerror(errno),
                  .hint = "use the exit code and the lines above: they are complete"});

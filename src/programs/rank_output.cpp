@@ -54,9 +54,9 @@ RankOutput::RankOutput(std::string followed, bool all_errors)
   if (!followed_.empty()) return;
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw DeviceError({.what = "pipe for the ranks' stderr failed",
+    throw DeviceError({.what = "a pipe for the ranks' stderr cannot be created",
                        .cause = std::strerror(errno),
-                       .hint = "raise ulimit -n"});
+                       .hint = "raise the limit of open files (ulimit -n)"});
   }
   read_end_ = Descriptor(ends[0]);
   write_end_ = Descriptor(ends[1]);

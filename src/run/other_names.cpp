@@ -22,7 +22,7 @@ constexpr std::array kOtherNames{
     OtherNames{"--fp16", "--param-dtype", "use --param-dtype float16"},
     OtherNames{"--bf16-full-eval --fp16-full-eval --fp16-backend --fp16-opt-level "
                "--half-precision-backend",
-               "--param-dtype", "use --param-dtype, the only choice"},
+               "--param-dtype", "use --param-dtype, which sets the type of forward and backward"},
     OtherNames{"--tf32", "", "set TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1 in the environment"},
     OtherNames{"--fsdp --sharded-ddp", "--strategy", "use --strategy"},
     OtherNames{
@@ -36,16 +36,16 @@ constexpr std::array kOtherNames{
     OtherNames{"--gradient-checkpointing --activation-checkpointing", "--recompute",
                "use --recompute 1"},
     OtherNames{"--gradient-checkpointing-kwargs --activation-checkpointing-kwargs", "--recompute",
-               "use --recompute N, the only choice"},
+               "use --recompute N, which has no other settings"},
     OtherNames{"--ddp-timeout", "--timeout", "use --timeout"},
     OtherNames{"--ddp-backend", "--device",
                "leave it out: the device decides (NCCL, or the host's memory)"},
-    OtherNames{"--ddp-*", "--strategy", "gradients are reduced a unit at a time: leave it out"},
+    OtherNames{"--ddp-*", "--strategy", "leave it out: gradients are reduced unit by unit"},
     OtherNames{"--use-cpu --no-cuda", "--device", "use --device cpu"},
     OtherNames{"--use-mps-device --xpu-backend --tpu-*", "--device",
                "use --device: ranks compute on CUDA GPUs or on the CPU"},
     OtherNames{"--cpu-offload", "--offload", "use --offload"},
-    OtherNames{"--data-seed --full-determinism", "--seed", "use --seed, for all of it"},
+    OtherNames{"--data-seed --full-determinism", "--seed", "use --seed, which seeds everything"},
     OtherNames{"--warmup-ratio", "--warmup-steps", "use --warmup-steps"},
     OtherNames{"--local-rank", "", "leave it out: the launcher's environment sets it"},
     OtherNames{"--auto-find-batch-size", "", "use fsdp-plan --memory to see what fits"},
@@ -54,7 +54,7 @@ constexpr std::array kOtherNames{
     OtherNames{"--eval-strategy --eval-steps --eval-delay --eval-on-start --evaluation-strategy "
                "--evaluate-during-training --load-best-model-at-end --metric-for-best-model "
                "--greater-is-better",
-               "", "evaluate what the run has written: nothing is evaluated during training"},
+               "", "evaluate the written model: nothing is evaluated during training"},
     OtherNames{"--resume --resume-* --checkpoint --checkpoint-* --save-strategy --save-steps "
                "--save-total-limit --save-only-model --save-on-each-node --save-safetensors "
                "--enable-jit-checkpoint --ignore-data-skip "
@@ -64,31 +64,32 @@ constexpr std::array kOtherNames{
                "--batch-eval-metrics --include-for-metrics --include-inputs-for-metrics "
                "--prediction-loss-only --use-legacy-prediction-loop --remove-unused-columns "
                "--label-names --past-index",
-               "", "the program knows its own outputs: leave it out"},
+               "", "leave it out: the program knows its own outputs"},
     OtherNames{"--torch-compile --torch-compile-* --torchdynamo --jit-mode-eval --use-ipex "
                "--use-liger-kernel --liger-kernel-config",
-               "", "nothing is compiled: leave it out"},
+               "", "leave it out: nothing is compiled"},
     OtherNames{"--torch-empty-cache-steps --average-tokens-across-devices --label-smoothing-factor "
                "--neftune-noise-alpha --use-cache --lr-scheduler-kwargs --mp-parameters "
                "--ray-scope --debug --skip-memory-metrics",
-               "", "there is no such choice here: leave it out"},
+               "", "leave it out: the program has no such option"},
     OtherNames{"--log-level-replica --log-on-each-node --logging-dir "
                "--logging-strategy --logging-first-step --logging-nan-inf-filter "
                "--include-num-input-tokens-seen --include-tokens-per-second --disable-tqdm "
                "--report-to --run-name --project --trackio-*",
-               "", "what is logged cannot be chosen: leave it out"},
+               "", "leave it out: the program chooses what it logs"},
     OtherNames{"--dataloader-num-workers --dataloader-pin-memory --dataloader-persistent-workers "
                "--dataloader-prefetch-factor --dataloader-multiprocessing-context "
                "--dataloader-in-order --dispatch-batches --split-batches",
-               "", "each rank makes its own batches ahead: leave it out"},
+               "", "leave it out: each rank prepares its own batches ahead"},
     OtherNames{"--group-by-length --length-column-name --train-sampling-strategy", "",
-               "an epoch is in random order: leave it out"},
+               "leave it out: an epoch is in random order"},
     OtherNames{"--push-to-hub --push-to-hub-* --hub-* --cache-dir --model-revision --token "
                "--use-auth-token --trust-remote-code",
                "", "use folders: nothing is downloaded or uploaded"},
     OtherNames{"--nnodes --node-rank --master-addr --master-port --rdzv-*", "--nproc-per-node",
                "use torchrun or srun for several hosts: fsdp-run starts ranks of this host only"},
-    OtherNames{"--standalone --no-python", "--nproc-per-node", "leave it out: it is always so"},
+    OtherNames{"--standalone --no-python", "--nproc-per-node",
+               "leave it out: fsdp-run always works this way"},
     OtherNames{"--max-restarts", "--nproc-per-node",
                "restart from a script on code 75: fsdp-run does not restart"},
 };

@@ -206,7 +206,7 @@ RunFlag trace_flag(std::filesystem::path& file) {
           .meaning = "write a trace of all ranks, for ui.perfetto.dev",
           .value = file.string(),
           .set = [&file](std::string_view value) {
-            if (value.empty()) refuse_value("--trace", value, "name a file");
+            if (value.empty()) refuse_value("--trace", value, "use the name of a file");
             file = value;
           }};
 }

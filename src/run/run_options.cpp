@@ -54,7 +54,7 @@ RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags pro
       if (stands_alone) {
         throw InvalidArgument(
             {.what = fmt::format("{} has no value", flag->name),
-             .hint = fmt::format("{} {}: {}", flag->name, flag->value_name, flag->meaning)},
+             .hint = fmt::format("use {} {}: {}", flag->name, flag->value_name, flag->meaning)},
             ExitCode::kUsage);
       }
       flag->set(word.has_value ? std::string_view(word.value) : argv[++i]);

@@ -32,7 +32,8 @@ std::string hint_for(const std::string& name, const KnownFlags& known) {
   if (const auto own = known.answers.find(name); own != known.answers.end()) return own->second;
   std::string hint = other_name_hint(name, known.names);
   if (!hint.empty()) return hint;
-  if (name == "--help") return "print RunOptions::help_text there in a program with its own flags";
+  if (name == "--help")
+    return "print RunOptions::help_text for --help: a program with its own flags must do so";
   const std::string nearest = nearest_of(name, known.names);
   return nearest.empty() ? "" : fmt::format("did you mean {}?", nearest);
 }

@@ -52,7 +52,7 @@ void require_driver() {
   const std::string says = loader_says();
   if (says.starts_with("libcuda.so.1: cannot open shared object file")) {
     throw NoGpu{"no NVIDIA driver (libcuda.so.1 was not found)",
-                "install NVIDIA's driver; pass its libraries into a container"};
+                "install NVIDIA's driver; start a container with GPUs (--gpus all)"};
   }
   throw NoGpu{fmt::format("the NVIDIA driver's library cannot be loaded: {}", says), {}};
 }
@@ -121,13 +121,14 @@ void* open_library() {
 const CudaLibrary* checked(void* library) {
   auto* const get =
       reinterpret_cast<decltype(&fsdp_cuda_library)>(dlsym(library, "fsdp_cuda_library"));
-  if (get == nullptr) throw NoGpu{fmt::format("{} is not fsdp's: {}", kName, loader_says()), {}};
+  if (get == nullptr)
+    throw NoGpu{fmt::format("{} is not a library of fsdp: {}", kName, loader_says()), {}};
   const CudaLibrary* found = get();
   // The build is read before any other member, because another build may have another layout.
   if (std::string_view(found->build) != kFsdpCudaBuild) {
     throw NoGpu{fmt::format("{} is of another build: expected \"{}\", got \"{}\"", kName,
                             kFsdpCudaBuild, found->build),
-                "install library and programs from one build"};
+                "install the library and the programs from one build"};
   }
   return found;
 }

@@ -9,7 +9,7 @@ namespace fsdp {
 
 void Stream::require_own(const Event& event) const {
   if (event.device_ == &device_) return;
-  throw StateError({.what = fmt::format("a stream of {} was given an event of {}", device_.name(),
+  throw StateError({.what = fmt::format("a stream of {} got an event of {}", device_.name(),
                                         event.device_->name()),
                     .cause = "streams of two devices are ordered by the host, not by an event",
                     .hint = "make the event with the stream's own device"});

@@ -173,7 +173,7 @@ void give_back(GuardEntry& entry) {
 }  // namespace
 
 GuardedPages::GuardedPages(FilePages pages, std::byte* at) : entry_(take_entry()) {
-  if (entry_ == nullptr) refused(pages, "this process has 16384 already");
+  if (entry_ == nullptr) refused(pages, "this process already has 16384 views");
   entry_->pages = pages;
   // The pages are mapped first and `begin` is published last, because the handler then reads the
   // other members.

@@ -54,7 +54,7 @@ void refuse_while_building(const MemoryDemand& demand) {
                             format_bytes(demand.bytes), format_bytes(demand.now.total()),
                             format_bytes(demand.now.torch)),
        .hint = "raise the limit, use more ranks or smaller units: under a BuildScope this rank's "
-               "shards and one whole unit must fit, else the whole model"});
+               "shards and one whole unit must fit, without one the whole model"});
 }
 
 }  // namespace

@@ -100,11 +100,13 @@ void GradientTable::require_unchanged(const Waiting& waiting) const {
   const at::Tensor& gradient = waiting.gradient;
   if (waiting.version == kNoVersion || gradient._version() == waiting.version) return;
   throw StateError(
-      {.what = fmt::format("the gradient of '{}' was changed in place after it arrived",
-                           unit_.layout.parameters()[waiting.parameter].fqn),
+      {.what = fmt::format(
+           "the gradient of parameter '{}' was changed in place after autograd computed it",
+           unit_.layout.parameters()[waiting.parameter].fqn),
        .where = name_of_unit(unit_.fqn),
-       .cause = "small gradients of a unit are copied together, when it closes",
-       .hint = "let hooks return a new tensor"});
+       .cause = "the engine copies small gradients of a unit together, at the end of the unit's "
+                "backward",
+       .hint = "let hooks return a new tensor instead"});
 }
 
 }  // namespace fsdp

@@ -15,7 +15,7 @@
 namespace fsdp {
 
 void refuse_cleared_gradients(std::string_view fqn, std::string cause) {
-  throw StateError({.what = "gradients of some parameters were cleared by hand",
+  throw StateError({.what = "only some gradients of the unit were cleared",
                     .where = name_of_unit(fqn),
                     .cause = std::move(cause),
                     .hint = "call zero_grad of the optimizer or of the engine"});
@@ -230,7 +230,7 @@ bool MainGradients::adopt_user_gradients(bool kept) {
     return false;
   }
   if (kept && (gone > 0 || replaced > 0)) {
-    refuse_cleared_gradients(unit_.fqn, "others of the unit wait to be reduced under GradSync");
+    refuse_cleared_gradients(unit_.fqn, "its other gradients wait to be reduced (GradSync)");
   }
   if (!are_ready()) return true;
   const at::NoGradGuard no_grad;

@@ -11,21 +11,20 @@ namespace {
 constexpr std::string_view kSharded = "is sharded and cannot be read or written here";
 constexpr std::string_view kShardedHint =
     "call the unit through fsdp::Unit (forward is not virtual: write "
-    "list[i]->as<fsdp::Unit<Block>>(), not as<Block>()), use fsdp::UnitScope for its other "
-    "methods, fsdp::Gathered to look at, save or load whole values, and fsdp::AdamW or a LibTorch "
-    "optimizer on Engine::parameters() to optimise; if a backward reports this, return every "
-    "tensor that the loss is computed from, also an auxiliary loss that it keeps in a member, from "
-    "the unit's forward";
+    "list[i]->as<fsdp::Unit<Block>>(), not as<Block>()) and its other methods through "
+    "fsdp::UnitScope; read, save or load whole values inside fsdp::Gathered; optimise with "
+    "fsdp::AdamW or a LibTorch optimizer on Engine::parameters(); if backward reports this error, "
+    "let the unit's forward return every tensor that the loss uses, an auxiliary loss too";
 // The hint for a unit by policy. The trap reports operators before they run, so an access that
 // throws was not made by an operator.
 constexpr std::string_view kTouchedHint =
-    "run the model inside Engine::forward and give parameters to LibTorch's operators, which "
-    "gather "
-    "them, before their memory is read directly; use fsdp::Gathered to look at, save or load whole "
-    "values, and fsdp::AdamW or a LibTorch optimizer on Engine::parameters() to optimise";
+    "run the model inside Engine::forward, where LibTorch's operators gather the parameters; "
+    "before you read their memory directly, pass them to an operator; read, save or load whole "
+    "values inside fsdp::Gathered; optimise with fsdp::AdamW or a LibTorch optimizer on "
+    "Engine::parameters()";
 constexpr std::string_view kGradientHint =
-    "give the optimizer Engine::parameters() or use fsdp::AdamW or fsdp::SGD, clip with "
-    "their clip_grad_norm or Engine::clip_grad_norm, and read gradients in `local.grad()` of "
+    "pass Engine::parameters() to the optimizer, or use fsdp::AdamW or fsdp::SGD; clip with their "
+    "clip_grad_norm or Engine::clip_grad_norm; read gradients in `local.grad()` of "
     "Engine::sharded_parameters()";
 
 }  // namespace
@@ -118,9 +117,9 @@ void ParameterBindings::adopt_replaced() {
     const at::Tensor values = tensors_[i].detach();  // holds the replacing storage
     if (values.sizes() != at::IntArrayRef(spec.shape) ||
         values.scalar_type() != scalar_type_of(spec.dtype)) {
-      throw StateError({.what = fmt::format("parameter {} was given another shape or type",
-                                            name(static_cast<int>(i))),
-                        .hint = "load a model of the same architecture and param_dtype"});
+      throw StateError(
+          {.what = fmt::format("parameter {} got another shape or type", name(static_cast<int>(i))),
+           .hint = "load a model of the same architecture and param_dtype"});
     }
     adopt(static_cast<int>(i));
     tensors_[i].copy_(values);  // bumps the version, so that has_changed is true
@@ -154,7 +153,7 @@ void ParameterBindings::guard_gradients() {
       // holds the storage.
       const torch_compat::BoundStorage nothing(
           spec.numel * size_of(spec.dtype), tensors_[i].device(),
-          fmt::format("fsdp: the gradient of parameter {} is not here: it is reduced to shards; "
+          fmt::format("fsdp: the gradient of parameter {} cannot be read here: it is sharded; "
                       "hint: {}",
                       name(static_cast<int>(i)), kGradientHint));
       guards_[i] = nothing.view(spec.dtype, 0, spec.shape, spec.strides);

@@ -118,11 +118,12 @@ void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
   if (gradient.is_neg()) return capture(parameter, gradient.resolve_neg());
   const auto dtype = dtype_of(gradient.scalar_type());
   if (gradient.layout() != at::kStrided || !dtype || !is_floating(*dtype)) {
-    throw InvalidArgument({.what = fmt::format("the gradient of '{}' is sparse or of type {}",
-                                               unit_.layout.parameters()[parameter].fqn,
-                                               c10::toString(gradient.scalar_type())),
-                           .where = name_of_unit(unit_.fqn),
-                           .hint = "build the embedding with sparse(false)"});
+    throw InvalidArgument(
+        {.what = fmt::format("the gradient of parameter '{}' is sparse or of type {}",
+                             unit_.layout.parameters()[parameter].fqn,
+                             c10::toString(gradient.scalar_type())),
+         .where = name_of_unit(unit_.fqn),
+         .hint = "build the embedding with sparse(false)"});
   }
   if (zero_copy_.lends(parameter) && !zero_copy_.has(parameter) &&
       zero_copy_.lend(parameter, gradient, *dtype)) {
@@ -327,7 +328,7 @@ void UnitGradients::settle() {
 
 void UnitGradients::require_unmixed() const {
   if (!mixed_) return;
-  throw StateError({.what = "gradients of a backward that failed are mixed with others",
+  throw StateError({.what = "gradients of a failed backward are mixed with others",
                     .where = name_of_unit(unit_.fqn),
                     .hint = "call zero_grad after catching an exception from backward"});
 }

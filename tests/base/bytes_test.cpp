@@ -102,8 +102,8 @@ TEST_CASE("a size is spelled exactly, and read back as it was") {
 }
 
 TEST_CASE("a small number without a unit is questioned") {
-  CHECK(question_of_unit("80") == "80 bytes? write 80GiB, or 80B");
-  CHECK(question_of_unit("999999") == "999999 bytes? write 999999GiB, or 999999B");
+  CHECK(question_of_unit("80") == "add a unit: 80GiB, or 80B for bytes");
+  CHECK(question_of_unit("999999") == "add a unit: 999999GiB, or 999999B for bytes");
   for (const char* clear : {"0", "80B", "80 GiB", "1000000", "1073741824"}) {
     CAPTURE(clear);
     CHECK(question_of_unit(clear).empty());

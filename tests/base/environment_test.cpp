@@ -75,9 +75,10 @@ TEST_CASE("fsdp-run's descriptors are read") {
       read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"FSDP_JOB_FDS", "3,14,15"}});
   CHECK(found.launcher == Launcher::kFsdpRun);
   CHECK(found.job_fds == std::vector<int>{3, 14, 15});
-  expect_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"FSDP_JOB_FDS", "3,x"}},
-                 "FSDP_JOB_FDS='3,x' is not a list of descriptors (environment); hint: do not set "
-                 "it by hand: fsdp-run sets it");
+  expect_refused(
+      {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"FSDP_JOB_FDS", "3,x"}},
+      "FSDP_JOB_FDS='3,x' is not a list of file descriptors (environment); hint: do not set "
+      "it by hand: fsdp-run sets it");
 }
 
 TEST_CASE("mpirun's, PMI's and srun's variables are read, in this order after RANK") {
@@ -150,26 +151,29 @@ TEST_CASE("SLURM_* outside a step says nothing about this process") {
 }
 
 TEST_CASE("half of a pair of variables is refused") {
-  expect_refused({{"WORLD_SIZE", "2"}},
-                 "RANK is not set, but WORLD_SIZE='2' is (environment); hint: set both, unset both "
-                 "for one rank, or start the ranks with fsdp-run");
-  expect_refused({{"RANK", "0"}},
-                 "WORLD_SIZE is not set, but RANK='0' is (environment); hint: set both, unset both "
-                 "for one rank, or start the ranks with fsdp-run");
+  expect_refused(
+      {{"WORLD_SIZE", "2"}},
+      "RANK is not set, but WORLD_SIZE='2' is (environment); hint: set both variables, unset both "
+      "for one rank, or start the ranks with fsdp-run");
+  expect_refused(
+      {{"RANK", "0"}},
+      "WORLD_SIZE is not set, but RANK='0' is (environment); hint: set both variables, unset both "
+      "for one rank, or start the ranks with fsdp-run");
 }
 
 TEST_CASE("a value that is no whole number is refused with variable and value") {
   for (const std::string value : {"", "x", "1.5", "-1", "0x2", "99999999999", " 1", "1 "}) {
     expect_refused({{"RANK", value}, {"WORLD_SIZE", "2"}},
                    "RANK='" + value +
-                       "' is not a whole number (environment); hint: set RANK to a number from 0 "
-                       "on, or start the ranks with fsdp-run");
+                       "' is not a whole number (environment); hint: set RANK to a whole number of "
+                       "0 or more, or start the ranks with fsdp-run");
   }
 }
 
 TEST_CASE("ranks outside their world are refused") {
   expect_refused({{"RANK", "4"}, {"WORLD_SIZE", "4"}},
-                 "RANK=4, but WORLD_SIZE=4 (environment); hint: set RANK to 0 to 3");
+                 "RANK=4, expected less than WORLD_SIZE=4 (environment); hint: set RANK to a "
+                 "number from 0 to 3");
   expect_refused(
       {{"RANK", "0"}, {"WORLD_SIZE", "0"}},
       "WORLD_SIZE=0, expected 1 or more (environment); hint: set WORLD_SIZE to the number "
@@ -178,17 +182,20 @@ TEST_CASE("ranks outside their world are refused") {
     expect_refused({{"RANK", "0"}, {"WORLD_SIZE", size}},
                    std::string("WORLD_SIZE=") + size +
                        " is more than the 65536 ranks that a job may have (environment); hint: set "
-                       "WORLD_SIZE to the number of processes that are started");
+                       "WORLD_SIZE to the number of processes that you start");
   }
   CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "65536"}}).world_size == 65536);
   expect_refused(
       {{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "2"}, {"LOCAL_WORLD_SIZE", "2"}},
-      "LOCAL_RANK=2, but LOCAL_WORLD_SIZE=2 (environment); hint: set LOCAL_RANK to 0 to 1");
-  expect_refused({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "3"}},
-                 "LOCAL_WORLD_SIZE=3, but WORLD_SIZE=2 (environment); hint: set LOCAL_WORLD_SIZE "
-                 "to the number of ranks on this host");
+      "LOCAL_RANK=2, expected less than LOCAL_WORLD_SIZE=2 (environment); hint: set LOCAL_RANK to "
+      "a number from 0 to 1");
+  expect_refused(
+      {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "3"}},
+      "LOCAL_WORLD_SIZE=3, expected 1 to WORLD_SIZE=2 (environment); hint: set LOCAL_WORLD_SIZE "
+      "to the number of ranks on this host");
   expect_refused({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}},
-                 "MASTER_PORT=70000 is not a port (environment); hint: use 1 to 65535");
+                 "MASTER_PORT=70000 is not a port number (environment); hint: set MASTER_PORT to a "
+                 "number from 1 to 65535");
 }
 
 }  // namespace

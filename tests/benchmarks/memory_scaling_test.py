@@ -227,7 +227,7 @@ class CommandLineTest(Scratch):
                             (["--list", none], "No such file"),
                             (["--cells", "none*"], "no cell is called 'none*'"),
                             (["--device", "tpu"], "invalid choice"),
-                            (["--output", self.folder, "--quick"], "results.jsonl:1: no row of memory_scaling")):
+                            (["--output", self.folder, "--quick"], "results.jsonl:1: the line is not a row")):
             self.file("no row\n", "results.jsonl")
             with self.subTest(words=words):
                 self.assertIn(said, self.refused(bench, "--programs", PROGRAMS, *words))
@@ -243,12 +243,12 @@ class CommandLineTest(Scratch):
                             ([*mini, "--steps", "1"], "--steps cannot be"),
                             ([*mini, "--seq-len"], "has no value"),
                             ([*mini, "--batch", "-1"], "--batch cannot be '-1'"),
-                            ([*mini, "--seq-len", "600"], "takes at most 512"),
+                            ([*mini, "--seq-len", "600"], "use at most 512"),
                             ([*mini, "--planned-ranks", "2x"], "cannot be"),
                             ([*mini, "--planned-ranks", "2", "--simulated-ranks", "2"], "exclude each other")):
             with self.subTest(words=words):
                 self.assertIn(said, self.refused(probe, "--device", "cpu", *words))
-        self.assertIn("its memory limit is 8.0 MiB",
+        self.assertIn("the memory limit is 8.0 MiB",
                       self.refused(probe, "--device", "cpu", *mini, "--memory-limit", "8MiB", code=78))
 
 

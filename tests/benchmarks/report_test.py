@@ -184,8 +184,8 @@ class PagesTest(Scratch):
 
     def test_marks_that_mean_nothing_are_refused_by_name(self):
         for page, said in (("<!-- begin three -->\n<!-- end three -->", "page: <!-- begin three -->: there are one"),
-                           ("<!-- begin one -->\n", "page: not each"),
-                           ("<!-- begin one -->\n<!-- end two -->\n", "page: not each")):
+                           ("<!-- begin one -->\n", "page: a <!-- begin NAME --> is not followed"),
+                           ("<!-- begin one -->\n<!-- end two -->\n", "page: a <!-- begin NAME --> is not followed")):
             with self.assertRaisesRegex(report.BadMark, said):
                 report.fill("page", page, self.FOUND)
 

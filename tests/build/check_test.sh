@@ -63,7 +63,7 @@ refuses 'kernels/cuda/a.cu:1: layer kernels may not include comm/x.h (layer comm
   kernels/cuda/a.cu '#include "comm/x.h"'
 refuses 'kernels/cuda/a.cu: not formatted' kernels/cuda/a.cu 'int   x;'
 refuses 'kernels/cuda/a.cu: 401 lines, at most 400' kernels/cuda/a.cu "$(seq -f '// %.0f' 401)"
-refuses 'kernels/a.cu: nvcc compiles what lies in kernels/cuda' kernels/a.cu 'int x;'
+refuses 'kernels/a.cu: move it: nvcc compiles only kernels/cuda' kernels/a.cu 'int x;'
 refuses 'include/fsdp/new.h: no layer owns it' include/fsdp/new.h '#pragma once'
 refuses 'names include/fsdp/gone.h, which does not exist' \
   CMakeLists.txt 'fsdp_layer(base HEADERS gone.h)'

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "plan/placement.h"
+#include "support/common_error_texts.h"
 #include "support/models.h"
 #include "support/scratch_folder.h"
 #include "support/torch_ranks.h"
@@ -264,7 +265,7 @@ TEST_CASE("a save by rank 0 alone, while the others train, is told to all, both 
         train();
       },
       {.mesh = {.timeout = std::chrono::seconds(60)}, .in_each_thread = {}});
-  CHECK(errors[0].starts_with("ranks disagree about a collective: rank "));
+  CHECK(errors[0].starts_with(testing::kDisagree + "rank "));
   CHECK(errors[0].find("rank 0 issued ") != std::string::npos);
   CHECK(errors[0].find("rank 1 issued ") != std::string::npos);
   CHECK(errors[1] == errors[0]);

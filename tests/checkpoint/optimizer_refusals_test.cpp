@@ -102,15 +102,18 @@ TEST_CASE("what is no state of this optimizer is refused by name, and nothing ha
                 [](Engine& engine) {
                   return std::make_unique<SGD>(engine, SgdOptions{.weight_decay = 0.1});
                 })
-            .starts_with("7 tensors in the state that the optimizer does not have: "
+            .starts_with("the state has 7 tensors that the optimizer does not have: "
                          "'part0.bias.momentum_buffer', "));
   CHECK(refusal(folder, good, plain_adamw, /*frozen=*/true) ==
         "the state has 1 parameter that the optimizer does not train: 'scale'");
   CHECK(said(nothing, {{"version", "3"}}) ==
         "the optimizer state has version '3', expected 1 or 2");
-  CHECK(said(nothing, {{"lr", "-1"}}) == "the state's lr is '-1' and its steps are '3'");
-  CHECK(said(nothing, {{"lr", "nan"}}) == "the state's lr is 'nan' and its steps are '3'");
-  CHECK(said(nothing, {{"steps", "3x"}}) == "the state's lr is '0.03' and its steps are '3x'");
+  CHECK(said(nothing, {{"lr", "-1"}}) ==
+        "the state's lr is '-1' and its count of steps is '3', expected numbers of 0 or more");
+  CHECK(said(nothing, {{"lr", "nan"}}) ==
+        "the state's lr is 'nan' and its count of steps is '3', expected numbers of 0 or more");
+  CHECK(said(nothing, {{"steps", "3x"}}) ==
+        "the state's lr is '0.03' and its count of steps is '3x', expected numbers of 0 or more");
   CHECK(said([](TensorSpec& spec, std::string&) {
           if (spec.name == "scale.step") spec.name.clear();
         }) == "the state lacks 1 parameter that the optimizer trains: 'scale'");
@@ -127,7 +130,7 @@ TEST_CASE("what is no state of this optimizer is refused by name, and nothing ha
         "shape [5, 7]");
   CHECK(said([](TensorSpec& spec, std::string& value) {
           if (spec.name == "scale.step") value.assign(8, '\xff');
-        }) == "tensor 'scale.step' is not a count of steps");
+        }) == "tensor 'scale.step' is not a count of steps, expected one I64 of 0 or more");
   // This is the last tensor that is read. The tensors before it must not be written either.
   CHECK(said([](TensorSpec& spec, std::string& value) {
           const float nan = std::numeric_limits<float>::quiet_NaN();

@@ -59,7 +59,7 @@ TEST_CASE("what Python's torch.save writes is read: views, strides, every type o
     CHECK(archive.tensors()[1].strides == std::vector<int64_t>{1, 4});
     if (name == "checkpoint.pt") {
       REQUIRE(archive.notes().size() == 1);
-      CHECK(archive.notes()[0].ends_with("checkpoint.pt: the weights are its entry 'model'"));
+      CHECK(archive.notes()[0].ends_with("checkpoint.pt: the weights are in its entry 'model'"));
     } else {
       CHECK(archive.notes().empty());
     }
@@ -105,17 +105,16 @@ TEST_CASE("a script's dict gives its state_dict, also where tensors stand beside
   CHECK(script.tensors().size() == 11);
   CHECK(script.tensors()[0].name == "body.weight");
   REQUIRE(script.notes().size() == 1);
-  CHECK(
-      script.notes()[0].find("imagenet.pt: the weights are its entry 'state_dict'; beside it, and "
-                             "left out: 'best_acc1' (a tensor), 'args' (argparse.Namespace), ") !=
-      std::string::npos);
+  CHECK(script.notes()[0].find(
+            "imagenet.pt: the weights are in its entry 'state_dict'; its other entries are left "
+            "out: 'best_acc1' (a tensor), 'args' (argparse.Namespace), ") != std::string::npos);
 }
 
 TEST_CASE("an archive without check sums is read with a note") {
   const TorchArchive unchecked(record("unchecked.pt"));
   REQUIRE(unchecked.notes().size() == 1);
   CHECK(unchecked.notes()[0].ends_with(
-      "unchecked.pt was saved without check sums: damage is not detected"));
+      "unchecked.pt has no check sums: damage to it is not detected"));
   CHECK_NOTHROW(unchecked.check_sums(0, 1));
 }
 
@@ -177,14 +176,18 @@ TEST_CASE("a tensor that is no view of its record, and records that are not plai
   CHECK(said(pickled_state_dict({6, 0, {2, 3}, {3, 1}}), data) == "accepted");
   CHECK(said(pickled_state_dict({6, 2, {4}, {1}}), data) == "accepted");
   CHECK(said(pickled_state_dict({6, 3, {4}, {1}}), data) ==
-        "tensor 'w' of shape [4], strides [1] and offset 3 exceeds its storage of 6");
-  CHECK(said(pickled_state_dict({6, 0, {2, 3}, {4, 1}}), data) ==
-        "tensor 'w' of shape [2, 3], strides [4, 1] and offset 0 exceeds its storage of 6");
+        "tensor 'w' of shape [4], strides [1] and offset 3 exceeds its storage of 6 elements");
+  CHECK(
+      said(pickled_state_dict({6, 0, {2, 3}, {4, 1}}), data) ==
+      "tensor 'w' of shape [2, 3], strides [4, 1] and offset 0 exceeds its storage of 6 elements");
   CHECK(said(pickled_state_dict({6, 0, {2}, {-1}}), data) ==
-        "tensor 'w' of shape [2], strides [-1] and offset 0 exceeds its storage of 6");
-  CHECK(said(pickled_state_dict({6, 0, {2, 3}, {1}}), data) == "tensor 'w' has no size");
-  CHECK(said(pickled_state_dict({6, 0, {-2}, {1}}), data) == "tensor 'w' has no size");
-  CHECK(said(pickled_state_dict({6, -1, {2}, {1}}), data) == "tensor 'w' has no size");
+        "tensor 'w' of shape [2], strides [-1] and offset 0 exceeds its storage of 6 elements");
+  CHECK(said(pickled_state_dict({6, 0, {2, 3}, {1}}), data) ==
+        "tensor 'w' has an invalid shape, strides or offset");
+  CHECK(said(pickled_state_dict({6, 0, {-2}, {1}}), data) ==
+        "tensor 'w' has an invalid shape, strides or offset");
+  CHECK(said(pickled_state_dict({6, -1, {2}, {1}}), data) ==
+        "tensor 'w' has an invalid shape, strides or offset");
   CHECK(said(pickled_state_dict({7, 0, {2}, {1}}), data) ==
         "tensor 'w' needs a storage of 28 bytes, but its record has 24");
   CHECK(said(pickled_state_dict({6, 0, {2}, {1}}), {}) == "the archive has no record 'data/0'");

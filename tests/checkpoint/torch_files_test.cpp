@@ -137,16 +137,18 @@ TEST_CASE("buffers are Python's too; other types, shapes and names of them are r
     CHECK(said("running_mean", at::ones({2}))
               .starts_with("tensor 'running_mean' has shape [2], the model expects [3]"));
     CHECK(said("num_batches_tracked", at::ones({}))
-              .starts_with("tensor 'num_batches_tracked' is F32, the model's buffer is I64"));
+              .starts_with(
+                  "tensor 'num_batches_tracked' has type F32, the model's buffer has type I64"));
     CHECK(said("running", three)
-              .starts_with("1 tensor in the weights that the model does not have: 'running'"));
+              .starts_with("the weights have 1 tensor that the model does not have: 'running'"));
     const at::Tensor before = model->running_mean.clone();
     write_state_dict(path, {{"weight", three}, {"running_mean", 5 * three}});
     CHECK(refusal(engine, path).starts_with("1 tensor of the model"));
     CHECK(model->running_mean.equal(before));
     write_state_dict(path, {{"weight", three}, {"bias", three}, {"running_mean", 5 * three}});
-    CHECK(load_weights(engine, path).notes ==
-          Names{"2 buffers not in the weights, unchanged: 'running_var', 'num_batches_tracked'"});
+    CHECK(
+        load_weights(engine, path).notes ==
+        Names{"the weights lack 2 buffers, left unchanged: 'running_var', 'num_batches_tracked'"});
     CHECK(model->running_mean.equal(5 * three));
   });
 }
@@ -177,8 +179,8 @@ TEST_CASE("shards of pytorch_model.bin are read by their index, which they must 
     Unit<torch::nn::Linear> model(3, 2);
     Engine engine(model, mesh);
     CHECK(refusal(engine, folder.path())
-              .starts_with("the index has tensor 'bias' in pytorch_model-00001-of-00002.bin, which "
-                           "does not hold it"));
+              .starts_with("the index lists tensor 'bias' in pytorch_model-00001-of-00002.bin, but "
+                           "the file does not hold it"));
     write_index("../elsewhere.bin");
     CHECK(refusal(engine, folder.path()).find("is not a plain file name") != std::string::npos);
   });
@@ -194,7 +196,7 @@ TEST_CASE("a beginning that all names share is named with the option that remove
       Unit<torch::nn::Linear> model(3, 2);
       Engine engine(model, mesh);
       CHECK(refusal(engine, folder / "m.pt") ==
-            "2 tensors of the model missing from the weights: 'weight', 'bias'; set "
+            "the weights lack 2 tensors of the model: 'weight', 'bias'; set "
             "LoadOptions::strip_prefix = \"" +
                 prefix + "\": the file has names such as '" + prefix + "weight'");
       const LoadReport report = load_weights(engine, folder / "m.pt", {.strip_prefix = prefix});
@@ -236,10 +238,8 @@ TEST_CASE("copies of a tied weight load as one if they are equal, and are refuse
       Engine engine(model, mesh);
       const LoadReport report = load_weights(engine, folder / "equal.pt");
       CHECK(report.copies == Names{"embedding.weight"});
-      CHECK(
-          report.notes ==
-          Names{
-              "1 equal copy of tied weights, loaded as one with its original: 'embedding.weight'"});
+      CHECK(report.notes ==
+            Names{"ignored 1 copy of tied weights, equal to the original: 'embedding.weight'"});
       REQUIRE(testing::full_parameters(engine).size() == 1);
       CHECK(bit_equal(testing::full_parameters(engine).begin()->second, value));
       CHECK(load_weights(engine, folder / "one.pt").notes.empty());
@@ -252,8 +252,8 @@ TEST_CASE("copies of a tied weight load as one if they are equal, and are refuse
                                            Engine engine(model, mesh);
                                            load_weights(engine, folder / "unequal.pt");
                                          }),
-                         doctest::Contains("tensors 'head' and 'embedding.weight' differ, and the "
-                                           "model has one parameter for both"),
+                         doctest::Contains("tensors 'head' and 'embedding.weight' differ, but the "
+                                           "model ties them to one parameter"),
                          IoError);
   }
 }

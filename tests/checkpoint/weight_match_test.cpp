@@ -91,8 +91,8 @@ TEST_CASE("what was renamed, left out or left alone is reported, and the last tw
   CHECK(report.renamed == Names{"norm.beta", "norm.gamma"});
   CHECK(report.unused == Names{"pooler.weight"});
   CHECK(report.kept == Names{"head.weight", "head.bias"});
-  CHECK(report.notes == Names{"1 tensor not used: 'pooler.weight'",
-                              "2 tensors not in the weights, initialised: "
+  CHECK(report.notes == Names{"ignored 1 tensor of the weights: 'pooler.weight'",
+                              "the weights lack 2 tensors, left at the initial values: "
                               "'head.weight', 'head.bias'"});
 }
 
@@ -112,30 +112,31 @@ TEST_CASE("a file given instead comes before the others") {
   CHECK(matched.sources[3]->file == &other.get());
   CHECK(matched.report.replaced == Names{"head.bias", "head.weight"});
   CHECK(matched.report.notes == Names{"loaded from " + other.path().string() +
-                                      " instead of the model: 'head.bias', 'head.weight'"});
+                                      " instead of the model folder: 'head.bias', 'head.weight'"});
   CHECK(File(kBody).matched(options(), &other).report.notes.empty());
 }
 
 TEST_CASE("missing, unexpected, unfitting and doubled tensors are refused by name") {
   CHECK(File(Names{"body.weight", "norm.weight"}).refusal() ==
-        "1 tensor of the model missing from the weights: 'norm.bias'");
+        "the weights lack 1 tensor of the model: 'norm.bias'");
   CHECK(File(Names{"head.weight", "head.bias"})
             .refusal()
-            .starts_with("3 tensors of the model missing from the weights: 'body.weight', "));
-  CHECK(File(kBody).refusal({}).starts_with("2 tensors of the model missing"));
+            .starts_with("the weights lack 3 tensors of the model: 'body.weight', "));
+  CHECK(File(kBody).refusal({}).starts_with("the weights lack 2 tensors of the model"));
   CHECK(File(kBody + Names{"head.weight"}).refusal() ==
-        "1 tensor of the model missing from the weights: 'head.bias'");
+        "the weights lack 1 tensor of the model: 'head.bias'");
   CHECK(File(kBody + Names{"classifier.weight", "body.9"}).refusal() ==
-        "2 tensors in the weights that the model does not have: 'body.9', 'classifier.weight'");
+        "the weights have 2 tensors that the model does not have: 'body.9', 'classifier.weight'");
   CHECK(File(kBody + Names{"norm.gamma"}).refusal() ==
-        "tensors 'norm.gamma' and 'norm.weight' both map to 'norm.weight'");
+        "tensors 'norm.gamma' and 'norm.weight' both map to the model's tensor 'norm.weight'");
   auto specs = small_tensors(kBody);
   specs[0].shape = {2, 1};
   CHECK(File(specs).refusal() == "tensor 'body.weight' has shape [2, 1], the model expects [2]");
   specs[0] = {"body.weight", StoredDType::kI64, {2}};
-  CHECK(File(specs).refusal() == "tensor 'body.weight' is I64, which is not a weight type");
+  CHECK(File(specs).refusal() == "tensor 'body.weight' has type I64, which weights cannot have");
   specs[0] = {"body.weight", StoredDType::kF8E4M3, {2}};
-  CHECK(File(specs).refusal() == "tensor 'body.weight' is F8_E4M3, which is not a weight type");
+  CHECK(File(specs).refusal() ==
+        "tensor 'body.weight' has type F8_E4M3, which weights cannot have");
   for (const auto dtype : {StoredDType::kF16, StoredDType::kBF16, StoredDType::kF64}) {
     specs[0] = {"body.weight", dtype, {2}};
     CHECK(File(specs).refusal() == "accepted");
@@ -147,7 +148,7 @@ TEST_CASE("names lose the beginning that the options name, and a missing one is 
   const File file(wrapped + Names{"epoch.head.weight", "epoch.head.bias"});
   LoadOptions with = options();
   with.may_be_unused = [](std::string_view name) { return name.starts_with("epoch."); };
-  CHECK(file.refusal(with).starts_with("3 tensors of the model missing from the weights"));
+  CHECK(file.refusal(with).starts_with("the weights lack 3 tensors of the model"));
   with.strip_prefix = "module.";
   const MatchedWeights matched = file.matched(with);
   CHECK(matched.report.renamed == wrapped);

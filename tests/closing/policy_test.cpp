@@ -7,6 +7,7 @@
 #include "closing/support/program_run.h"
 #include "closing/support/random_program.h"
 #include "libtorch/touch_trap.h"
+#include "support/common_error_texts.h"
 #include "support/run_torch_ranks.h"
 #include "support/torch_doctest.h"
 
@@ -145,7 +146,7 @@ TEST_CASE("by policy a unit beside ends a block's call, and a unit inside it doe
   CHECK_FALSE(ranks_agree(beside, Boundaries::kPolicy));
   const std::string failure = run_program(beside, by_policy()).failure;
   CAPTURE(failure);
-  CHECK(failure.find("ranks disagree about a collective") != std::string::npos);
+  CHECK(failure.find(kDisagree) != std::string::npos);
 
   CHECK(ranks_agree(beside, Boundaries::kUnits));
   CHECK(run_program(beside, {}).failure == "");

@@ -91,7 +91,8 @@ TEST_CASE("an input made on another thread is refused") {
     model(made);
   };
   const std::string text = refusal(ScriptedImpl::chain, run);
-  check_contains(text, "an input with a gradient was made on another thread (unit '(root)')");
+  check_contains(
+      text, "an input that requires a gradient was computed on another thread (unit '(root)')");
   check_contains(text, "hint: run the whole forward on one thread");
 }
 
@@ -106,8 +107,9 @@ TEST_CASE("a gradient that arrives at a unit which is not open is refused, namin
     }
     return self.b(x) + leaked.sum();  // the scope does not see `leaked`
   };
-  check_contains(refusal(script, forward_and_backward),
-                 "a gradient of 'a.up.weight' arrived after unit 'a' closed");
+  check_contains(
+      refusal(script, forward_and_backward),
+      "the gradient of parameter 'a.up.weight' arrived after the backward of unit 'a' ended");
 }
 
 TEST_CASE("create_graph is refused") {
@@ -136,7 +138,7 @@ TEST_CASE("a recomputed forward that captures a tensor with a graph is refused")
     return recompute(segment, {self.head(x)})[0];
   };
   check_contains(refusal(script, forward_and_backward),
-                 "a backward inside a backward reaches a unit whose forward ran elsewhere");
+                 "a backward inside a backward reaches a unit of another graph");
 }
 
 TEST_CASE("autograd::grad through a recomputed unit is refused") {

@@ -9,7 +9,7 @@ namespace {
 
 TEST_CASE("an operation without a row is refused, whatever it asks for") {
   CHECK_THROWS_WITH_AS(require_valid({.operation = static_cast<Operation>(5)}, 2),
-                       "unknown collective operation 5; hint: add a row to traits_of",
+                       "unknown collective operation 5; hint: use a value of Operation",
                        InvalidArgument);
   for (const Operation operation : {Operation::kAllGather, Operation::kReduceScatter,
                                     Operation::kAllReduce, Operation::kBarrier}) {

@@ -58,7 +58,9 @@ TEST_CASE("all ranks live, and nothing has failed, until something does") {
   on_every_plane([](ControlPlane& plane) {
     plane.agree({.label = "lines"}, {"a", "b"});
     CHECK_FALSE(plane.first_failure().has_value());
-    CHECK(thrown_text(plane, "here") == "no rank failed");
+    CHECK(thrown_text(plane, "here") ==
+          "fsdp tried to report a failed rank, but no rank failed; hint: report this as a bug of "
+          "fsdp");
     for (int rank = 0; rank < plane.world_size(); ++rank) CHECK_FALSE(plane.end_of(rank));
     plane.agree({.label = "end"}, {});  // no rank ends before all ranks have checked
   });

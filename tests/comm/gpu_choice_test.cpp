@@ -82,8 +82,10 @@ TEST_CASE("ranks with a GPU each compute on them, also where two hosts have one 
 
 TEST_CASE("where one rank has no GPU none computes on one, and the reason is said") {
   expect_none({gpu("1", "boot-a 01:00.0"),
-               {.why_none = "LOCAL_RANK=1, but the process sees 1 GPUs", .hint = "start fewer"}},
-              "rank 1: LOCAL_RANK=1, but the process sees 1 GPUs", "start fewer");
+               {.why_none = "LOCAL_RANK=1, expected less than the number of visible GPUs, 1",
+                .hint = "start fewer"}},
+              "rank 1: LOCAL_RANK=1, expected less than the number of visible GPUs, 1",
+              "start fewer");
 }
 
 TEST_CASE("two ranks with one GPU are refused, unless NCCL was told that they may share it") {
@@ -94,7 +96,7 @@ TEST_CASE("two ranks with one GPU are refused, unless NCCL was told that they ma
     const std::vector<GpuChoice> choices{gpu("1", "boot-a 01:00.0"), gpu("2", "boot-a 02:00.0"),
                                          last};
     expect_none(choices, "ranks 0 and 2 share a GPU (localhost 01:00.0)",
-                "start at most one rank a GPU");
+                "start at most one rank per GPU");
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
     for (const Answer& answer : answers(DeviceKind::kCuda, choices)) CHECK(answer.text == "gpu");
     unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");

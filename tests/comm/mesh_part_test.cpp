@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "comm/mesh_state.h"
+#include "comm/support/error_texts.h"
 #include "fsdp/error.h"
 #include "fsdp/mesh.h"
+#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
 #include "support/run_ranks.h"
 
@@ -114,7 +116,8 @@ TEST_CASE("a different collective in a part is an error of the job that names it
     part.sum(1, mesh.rank() == 4 ? "odd" : "even");
   });
   for (const std::string& error : errors) {
-    CHECK(error.find("ranks disagree about a collective: rank 2 issued all_reduce (sum) of 2 int64 "
+    CHECK(error.find(testing::kDisagree +
+                     "rank 2 issued all_reduce (sum) of 2 int64 "
                      "'even' #2, rank 4 issued all_reduce (sum) of 2 int64 'odd' #2") == 0);
   }
 }
@@ -189,14 +192,13 @@ TEST_CASE("parts that cannot be are refused on every rank, and the mesh goes on"
   const auto plain = [](const Mesh&) { return PartOptions{}; };
   for (const std::string& error : refusals_of(
            3, [](const Mesh& mesh) { return mesh.rank() - 1; }, plain)) {
-    CHECK(error ==
-          "color is -1, expected 0 or more (Mesh::part); hint: pass 0 or more; ranks with equal "
-          "colors form a group");
+    CHECK(error == "color is -1, expected 0 or more (Mesh::part); hint: " + testing::kColorHint);
   }
   for (const std::string& error : refusals_of(
            4, even, [](const Mesh& mesh) { return PartOptions{.shard = 1 + mesh.rank() / 2}; })) {
     CHECK(error ==
-          "ranks of part 0 set 0 × 1 and 0 × 2 (replicate × shard) (Mesh::part); hint: pass the "
+          "the ranks of part 0 set different options: 0 × 1 and 0 × 2 (replicate × shard) "
+          "(Mesh::part); hint: pass the "
           "same options on all ranks of one color");
   }
   for (const std::string& error :
@@ -206,8 +208,8 @@ TEST_CASE("parts that cannot be are refused on every rank, and the mesh goes on"
   testing::run_ranks(2, [](const Mesh& mesh) {
     for (int i = 0; i < 7; ++i) CHECK(mesh.part(0).sum(1) == 2);
     CHECK_THROWS_WITH_AS(mesh.part(0),
-                         "a rank would belong to more than 8 meshes (Mesh::part); hint: split once "
-                         "and keep the parts",
+                         "a rank would belong to more than 8 meshes (Mesh::part); hint: split the "
+                         "mesh once and reuse the parts",
                          DeviceError);
     CHECK_THROWS_AS(mesh.part(-1), InvalidArgument);
     CHECK(mesh.sum(1) == 2);

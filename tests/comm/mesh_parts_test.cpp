@@ -48,19 +48,20 @@ TEST_CASE("a mesh is what its parts say") {
 TEST_CASE("parts that do not span the world are refused with all sizes") {
   MeshParts parts = two_by_three();
   parts.shard.reduce = of(2);
-  CHECK_THROWS_WITH_AS(mesh_of(std::move(parts)),
-                       "communicators do not have the sizes of a mesh of 6 ranks in 2 × 3; hint: "
-                       "give each axis communicators of its size, for gathers and for reductions",
-                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      mesh_of(std::move(parts)),
+      "the sizes of the communicators do not fit a mesh of 6 ranks in 2 × 3; hint: "
+      "give each axis communicators of its size, for gathers and for reductions",
+      InvalidArgument);
 }
 
 TEST_CASE("parts that are missing are refused") {
   MeshParts parts = two_by_three();
   parts.replicate.gather.reset();
-  CHECK_THROWS_WITH_AS(
-      mesh_of(std::move(parts)),
-      "MeshParts lacks replicate; hint: set it; with two axes set the communicators of both",
-      InvalidArgument);
+  CHECK_THROWS_WITH_AS(mesh_of(std::move(parts)),
+                       "MeshParts lacks replicate; hint: set it; if the mesh has two axes, set the "
+                       "communicators of both",
+                       InvalidArgument);
 }
 
 TEST_CASE("groups are neighbours, and the groups' ranks of one number are an axis") {
@@ -86,7 +87,8 @@ TEST_CASE("axes follow from one size, from the hosts, or are refused") {
       "replicate × shard to the number of ranks, or leave one of them at 0",
       InvalidArgument);
   CHECK_THROWS_WITH_AS(shape_of({.shard = 2, .replicate = 3}, 4, 4),
-                       doctest::Contains("3 groups of 2 ranks are not 4 ranks"), InvalidArgument);
+                       doctest::Contains("3 groups of 2 ranks do not make 4 ranks"),
+                       InvalidArgument);
   CHECK_THROWS_WITH_AS(shape_of({.replicate = 3}, 4, 4),
                        doctest::Contains("4 ranks cannot be divided into 3 equal groups"),
                        InvalidArgument);

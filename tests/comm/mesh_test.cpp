@@ -9,6 +9,7 @@
 
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
+#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
 #include "support/run_ranks.h"
 
@@ -79,9 +80,10 @@ std::vector<std::string> errors_after_notes(const std::vector<std::string>& ours
 TEST_CASE("what ranks note is compared by the next collective, and both sides are shown") {
   const auto errors = errors_after_notes({"AdamW step 7: lr 0.001"}, {"AdamW step 7: lr 0.002"});
   for (const std::string& error : errors) {
-    CHECK(error.find("ranks disagree about a collective: rank 0 issued barrier 'layers.0' #2 after "
+    CHECK(error.find(testing::kDisagree +
+                     "rank 0 issued barrier 'layers.0' #2 after "
                      "'AdamW step 7: lr 0.001', rank 1 issued barrier 'layers.0' #2 after 'AdamW "
-                     "step 7: lr 0.002' (collective 2 of its communicator)") == 0);
+                     "step 7: lr 0.002' (collective 2 of the communicator)") == 0);
   }
 }
 
@@ -108,7 +110,8 @@ TEST_CASE("notes that differ in number, order or far beyond what is shown are fo
     const std::string shown = "after '" + std::string(92, 'x') + "…'";
     const std::string error = errors_after_notes({text + "a"}, {text + "b"})[0];
     CHECK(error.find("barrier 'layers.0' #2 " + shown + ", rank 1 issued barrier 'layers.0' #2 " +
-                     shown + "; the notes differ after the part shown") != std::string::npos);
+                     shown + "; their notes differ after the part that is shown") !=
+          std::string::npos);
   }
 }
 

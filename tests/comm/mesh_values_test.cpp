@@ -99,7 +99,7 @@ TEST_CASE(
     CHECK(mesh.sum(int64_t{-1}) == -3);
     for (const int64_t most : {kMost, kLeast}) {
       CHECK_THROWS_WITH_AS(mesh.sum(std::array{int64_t{1}, most}, "tokens"),
-                           doctest::Contains("the ranks' whole numbers sum up to about "),
+                           doctest::Contains("the sum of the ranks' integers is about "),
                            InvalidArgument);
     }
     CHECK(mesh.max(kMost - mesh.rank()) == kMost);

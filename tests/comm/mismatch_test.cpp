@@ -12,6 +12,7 @@
 #include "fsdp/error.h"
 #include "fsdp/mesh.h"
 #include "runtime/buffer.h"
+#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
 #include "support/run_ranks.h"
 
@@ -60,10 +61,10 @@ void expect_disagreement(const Side& ours, const Side& theirs, const std::string
         CHECK(error == errors[0]);
         if (odd == 2) {
           CHECK(error.substr(0, error.rfind(" (", error.find("; hint: issue the same"))) ==
-                "ranks disagree about a collective: rank 0 issued " + text);
+                testing::kDisagree + "rank 0 issued " + text);
         }
       }
-      CHECK(errors[0].find("ranks disagree about a collective: rank 0 issued") == 0);
+      CHECK(errors[0].find(testing::kDisagree + "rank 0 issued") == 0);
     }
   }
 }
@@ -128,7 +129,7 @@ TEST_CASE("names of any length are compared as a whole") {
         const std::string name = name_that_differs_at(differs, length, mesh.rank() == 1);
         issue(state_of(mesh).reduce_communicator(Axis::kShard), {.label = name}, *stream);
       });
-      CHECK(errors[0].find("ranks disagree about a collective: rank 0 issued") == 0);
+      CHECK(errors[0].find(testing::kDisagree + "rank 0 issued") == 0);
       CHECK(errors[0].find("collective 2 of") != std::string::npos);
       CHECK(errors[0] == errors[1]);
     }
@@ -151,7 +152,7 @@ TEST_CASE("where the shown ends of two names are equal, the error says that thei
   const std::string text = "all_reduce (sum) of 300 float32 '…" + end + "' #7";
   expect_disagreement(
       {.label = "first" + end}, {.label = "other" + end},
-      text + ", rank 2 issued " + text + "; the names differ before the part shown");
+      text + ", rank 2 issued " + text + "; their names differ before the part that is shown");
 }
 
 TEST_CASE("a name is not cut in the middle of a character") {
@@ -220,9 +221,9 @@ TEST_CASE("a rank that does not come is named when the deadline has passed") {
   CHECK(errors[0] == errors[2]);
   CHECK(errors[1].empty());
   CHECK(errors[0] ==
-        "rank 1 did not arrive within 0.2 s (all_gather of 300 float32 'norm' #7); it is alive, "
-        "but stopped, stuck, slow or doing something else; hint: look at that rank with a "
-        "debugger, or raise MeshOptions::timeout if it may be that slow");
+        "rank 1 did not arrive within 0.2 s (all_gather of 300 float32 'norm' #7); its process is "
+        "alive, but stopped, stuck, slow or busy with other work; hint: attach a debugger to that "
+        "rank; if it is only slow, raise MeshOptions::timeout");
 }
 
 TEST_CASE("a rank that is waited for is named, not the one that waits for it elsewhere") {
@@ -350,25 +351,29 @@ TEST_CASE("arguments that no rank may use are refused at the call") {
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(issue(communicator, {.dtype = DType::kInt64, .op = ReduceOp::kAvg}, *stream),
                        "int64 cannot be averaged (all_reduce (avg) of 300 int64 'norm' #7); hint: "
-                       "average floating types; sum integers",
+                       "use kSum, or convert the data to a floating type",
                        InvalidArgument);
-  CHECK_THROWS_WITH_AS(issue(communicator, {.operation = "broadcast", .root = 1}, *stream),
-                       "broadcast has root 1 in a group of 1 ranks (broadcast from rank 1 of 300 "
-                       "float32 'norm' #7); hint: "
-                       "pass a rank from 0 to size() - 1",
-                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      issue(communicator, {.operation = "broadcast", .root = 1}, *stream),
+      "broadcast has root 1, but the group has 1 ranks (broadcast from rank 1 of 300 "
+      "float32 'norm' #7); hint: "
+      "pass a rank from 0 to size() - 1",
+      InvalidArgument);
   std::array<float, 4> values{};
   std::array<SendRun, 2> runs{SendRun{values.data(), 2}, SendRun{values.data(), 1}};
   const CollectivePart part{nullptr, values.data(), 4, DType::kFloat32, runs};
   CHECK_THROWS_WITH_AS(
       communicator.all_gather({&part, 1}, {.sequence = 7, .label = "norm"}, *stream),
-      "a part's runs have 3 elements, expected 4 (all_gather of 4 float32 'norm' #7); hint: make "
+      "the runs of a part have 3 elements in all, expected 4 (all_gather of 4 float32 'norm' #7); "
+      "hint: make "
       "the runs add up to the elements that the part sends",
       InvalidArgument);
   runs = {SendRun{values.data(), 6}, SendRun{values.data(), -2}};
   CHECK_THROWS_WITH_AS(
       communicator.all_gather({&part, 1}, {.sequence = 7, .label = "norm"}, *stream),
-      doctest::Contains("runs have 4 elements, one fewer than 0, expected 4"), InvalidArgument);
+      doctest::Contains(
+          "runs of a part have 4 elements in all and one run has fewer than 0, expected 4"),
+      InvalidArgument);
 }
 
 }  // namespace

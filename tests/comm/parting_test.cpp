@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "comm/mesh_state.h"
+#include "comm/support/error_texts.h"
 #include "comm/support/steps_apart.h"
+#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
 #include "support/run_ranks.h"
 
@@ -27,9 +29,9 @@ TEST_CASE(
         const auto errors = testing::errors_of_ranks(
             world, [&](const Mesh& mesh) { testing::step_apart(mesh, way, odd, kind); },
             {.mesh = {.timeout = std::chrono::minutes(10)}, .in_each_thread = {}});
-        CHECK(errors[0].find("ranks disagree about a collective: rank ") == 0);
+        CHECK(errors[0].find(testing::kDisagree + "rank ") == 0);
         CHECK(errors[0].find(fmt::format(", rank {} issued ", odd)) != std::string::npos);
-        const bool across = errors[0].find(", in different communicators)") != std::string::npos;
+        const bool across = errors[0].find(testing::kOnDifferentCommunicators) != std::string::npos;
         // If streams have their own threads, the gathers may also be the first collectives to
         // differ.
         CHECK((across || kind == testing::CpuStreams::kThreaded));
@@ -43,12 +45,11 @@ TEST_CASE("the error of ranks that parted ways says what each came to do") {
   const auto errors = testing::errors_of_ranks(2, [&](const Mesh& mesh) {
     testing::step_apart(mesh, "skip", 1, testing::CpuStreams::kInline);
   });
-  CHECK(
-      errors[0] ==
-      "ranks disagree about a collective: rank 0 issued all_gather of 300 float32 'u2' #20, rank 1 "
-      "issued reduce_scatter (sum) of 300 float32 'u2' #20 (place 20 of the host order, in "
-      "different communicators); hint: issue the same collectives in the same order on every rank, "
-      "and step with the same settings; look for a condition that depends on the rank or its data");
+  CHECK(errors[0] == testing::kDisagree +
+                         "rank 0 issued all_gather of 300 float32 'u2' #20, rank 1 "
+                         "issued reduce_scatter (sum) of 300 float32 'u2' #20 (collective #20" +
+                         testing::kOnDifferentCommunicators +
+                         "; hint: " + testing::kSameCollectivesHint);
 }
 
 TEST_CASE("numbers that begin anew in each communicator are no disagreement") {

@@ -12,7 +12,8 @@ TEST_CASE("a restart is not advised after the kernel freed memory by killing a r
         "see what rank 2 printed, then restart the job");
   CHECK(hint_for_end(2, SIGKILL, /*out_of_memory=*/true) ==
         "use fewer ranks on this host, a smaller batch or --recompute: the host or the job's "
-        "cgroup is out of memory, and the kernel killed rank 2 (dmesg); a restart alone is likely "
+        "cgroup is out of memory, and the kernel killed rank 2 (see dmesg); a restart alone is "
+        "likely "
         "to end the same way");
 }
 

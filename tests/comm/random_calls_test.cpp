@@ -13,6 +13,7 @@
 
 #include "comm/mesh_state.h"
 #include "runtime/buffer.h"
+#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
 #include "support/run_ranks.h"
 
@@ -209,7 +210,7 @@ TEST_CASE(
       stream->synchronize();
     });
     for (const std::string& error : errors) {
-      CHECK(error.find("ranks disagree about a collective: rank 0 issued ") == 0);
+      CHECK(error.find(testing::kDisagree + "rank 0 issued ") == 0);
     }
   }
 }

@@ -48,8 +48,8 @@ TEST_CASE("devices are counted, or the reason is given why there are none") {
   const std::string hidden =
       "the NVIDIA driver shows no GPU to this process (CUDA_VISIBLE_DEVICES may hide it)";
   CHECK_MESSAGE((why_none == no_driver || why_none == hidden), why_none);
-  CHECK(text_of_opening(0) ==
-        "there is no cuda:0; " + why_none + "; hint: run at most one rank a GPU, or use the CPU");
+  CHECK(text_of_opening(0) == "there is no cuda:0; " + why_none +
+                                  "; hint: start at most one rank per GPU, or use the CPU");
 }
 
 TEST_CASE("a device that is not there is refused by an error of ours") {

@@ -38,10 +38,10 @@ void check_refused(const std::function<void()>& call, const std::string& cause) 
     CAPTURE(error.text().cause);
     CHECK(error.code() == ExitCode::kInternal);
     CHECK(error.text().what ==
-          "cannot intercept LibTorch's operators; Options::units, models made on a GPU and plans "
-          "need it");
+          "cannot intercept LibTorch's operators, which Options::units, models built on a GPU and "
+          "plans require");
     CHECK(error.text().cause.starts_with(cause));
-    CHECK(error.text().hint == "make layers fsdp::Unit<Block> and build on the CPU");
+    CHECK(error.text().hint == "make the layers fsdp::Unit<Block>, and build the model on the CPU");
   }
 }
 

@@ -33,7 +33,7 @@ TEST_CASE("variables that do no harm share a line") {
 
 TEST_CASE("values that do harm are named, each with its consequence") {
   CHECK(said_of({{"CUDA_LAUNCH_BLOCKING", "1"}}) ==
-        Lines{"environment note CUDA_LAUNCH_BLOCKING='1': every launch waits for its kernel, "
+        Lines{"environment note CUDA_LAUNCH_BLOCKING='1': every launch waits for its kernel: "
               "nothing runs beside compute",
               "  remedy: unset it, unless you look for a failing kernel"});
   CHECK(
@@ -45,12 +45,12 @@ TEST_CASE("values that do harm are named, each with its consequence") {
     CHECK(said_of({{"CUDA_VISIBLE_DEVICES", value}}) ==
           Lines{std::string("environment note CUDA_VISIBLE_DEVICES='") + value +
                     "': it hides all GPUs",
-                "  remedy: unset it, or name those to use: 0,1"});
+                "  remedy: unset it, or list the GPUs to use: 0,1"});
   }
   CHECK(said_of({{"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}}).size() == 4);
   CHECK(said_of({{"NCCL_COMM_BLOCKING", "1"}}).front() ==
-        "environment note NCCL_COMM_BLOCKING='1': calls of NCCL block: a missing rank is not "
-        "named, the process ends");
+        "environment note NCCL_COMM_BLOCKING='1': NCCL calls block: if a rank is missing, the "
+        "process ends without naming it");
 }
 
 TEST_CASE("an order of launches that differs between ranks makes runs fail") {
@@ -65,8 +65,10 @@ TEST_CASE("an order of launches that differs between ranks makes runs fail") {
 TEST_CASE("what is chosen in NCCL's stead is noted, all in one line") {
   CHECK(
       said_of({{"NCCL_ALGO", "Ring"}, {"NCCL_DEBUG", "WARN"}, {"NCCL_PROTO", "LL"}}) ==
-      Lines{"environment note NCCL_ALGO='Ring', NCCL_PROTO='LL': set instead of NCCL's own choice",
-            "  remedy: unset what you did not intend", "environment ok NCCL_DEBUG='WARN'"});
+      Lines{
+          "environment note NCCL_ALGO='Ring', NCCL_PROTO='LL': set, so NCCL does not choose itself",
+          "  remedy: unset the variables that you did not set on purpose",
+          "environment ok NCCL_DEBUG='WARN'"});
 }
 
 TEST_CASE("GPUs that ranks share need an NCCL that can") {
@@ -77,7 +79,7 @@ TEST_CASE("GPUs that ranks share need an NCCL that can") {
   facts.cuda.nccl.version = 22809;
   CHECK(said_of(shares, facts) ==
         Lines{"environment note NCCL_MULTI_RANK_GPU_ENABLE='1': NCCL 2.28.9 does not know it",
-              "  remedy: give each rank a GPU; NCCL 2.30.3 shares them"});
+              "  remedy: give each rank its own GPU; from NCCL 2.30.3 on, ranks can share a GPU"});
   facts.cuda.nccl.version = 0;  // a missing NCCL is reported in another line
   CHECK(said_of(shares, facts).size() == 1);
 }

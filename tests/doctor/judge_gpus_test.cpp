@@ -19,9 +19,10 @@ TEST_CASE("a machine with one GPU is ready") {
   CHECK(said_of_gpus(facts) ==
         Lines{"driver ok 580.65.06, for CUDA 13.2; the CUDA runtime is 13.2",
               "cuda:0 ok NVIDIA H100 80GB HBM3 (9.0), 78.0 GiB free of 79.0 GiB, 0000:01:00.0",
-              "kernels ok the engine's are loaded when a GPU is opened, others when they first run",
-              "NCCL ok 2.30.7, 2.26 or newer is needed; it has several ranks on one GPU; 2.31.2 "
-              "would add registered windows (Options::tuning.nccl_registration)",
+              "kernels ok the engine's kernels are loaded when it opens a GPU, others when they "
+              "first run",
+              "NCCL ok 2.30.7, 2.26 or newer is needed; it supports several ranks on one GPU; "
+              "2.31.2 or newer supports registered windows (Options::tuning.nccl_registration)",
               "loopback ok cuda:0, a kernel and copies (one GPU makes no communicator): values are "
               "right"});
   CHECK(code_of(facts) == 0);
@@ -92,12 +93,10 @@ TEST_CASE("CUDA that does not answer fails, whatever was asked for") {
 TEST_CASE("a driver that is older than the runtime runs what was compiled for the GPU") {
   Facts facts = sound_machine(1);
   facts.cuda.versions.driver = 13000;
-  CHECK(
-      objections_to(facts) ==
-      Lines{"driver note 580.65.06, for CUDA 13.0; the CUDA runtime is 13.2: kernels run that were "
-            "compiled for the GPU, PTX does not",
-            "  remedy: install a newer driver if a GPU is newer than those that the kernels are "
-            "compiled for"});
+  CHECK(objections_to(facts) ==
+        Lines{"driver note 580.65.06, for CUDA 13.0; the CUDA runtime is 13.2: kernels that are "
+              "compiled for the GPU run, PTX does not",
+              "  remedy: install a newer driver if no kernel is compiled for your GPU"});
   facts = sound_machine(1);
   facts.host.driver_module.clear();
   CHECK(said_of_gpus(facts).front() ==
@@ -115,7 +114,7 @@ TEST_CASE("a GPU among several that cannot be used makes runs fail, and no loopb
                                       "cuda:1 has compute capability 7.5, expected 8.0 or newer",
                                       "  remedy: use a GPU of the Ampere generation or newer",
                                       "loopback note not run: cuda:1 cannot be used",
-                                      "  remedy: fix that first"});
+                                      "  remedy: fix this problem first"});
   CHECK(code_of(facts) == 1);
   CHECK(code_of(facts, DeviceKind::kAuto) == 1);
 }
@@ -177,16 +176,17 @@ TEST_CASE("NCCL is needed between GPUs, and missed by one alone") {
   for (const int gpus : {1, 2}) {
     Facts facts = sound_machine(gpus);
     facts.cuda.nccl = {
-        .refusal = ErrorText{.what = "NCCL 2.17.1 is too old", .hint = "use 2.26.0 or newer"}};
+        .refusal = ErrorText{.what = "NCCL 2.17.1 is too old", .hint = "use NCCL 2.26.0 or newer"}};
     if (gpus > 1) facts.loopback = {};
     CHECK(doctor::why_no_loopback(facts.cuda) == (gpus > 1 ? "no usable NCCL was found" : ""));
     const Lines said = objections_to(facts);
     REQUIRE(said.size() == (gpus > 1 ? 4 : 2));
-    CHECK(said[0] == (gpus > 1
-                          ? "NCCL fails NCCL 2.17.1 is too old"
-                          : "NCCL note NCCL 2.17.1 is too old; on one GPU ranks are threads and "
-                            "need none"));
-    CHECK(said[1] == "  remedy: use 2.26.0 or newer");
+    CHECK(
+        said[0] ==
+        (gpus > 1
+             ? "NCCL fails NCCL 2.17.1 is too old"
+             : "NCCL note NCCL 2.17.1 is too old; on one GPU ranks are threads and need no NCCL"));
+    CHECK(said[1] == "  remedy: use NCCL 2.26.0 or newer");
     CHECK(code_of(facts) == (gpus > 1 ? 1 : 0));
   }
 }
@@ -199,11 +199,12 @@ TEST_CASE("what other versions of NCCL would add is told") {
     return said_of_gpus(facts).at(3);
   };
   CHECK(said_of(22809) ==
-        "NCCL ok 2.28.9, 2.26 or newer is needed; 2.30.3 would add several ranks on one GPU; "
-        "2.31.2 would add registered windows (Options::tuning.nccl_registration)");
-  CHECK(said_of(23102) ==
-        "NCCL ok 2.31.2, 2.26 or newer is needed; it has several ranks on one GPU; it has "
-        "registered windows (Options::tuning.nccl_registration)");
+        "NCCL ok 2.28.9, 2.26 or newer is needed; 2.30.3 or newer supports several ranks on one "
+        "GPU; 2.31.2 or newer supports registered windows (Options::tuning.nccl_registration)");
+  CHECK(
+      said_of(23102) ==
+      "NCCL ok 2.31.2, 2.26 or newer is needed; it supports several ranks on one GPU; it supports "
+      "registered windows (Options::tuning.nccl_registration)");
 }
 
 TEST_CASE("a loopback that fails, or hangs, makes runs fail, with its own hint or ours") {
@@ -211,11 +212,11 @@ TEST_CASE("a loopback that fails, or hangs, makes runs fail, with its own hint o
   facts.loopback.end = {.how = TaskEnd::How::kFailed,
                         .failure = {.what = "NCCL did not finish within 20.0 s",
                                     .where = "NCCL communicator 'gather'",
-                                    .cause = "a rank did not call it",
+                                    .cause = "a rank did not issue the collective",
                                     .hint = "set NCCL_DEBUG=INFO"}};
   const std::string said =
       "loopback fails 4 ranks, a GPU each, by NCCL: NCCL did not finish within 20.0 s (NCCL "
-      "communicator 'gather'); a rank did not call it";
+      "communicator 'gather'); a rank did not issue the collective";
   CHECK(objections_to(facts) == Lines{said, "  remedy: set NCCL_DEBUG=INFO"});
   CHECK(code_of(facts) == 1);
   const std::string ours =

@@ -14,7 +14,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 TEST_CASE("a sound host is said to be, with its figures") {
   CHECK(lines_of(judge_host(sound_machine(2), DeviceKind::kCuda)) ==
         Lines{"versions ok fsdp 0.1.0, built with CUDA 13.2.86; LibTorch 2.15.0", "cores ok 16",
-              "memory ok 512.0 GiB, 500.0 GiB free; a core copies 12.5 GB/s",
+              "memory ok 512.0 GiB, 500.0 GiB free; one core copies 12.5 GB/s",
               "processes ok ranks that are processes can share their memory",
               "/dev/shm ok 31.0 GiB free of 32.0 GiB",
               "limits ok ulimit -l unlimited, -n 65536, -u 96343, -v unlimited"});
@@ -27,7 +27,7 @@ TEST_CASE("for the CPU nothing is looked at that GPUs alone need") {
   facts.host.shared_folder = {.why_none = "No such file or directory"};
   CHECK(lines_of(judge_host(facts, DeviceKind::kCpu)) ==
         Lines{"versions ok fsdp 0.1.0, built with CUDA 13.2.86; LibTorch 2.15.0", "cores ok 16",
-              "memory ok 512.0 GiB, 500.0 GiB free; a core copies 12.5 GB/s",
+              "memory ok 512.0 GiB, 500.0 GiB free; one core copies 12.5 GB/s",
               "dtypes ok the processor multiplies float32, bfloat16; float16 by way of float32",
               "processes ok ranks that are processes can share their memory",
               "limits ok ulimit -l 8.0 MiB, -n 65536, -u 96343, -v 1.0 GiB"});
@@ -41,9 +41,9 @@ TEST_CASE("a container's part of cores and memory is said, and what it lacks") {
   const Lines lines = lines_of(judge_host(facts, DeviceKind::kCuda));
   CHECK(lines[1] == "cores note 8 of 16, of which the container may use 2.5");
   CHECK(lines[2] ==
-        "  remedy: set OMP_NUM_THREADS so that all ranks together have no more threads than that");
+        "  remedy: set OMP_NUM_THREADS so that all ranks together have at most so many threads");
   CHECK(lines[3] ==
-        "memory ok 512.0 GiB, 500.0 GiB free; the container may have 64.0 GiB, 63.0 GiB free; a "
+        "memory ok 512.0 GiB, 500.0 GiB free; the container may use 64.0 GiB, 63.0 GiB free; one "
         "core copies 12.5 GB/s");
   facts.host.container.cores = 8;
   CHECK(objections_to(facts).empty());

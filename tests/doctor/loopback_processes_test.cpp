@@ -27,8 +27,8 @@ TEST_CASE("of ranks that fail the first error is told, its hint apart, or how th
         "lost; hint: reset it");
   CHECK(failure("echo 'fsdp: rank 1 is stuck: ncclGroupEnd did not return (start)'; exit 75") ==
         "ncclGroupEnd did not return (start)");
-  CHECK(failure("echo nothing; exit 3") == "ranks ended with code 3");
-  CHECK(failure("kill -9 $$") == "ranks ended by signal 9");
+  CHECK(failure("echo nothing; exit 3") == "the ranks ended with code 3");
+  CHECK(failure("kill -9 $$") == "signal 9 ended the ranks");
   CHECK(failure_of("fsdp: error[70] rank 1/2 host a: lost; hint: reset it\n", 0).hint ==
         "reset it");
   CHECK_THROWS_WITH_AS(output_of({"/nowhere/fsdp-run", "-n", "2"}),

@@ -156,7 +156,7 @@ TEST_CASE("values that do not arrive from another GPU are noticed") {
   });
   const Facts facts = machine.examine();
   check_fails(facts, "loopback", "all_gather on cuda:");
-  CHECK(contains(objections_to(facts).at(1), "NCCL_P2P_DISABLE=1 to see whether"));
+  CHECK(contains(objections_to(facts).at(1), "NCCL_P2P_DISABLE=1 to test the link"));
 }
 
 TEST_CASE("a call that NCCL refuses makes runs fail, with what NCCL says") {
@@ -176,7 +176,7 @@ TEST_CASE("a call that NCCL refuses makes runs fail, with what NCCL says") {
     machine.on_ranks([&] { machine.nccl().script({.name = name}); });
     const Facts facts = machine.examine();
     check_fails(facts, "loopback", "system error");
-    CHECK(contains(objections_to(facts).at(1), "set NCCL_DEBUG=WARN for NCCL's own messages"));
+    CHECK(contains(objections_to(facts).at(1), "set NCCL_DEBUG=WARN to see NCCL's own messages"));
     CHECK(code_of(facts) == 1);
     CHECK(machine.gpu().take_reports() == kNone);
   }

@@ -82,7 +82,7 @@ TEST_CASE("parameters tied across units under a BuildScope are refused with the 
       },
       torch_ranks_options());
   for (const std::string& error : errors) {
-    CHECK(error.find("tied across units") != std::string::npos);
+    CHECK(error.find("tied to another unit") != std::string::npos);
     CHECK(error.find("build without a BuildScope") != std::string::npos);
   }
 }
@@ -125,7 +125,7 @@ TEST_CASE("parameters that cannot be sharded are refused by name, with the reaso
   CHECK(has(refusal_of(torch::ones({3}, torch::kComplexFloat)), "its type is ComplexFloat"));
   CHECK(has(refusal_of(torch::ones({3}, torch::kLong)), "its type is Long"));
   CHECK(has(refusal_of(torch::ones({3, 1}).expand({3, 4})), "elements overlap"));
-  CHECK(has(refusal_of(torch::ones({3, 4}).slice(1, 0, 2)), "leave holes in memory"));
+  CHECK(has(refusal_of(torch::ones({3, 4}).slice(1, 0, 2)), "leave gaps in memory"));
   CHECK(has(refusal_of(torch::eye(3).to_sparse()), "sparse or quantised"));
   CHECK(has(refusal_of(torch::ones({3}).to(at::kMeta)), "it is on meta"));
   at::Tensor used = torch::ones({3}, torch::requires_grad());
@@ -255,8 +255,8 @@ TEST_CASE("reading a sharded parameter names its unit and the three ways to read
           doctest::Contains("parameter 'u1.weight' of unit 'u1' is sharded and cannot be read "
                             "or written here; hint: call the unit through fsdp::Unit "
                             "(forward is not virtual: write list[i]->as<fsdp::Unit<Block>>(), "
-                            "not as<Block>()), use fsdp::UnitScope for its "
-                            "other methods, fsdp::Gathered"));
+                            "not as<Block>()) and its other methods through fsdp::UnitScope; read, "
+                            "save or load whole values inside fsdp::Gathered"));
     }
   });
 }

@@ -87,7 +87,8 @@ TEST_CASE("a gradient that arrives sparse is refused with the fix") {
     Unit<Sparse> model;
     Engine engine(model, mesh);
     CHECK_THROWS_WITH_AS(model(torch::tensor({1, 2})).sum().backward(),
-                         doctest::Contains("the gradient of 'weight' is sparse"), InvalidArgument);
+                         doctest::Contains("the gradient of parameter 'weight' is sparse"),
+                         InvalidArgument);
   });
 }
 

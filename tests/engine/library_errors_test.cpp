@@ -67,7 +67,8 @@ TEST_CASE("an error of LibTorch names the unit, and the buffer whose type does n
                        "buffer 'layer.positions.table' is float32, buffer 'layer.scaled.scale' is "
                        "float64 where the unit computes in bfloat16 (LibTorch: ") !=
           std::string::npos);
-    CHECK(by_type.find("hint: cast what is computed from the buffer") != std::string::npos);
+    CHECK(by_type.find("hint: cast the values that the forward computes from the buffer") !=
+          std::string::npos);
     CHECK(by_type.find("statistics") == std::string::npos);
     const std::string low_by_shape = refusal(mesh, torch::kBFloat16, torch::ones({2, 3}));
     CAPTURE(low_by_shape);

@@ -71,7 +71,7 @@ TEST_CASE("a mesh that has engines is not split, and may be when they are gone")
       const Engine engine(model, mesh);
       CHECK_THROWS_WITH_AS(mesh.part(0),
                            "cannot split a mesh that has engines (Mesh::part); their collectives "
-                           "may be in progress; hint: make the parts before the engines",
+                           "may be in progress; hint: split the mesh before you make its engines",
                            StateError);
     }
     CHECK(mesh.part(0).sum(1) == 2);

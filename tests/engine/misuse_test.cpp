@@ -6,8 +6,10 @@
 #include <span>
 #include <thread>
 
+#include "engine/support/error_texts.h"
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
+#include "support/common_error_texts.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -51,9 +53,8 @@ TEST_CASE("a forward that writes a weight is refused where the change would be l
             return in_a_row(g, x);
           },
           options);
-      check_refused(
-          [&] { clipped.loss(); },
-          "parameter 'norm.weight' was written inside a forward or backward (unit '(root)')");
+      check_refused([&] { clipped.loss(); },
+                    "parameter 'norm.weight' was written" + kInsidePass + " (unit '(root)')");
       Trainee renormalised(
           mesh,
           [](GraphImpl& g, const at::Tensor& x) {
@@ -68,7 +69,7 @@ TEST_CASE("a forward that writes a weight is refused where the change would be l
           },
           options);
       check_refused([&] { renormalised.loss(); },
-                    "parameter 'u1.weight' was written inside a forward or backward (unit 'u1')");
+                    "parameter 'u1.weight' was written" + kInsidePass + " (unit 'u1')");
     });
   }
 }
@@ -88,7 +89,7 @@ TEST_CASE("a hook that writes a weight of a unit that will run again is refused 
     });
     const at::Tensor loss = trainee.loss();
     check_refused([&] { loss.backward(); },
-                  "parameter 'u0.weight' was written inside a forward or backward (unit 'u0')");
+                  "parameter 'u0.weight' was written" + kInsidePass + " (unit 'u0')");
     writes = false;
     trainee.engine.zero_grad();
     trainee.loss().backward();
@@ -140,7 +141,8 @@ TEST_CASE("optimizers and clipping over model->parameters() end at their first s
                         doctest::Contains(fix.c_str()));
       CHECK_THROWS_WITH(
           trainee.graph().units[1]->weight.grad().sum(),
-          doctest::Contains("the gradient of parameter 'u1.weight' of unit 'u1' is not here"));
+          doctest::Contains(
+              "the gradient of parameter 'u1.weight' of unit 'u1' cannot be read here"));
       sgd.zero_grad();  // removes `.grad`; the next forward restores it
     };
     step();
@@ -210,10 +212,9 @@ TEST_CASE(
       const Gathered whole(trainee.engine, WriteBack::kOwnSlice);
       const at::NoGradGuard no_grad;
       trainee.graph().norm->weight.fill_(3);
-      check_refused([&] { trainee.loss(); },
-                    "a forward is not allowed while parameters are gathered");
+      check_refused([&] { trainee.loss(); }, "a forward" + kWhileGathered);
       check_refused([&] { const Gathered again(trainee.engine, "u1"); },
-                    "another fsdp::Gathered is not allowed while parameters are gathered");
+                    "another fsdp::Gathered" + kWhileGathered);
     }
     CHECK(bit_equal(full_parameters(trainee.engine).at("norm.weight"), torch::full({6}, 3.0F)));
   });
@@ -232,7 +233,7 @@ TEST_CASE("values that replace a gathered parameter's storage are written back")
       const Gathered whole(trainee.engine, WriteBack::kOwnSlice);
       trainee.graph().units[1]->weight.set_data(torch::zeros({5, 6}));
     };
-    check_refused(resize, "parameter 'u1.weight' of unit 'u1' was given another shape or type");
+    check_refused(resize, "parameter 'u1.weight' of unit 'u1' got another shape or type");
   });
 }
 
@@ -374,7 +375,7 @@ TEST_CASE("what only rank 0 does that all ranks must do is told at once, with bo
     for (const std::string& error : errors) {
       CAPTURE(error);
       CHECK(error == errors[0]);
-      CHECK(error.find("ranks disagree about a collective: ") == 0);
+      CHECK(error.find(kDisagree) == 0);
       CHECK(error.find(text) != std::string::npos);
     }
   }

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "engine/support/twin.h"
+#include "support/common_error_texts.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -34,7 +35,7 @@ void check_parting(const GraphImpl::Body& body) {
             }
           },
           options);
-      CHECK(errors[0].find("ranks disagree about a collective: rank 0 issued ") == 0);
+      CHECK(errors[0].find(kDisagree + "rank 0 issued ") == 0);
       CHECK(errors[0].find(", rank 1 issued ") != std::string::npos);
       CHECK(errors[0] == errors[1]);
     }

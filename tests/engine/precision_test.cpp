@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "comm/mesh_state.h"
+#include "engine/support/error_texts.h"
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 #include "support/collective_log.h"
@@ -371,8 +372,8 @@ TEST_CASE("modifying what was gathered for reading, or gathering inside forward,
       auto model = build_seeded(7, [&] {
         return Unit<Graph>(2, 9, [&](GraphImpl& g, const at::Tensor& x) {
           if (inside != nullptr) {
-            CHECK_THROWS_WITH_AS(Gathered(*inside, "u1"),
-                                 doctest::Contains("inside a forward or backward"), StateError);
+            CHECK_THROWS_WITH_AS(Gathered(*inside, "u1"), doctest::Contains(kInsidePass.c_str()),
+                                 StateError);
           }
           return in_a_row(g, x);
         });
@@ -385,7 +386,7 @@ TEST_CASE("modifying what was gathered for reading, or gathering inside forward,
       };
       CHECK_THROWS_WITH_AS(modify(),
                            doctest::Contains("parameter 'u1.bias' was modified while gathered for "
-                                             "reading; hint: use fsdp::WriteBack"),
+                                             "reading; hint: pass fsdp::WriteBack"),
                            StateError);
       inside = &engine;
       graph_loss(*model, 0, mesh.rank()).backward();

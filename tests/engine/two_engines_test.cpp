@@ -71,12 +71,12 @@ TEST_CASE("engines of one mesh have streams of one kind, while they live") {
     const Options threaded{.tuning = {.cpu_streams = CpuStreamKind::kThreaded}};
     {
       const Engine engine(first, mesh);
-      CHECK_THROWS_WITH_AS(
-          Engine(second, mesh, threaded),
-          "engines of one mesh set inline and threaded streams (Options::tuning.cpu_streams); "
-          "their collectives run on the mesh's two streams; hint: give all engines of a mesh the "
-          "same cpu_streams, or destroy the other engine first",
-          InvalidArgument);
+      CHECK_THROWS_WITH_AS(Engine(second, mesh, threaded),
+                           "two engines of one mesh set different cpu_streams: inline and threaded "
+                           "(Options::tuning.cpu_streams); all engines of a mesh share its two "
+                           "communication streams; hint: give all engines of a mesh the "
+                           "same cpu_streams, or destroy the other engine first",
+                           InvalidArgument);
     }
     const Engine engine(second, mesh, threaded);
     loss_of(second, batch_of(0, mesh.rank())).backward();

@@ -260,9 +260,9 @@ TEST_CASE("a loss that a unit keeps in a member, and does not return, is refused
     Unit<Net> model = build_seeded(7, [] { return Unit<Net>(); });
     Engine engine(model, mesh);
     const at::Tensor loss = model(values({2, 6}, 1)) + model->keeper->penalty;
-    CHECK_THROWS_WITH(loss.backward(),
-                      doctest::Contains("if a backward reports this, return every tensor that the "
-                                        "loss is computed from, also an auxiliary loss that it "
-                                        "keeps in a member, from the unit's forward"));
+    CHECK_THROWS_WITH(
+        loss.backward(),
+        doctest::Contains("if backward reports this error, let the unit's forward return every "
+                          "tensor that the loss uses, an auxiliary loss too"));
   });
 }

@@ -1,5 +1,6 @@
 // Tests LibTorch's own modules as units, alone and inside its containers. Also tests clones and
 // UnitScope.
+#include "engine/support/error_texts.h"
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 
@@ -228,7 +229,7 @@ TEST_CASE("UnitScope seats a unit for its other methods, with gradients") {
     auto model = build_seeded(7, [] { return Unit<TwoWays>(); });
     Engine engine(model, mesh);
     const at::Tensor x = values({3, 4}, 1);
-    CHECK_THROWS_WITH(model->encode(x), doctest::Contains("use fsdp::UnitScope"));
+    CHECK_THROWS_WITH(model->encode(x), doctest::Contains("through fsdp::UnitScope"));
     const at::NoGradGuard no_grad;
     UnitScope scope(*model, x);
     at::Tensor code = model->encode(x);
@@ -257,8 +258,7 @@ TEST_CASE("a clone before the engine is a unit of its own, after it is refused")
     Engine engine(model, mesh);
     CHECK_FALSE(copy->attached());
     CHECK(copy->forward(torch::ones({1, 4})).isfinite().all().item<bool>());
-    CHECK_THROWS_WITH_AS(model->clone(), doctest::Contains("a sharded unit cannot be cloned"),
-                         StateError);
+    CHECK_THROWS_WITH_AS(model->clone(), doctest::Contains(kNoClone), StateError);
     Engine second(std::shared_ptr<nn::Module>(copy), mesh, {});  // two engines on one mesh
     copy->forward(torch::ones({1, 4})).sum().backward();
     CHECK(second.stats().reduces == 1);

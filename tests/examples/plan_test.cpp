@@ -59,7 +59,7 @@ TEST_CASE("a plan ends with 0 where it fits or nothing is asked, with 78 where i
   CHECK(fits.err.empty());
   const ProcessResult not_so =
       plan({"--model", "bert-tiny", "--ranks", "2", "--memory-limit", "40MiB"});
-  check_line(not_so, 78, "of a rank's device, but 40.0 MiB are available (bert-tiny)");
+  check_line(not_so, 78, "of device memory per rank, but 40.0 MiB are available (bert-tiny)");
   CHECK(says(not_so.err, "hint: use --ranks 16\n"));
   CHECK(!says(not_so.out, "changes, in order of cost"));  // no change saves memory
 }

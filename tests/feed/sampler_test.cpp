@@ -175,9 +175,10 @@ TEST_CASE("options that make no sense are refused") {
                        "sample_count is less than 1: there is no sample to train on",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 5, .world_size = 2, .rank = 2}),
-                       "rank 2 is not in a world of 2", InvalidArgument);
+                       "rank is 2, expected 0 or more and less than world_size 2", InvalidArgument);
   CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 5, .batch_size_per_rank = 0}),
-                       "batch size 0 and accumulation steps 1 must be at least 1", InvalidArgument);
+                       "batch_size_per_rank is 0 and accumulation_steps is 1, expected 1 or more",
+                       InvalidArgument);
   CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 15, .world_size = 2, .drop_last = true}),
                        "15 samples do not fill one batch of 8 on 2 ranks; hint: use a smaller "
                        "batch_size_per_rank or drop_last = false",

@@ -33,7 +33,7 @@ SMALL = benches.Sizes(rounds=2, warm_up=0, repetitions=1, steps=1, copied=8, mat
                       pauses=(64, 8, 2000, 4000), wires=(1000,))
 PHASES = {name: {"main shards": 8, "LibTorch": 3} for name in ("rest", "backward peak")}
 PLAN = {"phases": PHASES, "engine held": 8, "host": 0, "sent": 4, "device peak": 2**30}
-REFUSAL = exits(78, "fsdp: error[78] rank 0/1 host h: a step needs 2 GiB, but its memory limit is 1 GiB", "stderr")
+REFUSAL = exits(78, "fsdp: error[78] rank 0/1 host h: a step needs 2 GiB, but the memory limit is 1 GiB", "stderr")
 
 
 def probe(**changed):
@@ -150,7 +150,7 @@ class CapTest(BenchCase):
 
     def test_one_rank_that_is_not_refused_fails(self):
         self.program("scaling_probe", "print('{}')")
-        with self.assertRaisesRegex(memory.Unexpected, "wanted code 78"):
+        with self.assertRaisesRegex(memory.Unexpected, "expected code 78"):
             memory.g5(self.bench, self.deadline)
 
 

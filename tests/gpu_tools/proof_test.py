@@ -279,9 +279,9 @@ class ProofTest(Scratch):
             self.assertEqual(self.prove()[0]["NCCL at world 1"][0], "failed", body)
 
     def test_a_job_that_does_not_name_the_rank_or_has_another_code_fails(self):
-        for other, said in ((FAKE_RUN.replace("sys.exit(75)", "sys.exit(70)"), "wanted code 75"),
+        for other, said in ((FAKE_RUN.replace("sys.exit(75)", "sys.exit(70)"), "expected code 75"),
                             (FAKE_RUN.replace("rank 1 {cause}", "?"), "does not say"),
-                            (FAKE_RUN.replace("hit {", "miss {"), "never came to harm"),
+                            (FAKE_RUN.replace("hit {", "miss {"), "never reached the rank"),
                             (FAKE_RUN.replace("time.monotonic() + 8", "time.monotonic() - 50"), "after the fault")):
             self.program("fsdp-run", other)
             state, detail = self.prove()[0]["a rank killed"]

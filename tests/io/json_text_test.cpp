@@ -124,10 +124,10 @@ TEST_CASE("Keys and values are counted") {
   JsonLimits limits{.keys = 4};
   CHECK(text_refusal(keys(3), limits) == "accepted");
   CHECK(text_refusal(keys(4), limits) ==
-        "open objects have more than 4 keys (f.json, line 1, byte 30)");
+        "nested objects have more than 4 keys in all (f.json, line 1, byte 30)");
   CHECK(text_refusal("[" + keys(3) + "," + keys(3) + "]", limits) == "accepted");
   CHECK(text_refusal("{\"a\":" + keys(3) + "}", limits)
-            .starts_with("open objects have more than 4 keys"));
+            .starts_with("nested objects have more than 4 keys in all"));
   std::string values = "[0";
   for (int i = 2; i < kMaxDocumentValues; ++i) values += ",0";
   CHECK(text_refusal(values + "]") == "accepted");

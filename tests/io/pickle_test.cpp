@@ -149,12 +149,12 @@ TEST_CASE("what no torch.save writes is refused with its byte") {
   CHECK(refusal("PK"s) == "byte 1 of the pickle: it does not begin as a pickle");
   CHECK(refusal("\x80\x02"s) == "byte 2 of the pickle: it ends too early");
   CHECK(refusal("\x80\x02."s) == "byte 3 of the pickle: a value is missing");
-  CHECK(refusal("\x80\x02NN."s) == "byte 5 of the pickle: values are left over");
+  CHECK(refusal("\x80\x02NN."s) == "byte 5 of the pickle: it has values left at its end");
   CHECK(refusal("\x80\x02(."s) == "byte 4 of the pickle: a value is missing");
   CHECK(refusal("\x80\x02t."s) == "byte 3 of the pickle: a mark is missing");
   CHECK(refusal("\x80\x02}(Nu."s) == "byte 6 of the pickle: a key has no value");
   CHECK(refusal("\x80\x02N(NNu."s) ==
-        "byte 7 of the pickle: values are put into a value that is not a container");
+        "byte 7 of the pickle: values are added to a value that is not a container");
   CHECK(refusal("\x80\x02h\x05."s) ==
         "byte 4 of the pickle: a value is read that was never stored");
   CHECK(refusal("\x80\x02X\xff\xff\xff\xff."s) == "byte 7 of the pickle: it ends too early");

@@ -61,7 +61,7 @@ TEST_CASE("What is odd but harmless is noted") {
                        R"({"a":"m-1.safetensors","b":"m-1.safetensors","c":"m-2.safetensors"}})");
   const SafetensorsFolder sharded(folder.path());
   REQUIRE(sharded.notes().size() == 1);
-  CHECK(sharded.notes()[0] == kIndex + " says 25 bytes in all; the shards hold 24");
+  CHECK(sharded.notes()[0] == kIndex + " says 25 bytes in all, but the shards hold 24 bytes");
 
   write_zeros(folder / "model.safetensors", small_tensors({"x"}));
   const SafetensorsFolder both(folder.path());
@@ -103,11 +103,11 @@ TEST_CASE("An index and shards that disagree are refused with the tensor's name"
   const Case cases[] = {
       {R"({})", "the index names no tensor"},
       {R"({"a":"m-1.safetensors","c":"m-2.safetensors"})",
-       "tensor 'b' is in m-1.safetensors, where the index does not have it"},
+       "tensor 'b' is in m-1.safetensors, but the index does not list it there"},
       {R"({"a":"m-1.safetensors","b":"m-2.safetensors","c":"m-2.safetensors"})",
-       "tensor 'b' is in m-1.safetensors, where the index does not have it"},
+       "tensor 'b' is in m-1.safetensors, but the index does not list it there"},
       {R"({"a":"m-1.safetensors","b":"m-1.safetensors","d":"m-1.safetensors"})",
-       "the index has tensor 'd' in m-1.safetensors, which does not hold it"},
+       "the index lists tensor 'd' in m-1.safetensors, but the file does not hold it"},
   };
   for (const auto& [map, expected] : cases) {
     folder.write(kIndex, "{\"weight_map\":" + map + "}");
@@ -121,7 +121,7 @@ TEST_CASE("An index and shards that disagree are refused with the tensor's name"
   folder.write(kIndex, R"({"weight_map":{"a":"m-1.safetensors","b":"m-1.safetensors",)"
                        R"("c":"m-2.safetensors"}})");
   CHECK(folder_refusal(folder.path()).text().what ==
-        "tensor 'a' is in m-2.safetensors, where the index does not have it");
+        "tensor 'a' is in m-2.safetensors, but the index does not list it there");
   // A shard of the index is missing.
   folder.write(kIndex, R"({"weight_map":{"a":"m-1.safetensors","z":"m-9.safetensors"}})");
   const IoError missing = folder_refusal(folder.path());

@@ -259,12 +259,12 @@ TEST_CASE("Byte ranges with a hole, an overlap or beyond the file are refused by
   const int64_t header = 8 + std::ssize(two("[0,4]", "[4,8]"));
   const Case cases[] = {
       {"overlap by one", file_of(two("[0,4]", "[3,7]"), 7),
-       "an overlap with tensor 'b': it begins at offset 3, the one before it ends at 4 "
+       "an overlap with tensor 'b': it begins at offset 3, but the tensor before it ends at 4 "
        "(m.safetensors, byte " +
            std::to_string(header + 3) + ")"},
       {"same range", file_of(two("[0,4]", "[0,4]"), 4), "an overlap"},
       {"hole of one", file_of(two("[0,4]", "[5,9]"), 9),
-       "a hole before tensor 'b': it begins at offset 5, the one before it ends at 4"},
+       "a hole before tensor 'b': it begins at offset 5, but the tensor before it ends at 4"},
       {"hole at the start", file_of(two("[1,5]", "[5,9]"), 9),
        "a hole before tensor 'a': it begins at offset 1"},
       {"beyond the file", file_of(two("[0,4]", "[4,8]"), 4), "the file ends within tensor 'b'"},

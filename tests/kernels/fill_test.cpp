@@ -62,7 +62,7 @@ TEST_CASE("float64 takes NaN and integers take zero") {
   CHECK(std::isnan(wide));
   CHECK(integer == 0);
   CHECK_THROWS_WITH_AS(fill_nan(*stream, {&zero, 1}),
-                       "fill_nan: int64 has no NaN; hint: use fill_zero or a floating dtype",
+                       "fill_nan: int64 has no NaN; hint: use fill_zero, or a floating type",
                        InvalidArgument);
 }
 

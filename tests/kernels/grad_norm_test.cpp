@@ -286,10 +286,10 @@ TEST_CASE("the coefficient is torch's: max_norm over the norm, at most one") {
 TEST_CASE("a max_norm that is negative or NaN is refused") {
   const auto stream = test::make_stream("norm");
   const GradNorm reduced;
-  CHECK_THROWS_WITH_AS(
-      clip_coefficient(*stream, &reduced, NormType::kTwo, -1, {}),
-      "clip_coefficient: max_norm is -1; hint: pass 0 or more; infinity clips nothing",
-      InvalidArgument);
+  CHECK_THROWS_WITH_AS(clip_coefficient(*stream, &reduced, NormType::kTwo, -1, {}),
+                       "clip_coefficient: max_norm is -1, expected 0 or more; hint: pass 0 or "
+                       "more; pass infinity to clip nothing",
+                       InvalidArgument);
   CHECK_THROWS_AS(clip_coefficient(*stream, &reduced, NormType::kTwo, kNan, {}), InvalidArgument);
 }
 

@@ -161,7 +161,7 @@ TEST_CASE("a run without sources, and an average of integers, are refused") {
       InvalidArgument);
   const ReduceRun integers{{&source, 1}, &value, 1, DType::kInt32};
   CHECK_THROWS_WITH_AS(kernels::reduce(*stream, {&integers, 1}, ReduceOp::kAvg),
-                       "reduce cannot average int32; hint: use a floating dtype or sum",
+                       "reduce cannot average int32; hint: use a floating type, or ReduceOp::kSum",
                        InvalidArgument);
 }
 

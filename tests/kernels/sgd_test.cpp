@@ -8,6 +8,7 @@
 
 #include "kernels/count_steps.h"
 #include "kernels/support/elements.h"
+#include "kernels/support/error_texts.h"
 #include "kernels/support/streams.h"
 #include "kernels/update.h"
 
@@ -140,14 +141,14 @@ TEST_CASE("arguments that do not fit together are refused") {
   State state(3, 92);
   UpdateSegment segment = state.segment(false);
   CHECK_THROWS_WITH_AS(update(*stream, {&segment, 1}, Sgd{.nesterov = true}),
-                       "sgd: nesterov is set with momentum 0 and dampening 0; hint: set a momentum "
-                       "and no dampening for nesterov",
+                       "sgd: nesterov is set with momentum 0 and dampening 0; hint: for nesterov "
+                       "set momentum above 0 and dampening to 0",
                        InvalidArgument);
   segment.step = nullptr;
-  CHECK_THROWS_WITH_AS(
-      update(*stream, {&segment, 1}, Sgd{.momentum = 0.9}),
-      "sgd: segment 0 has no step; hint: set both for momentum: the first update starts the buffer",
-      InvalidArgument);
+  CHECK_THROWS_WITH_AS(update(*stream, {&segment, 1}, Sgd{.momentum = 0.9}),
+                       "sgd: segment 0 has no step; hint: with momentum, set the step and the "
+                       "momentum buffer of every segment",
+                       InvalidArgument);
   segment = state.segment(false);
   segment.moments[0] = nullptr;
   CHECK_THROWS_WITH_AS(update(*stream, {&segment, 1}, Sgd{.momentum = 0.9}),
@@ -156,8 +157,7 @@ TEST_CASE("arguments that do not fit together are refused") {
   segment = state.segment(false);
   segment.low_precision_dtype = DType::kInt32;
   CHECK_THROWS_WITH_AS(update(*stream, {&segment, 1}, Sgd{}),
-                       "sgd cannot write a copy in int32; hint: use bfloat16 or float16",
-                       InvalidArgument);
+                       test::refused_copy("sgd", "int32").c_str(), InvalidArgument);
 }
 
 }  // namespace

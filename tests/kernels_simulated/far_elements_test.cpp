@@ -177,7 +177,7 @@ TEST_CASE("a run that no launch can hold is refused, with its blocks") {
   const FillRun run{nullptr, int64_t{1} << 43, DType::kUInt8};
   CHECK_THROWS_WITH_AS(cuda::fill_zero(*stream, {&run, 1}),
                        "fill_zero: a segment has 2147483648 blocks of 4096 elements, expected at "
-                       "most 2^31 - 1; hint: split the segment",
+                       "most 2^31 - 1 blocks; hint: split the segment",
                        InvalidArgument);
 }
 

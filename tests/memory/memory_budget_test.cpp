@@ -24,10 +24,11 @@ TEST_CASE("engines that live share one cap, and what they have left counts for t
 
 TEST_CASE("a negative limit, or another one while engines live, is refused") {
   MemoryBudget budget;
-  CHECK_THROWS_WITH_AS(budget.cap(-1),
-                       "memory_limit is -1 (Options::memory_limit); hint: set the bytes that a "
-                       "rank may hold on its device, or 0 for no limit",
-                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      budget.cap(-1),
+      "memory_limit is -1, expected 0 or more (Options::memory_limit); hint: set the bytes that a "
+      "rank may hold on its device, or 0 for no limit",
+      InvalidArgument);
   const auto cap = budget.cap(0);
   CHECK_THROWS_WITH_AS(
       budget.cap(1000),

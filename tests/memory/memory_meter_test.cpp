@@ -37,8 +37,7 @@ TEST_CASE("what would pass the limit is refused, and nothing has changed then") 
   meter.take(MemoryOwner::kEngine, 3 * kMiB);
   meter.set_limit(4 * kMiB);
   CHECK_THROWS_WITH_AS(meter.take(MemoryOwner::kTorch, kMiB + 1),
-                       "out of memory: 1.0 MiB more than the 1.0 MiB that the limit of 4.0 MiB "
-                       "leaves",
+                       "out of memory: 1.0 MiB are needed, but the limit of 4.0 MiB leaves 1.0 MiB",
                        OutOfMemory);
   CHECK(meter.reading().now == MeteredBytes{.engine = 3 * kMiB});
   CHECK(meter.reading().peak.total() == 3 * kMiB);
@@ -54,7 +53,7 @@ TEST_CASE("a limit below what is held leaves that alone, and allows nothing more
   meter.take(MemoryOwner::kEngine, 3 * kMiB);
   meter.set_limit(kMiB);
   CHECK_THROWS_WITH_AS(meter.take(MemoryOwner::kEngine, 1),
-                       "out of memory: 1 B more than the 0 B that the limit of 1.0 MiB leaves",
+                       "out of memory: 1 B are needed, but the limit of 1.0 MiB leaves 0 B",
                        OutOfMemory);
   meter.set_limit(0);
   meter.take(MemoryOwner::kEngine, kMiB);

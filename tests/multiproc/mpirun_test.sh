@@ -44,5 +44,5 @@ grep -q "$said" "$work/err" || fail "nobody says what is missing"
 ! grep 'fsdp: ' "$work/err" | grep -v "$said" || fail "a rank says something else"
 
 run_on_hosts "${address[@]}" hello_unit --device cpu
-grep -q 'error\[78\] .* ranks on several hosts need a GPU each; 4 ranks, 2 on this host, compute on the CPU' \
+grep -q 'error\[78\] .* ranks on several hosts need a GPU each, but these 4 ranks (2 on this host) compute on the CPU' \
   "$work/err" || fail "CPUs of several hosts are not refused"

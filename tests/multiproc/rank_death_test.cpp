@@ -4,6 +4,7 @@
 
 #include "comm/support/steps_apart.h"
 #include "launch.h"
+#include "support/common_error_texts.h"
 
 namespace fsdp::testing {
 namespace {
@@ -88,7 +89,7 @@ TEST_CASE("a stopped rank is named when the time is over, and does not stay") {
   CAPTURE(result.err);
   CHECK(result.code == 75);
   CHECK(lines_with(result.err, "rank 1 did not arrive within 0.7 s (") == 3);
-  CHECK(lines_with(result.err, "it is alive, but stopped, stuck, slow") == 3);
+  CHECK(lines_with(result.err, "its process is alive, but stopped, stuck, slow") == 3);
   CHECK(result.seconds < 8 * kPatience);
 }
 
@@ -101,7 +102,8 @@ TEST_CASE("a rank that comes back when the time is over is named for that, and n
   REQUIRE(last != std::string::npos);
   const std::string line = result.err.substr(last);
   CHECK(line.find("rank 1 did not arrive within 0.4 s (") != std::string::npos);
-  CHECK(line.find("; rank 1 ended with code 75; hint: look at that rank") != std::string::npos);
+  CHECK(line.find("; rank 1 ended with code 75; hint: attach a debugger to that rank") !=
+        std::string::npos);
 }
 
 TEST_CASE("a slow rank is named in one warning line, and the run goes on") {
@@ -146,8 +148,8 @@ TEST_CASE("processes that issue different collectives end with code 75 and both 
     CAPTURE(result.err);
     CHECK(result.code == 75);
     // Three ranks and the launcher report this.
-    CHECK(lines_with(result.err, "ranks disagree about a collective: rank 0 issued " + ours +
-                                     ", rank 2 issued " + issued + " (collective ") == 4);
+    CHECK(lines_with(result.err, kDisagree + "rank 0 issued " + ours + ", rank 2 issued " + issued +
+                                     " (collective ") == 4);
     CHECK(lines_with(result.err, "fsdp: error[75] rank ") == 4);
   }
 }
@@ -158,8 +160,7 @@ TEST_CASE("processes that use names of any length in another order are told so")
     CAPTURE(length);
     CAPTURE(result.err);
     CHECK(result.code == 75);
-    CHECK(lines_with(result.err, "ranks disagree about a collective: rank 0 issued all_reduce") ==
-          3);
+    CHECK(lines_with(result.err, kDisagree + "rank 0 issued all_reduce") == 3);
   }
 }
 
@@ -171,8 +172,8 @@ TEST_CASE("processes that part ways into different communicators end with code 7
     CAPTURE(result.err);
     CHECK(result.code == 75);
     // Three ranks and the launcher report this.
-    CHECK(lines_with(result.err, "ranks disagree about a collective: rank ") == 4);
-    CHECK(lines_with(result.err, ", in different communicators)") == 4);
+    CHECK(lines_with(result.err, kDisagree + "rank ") == 4);
+    CHECK(lines_with(result.err, ", on different communicators)") == 4);
   }
 }
 

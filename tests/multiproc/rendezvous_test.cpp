@@ -9,6 +9,7 @@
 #include "comm/rendezvous/rendezvous_messages.h"
 #include "comm/rendezvous/unix_socket.h"
 #include "launch.h"
+#include "multiproc/error_texts.h"
 
 namespace fsdp::testing {
 namespace {
@@ -135,8 +136,7 @@ TEST_CASE("two processes with one rank are refused, and all others with them") {
     const TemporaryDirectory directory;
     auto environments = torchrun(2, directory.path());
     environments.push_back(environments[twice]);
-    expect_refused(run_by_hand(environments, {"steps", "5"}),
-                   fmt::format("two processes have RANK={}: pid ", twice));
+    expect_refused(run_by_hand(environments, {"steps", "5"}), two_processes(twice));
     CHECK(residue(directory.path()).empty());
   }
 }
@@ -164,8 +164,7 @@ TEST_CASE(
       CHECK(result.code == 78);
       CHECK(lines_with(result.err, "\n") == 1);
       CHECK(result.err.find("fsdp: error[78] rank ") == 0);
-      CHECK(result.err.find(fmt::format(": two processes have RANK={}: pid ", twice)) !=
-            std::string::npos);
+      CHECK(result.err.find(": " + two_processes(twice)) != std::string::npos);
     }
     CHECK(residue(directory.path()).empty());
   }
@@ -183,9 +182,7 @@ TEST_CASE("the CPUs of several hosts and a missing MASTER_PORT are refused") {
   const TemporaryDirectory directory;
   auto environment = torchrun_rank(0, 4, directory.path());
   environment["LOCAL_WORLD_SIZE"] = "2";
-  expect_refused(
-      run_by_hand({environment}, {"steps", "5"}),
-      "ranks on several hosts need a GPU each; 4 ranks, 2 on this host, compute on the CPU");
+  expect_refused(run_by_hand({environment}, {"steps", "5"}), no_gpu_each(4, 2));
   environment = torchrun_rank(0, 2, directory.path());
   environment["MASTER_PORT"] = "";
   expect_refused(run_by_hand({environment}, {"steps", "5"}), "MASTER_PORT is not set");

@@ -8,6 +8,7 @@
 
 #include "comm/descriptor.h"
 #include "launch.h"
+#include "multiproc/error_texts.h"
 
 namespace fsdp::testing {
 namespace {
@@ -19,58 +20,69 @@ struct Wrong {
 
 const std::vector<Wrong> kWrong{
     {{{"RANK", ""}},
-     "RANK is not set, but WORLD_SIZE='2' is (environment); hint: set both, unset both for one "
+     "RANK is not set, but WORLD_SIZE='2' is (environment); hint: set both variables, unset both "
+     "for one "
      "rank, or start the ranks with fsdp-run"},
     {{{"WORLD_SIZE", ""}},
-     "WORLD_SIZE is not set, but RANK='1' is (environment); hint: set both, unset both for one "
+     "WORLD_SIZE is not set, but RANK='1' is (environment); hint: set both variables, unset both "
+     "for one "
      "rank, or start the ranks with fsdp-run"},
     {{{"RANK", "one"}},
-     "RANK='one' is not a whole number (environment); hint: set RANK to a number from 0 on, or "
+     "RANK='one' is not a whole number (environment); hint: set RANK to a whole number of 0 or "
+     "more, or "
      "start the ranks with fsdp-run"},
     {{{"RANK", "-1"}},
-     "RANK='-1' is not a whole number (environment); hint: set RANK to a number from 0 on, or "
+     "RANK='-1' is not a whole number (environment); hint: set RANK to a whole number of 0 or "
+     "more, or "
      "start the ranks with fsdp-run"},
     {{{"RANK", "1 "}},
-     "RANK='1 ' is not a whole number (environment); hint: set RANK to a number from 0 on, or "
+     "RANK='1 ' is not a whole number (environment); hint: set RANK to a whole number of 0 or "
+     "more, or "
      "start the ranks with fsdp-run"},
     {{{"WORLD_SIZE", "2.0"}},
-     "WORLD_SIZE='2.0' is not a whole number (environment); hint: set WORLD_SIZE to a number from "
-     "0 on, or start the ranks with fsdp-run"},
+     "WORLD_SIZE='2.0' is not a whole number (environment); hint: set WORLD_SIZE to a whole number "
+     "of 0 or more, or start the ranks with fsdp-run"},
     {{{"WORLD_SIZE", "99999999999999999999"}},
      "WORLD_SIZE='99999999999999999999' is not a whole number (environment); hint: set WORLD_SIZE "
-     "to a number from 0 on, or start the ranks with fsdp-run"},
+     "to a whole number of 0 or more, or start the ranks with fsdp-run"},
     {{{"WORLD_SIZE", "0"}},
      "WORLD_SIZE=0, expected 1 or more (environment); hint: set WORLD_SIZE to the number of "
      "processes"},
     {{{"WORLD_SIZE", "2147483647"}},
      "WORLD_SIZE=2147483647 is more than the 65536 ranks that a job may have (environment); hint: "
-     "set WORLD_SIZE to the number of processes that are started"},
-    {{{"RANK", "2"}}, "RANK=2, but WORLD_SIZE=2 (environment); hint: set RANK to 0 to 1"},
+     "set WORLD_SIZE to the number of processes that you start"},
+    {{{"RANK", "2"}},
+     "RANK=2, expected less than WORLD_SIZE=2 (environment); hint: set RANK to a number from 0 to "
+     "1"},
     {{{"LOCAL_RANK", "2"}},
-     "LOCAL_RANK=2, but LOCAL_WORLD_SIZE=2 (environment); hint: set LOCAL_RANK to 0 to 1"},
+     "LOCAL_RANK=2, expected less than LOCAL_WORLD_SIZE=2 (environment); hint: set LOCAL_RANK to a "
+     "number from 0 to 1"},
     {{{"LOCAL_WORLD_SIZE", "3"}},
-     "LOCAL_WORLD_SIZE=3, but WORLD_SIZE=2 (environment); hint: set LOCAL_WORLD_SIZE to the number "
+     "LOCAL_WORLD_SIZE=3, expected 1 to WORLD_SIZE=2 (environment); hint: set LOCAL_WORLD_SIZE to "
+     "the number "
      "of ranks on this host"},
     {{{"MASTER_PORT", ""}},
      "MASTER_PORT is not set, but WORLD_SIZE=2 is (environment); hint: set MASTER_PORT to one "
      "number for all ranks of the job (no port is opened), or start the ranks with fsdp-run"},
     {{{"MASTER_PORT", "http"}},
-     "MASTER_PORT='http' is not a whole number (environment); hint: set MASTER_PORT to a number "
-     "from 0 on, or start the ranks with fsdp-run"},
+     "MASTER_PORT='http' is not a whole number (environment); hint: set MASTER_PORT to a whole "
+     "number of 0 or more, or start the ranks with fsdp-run"},
     {{{"MASTER_PORT", "65536"}},
-     "MASTER_PORT=65536 is not a port (environment); hint: use 1 to 65535"},
+     "MASTER_PORT=65536 is not a port number (environment); hint: set MASTER_PORT to a number from "
+     "1 to 65535"},
     {{{"FSDP_JOB_FDS", "3,x"}},
-     "FSDP_JOB_FDS='3,x' is not a list of descriptors (environment); hint: do not set it by hand: "
+     "FSDP_JOB_FDS='3,x' is not a list of file descriptors (environment); hint: do not set it by "
+     "hand: "
      "fsdp-run sets it"},
     {{{"FSDP_JOB_FDS", "900,901,902"}},
-     "descriptor 900 of the job is not open (FSDP_JOB_FDS); Bad file descriptor; hint: let "
+     "file descriptor 900 of the job is not open (FSDP_JOB_FDS); Bad file descriptor; hint: let "
      "fsdp-run start the program directly: other processes cannot join the job"},
     // With several hosts: an error in the address, in the port, or in the process that listens
     // there.
     {{{"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "no-such-host.invalid"}},
-     "ranks on several hosts need a GPU each; 2 ranks, 1 on this host, compute on the CPU "
-     "(environment); between hosts, collectives run only between GPUs; hint: compute on GPUs "
-     "(--device cuda), or start all ranks on one host"},
+     no_gpu_each(2, 1) +
+         " (environment); between hosts, collectives run only between GPUs; hint: compute on GPUs "
+         "(--device cuda), or start all ranks on one host"},
 };
 
 TEST_CASE(
@@ -120,7 +132,7 @@ TEST_CASE("a process that is started within a rank cannot take its place, and th
                                RANK_PROGRAM)});
   CAPTURE(result.err);
   CHECK(result.code == 78);
-  CHECK(lines_with(result.err, ": two processes have RANK=1: pid ") >= 2);
+  CHECK(lines_with(result.err, ": " + two_processes(1)) >= 2);
   CHECK(result.err.find("do not start fsdp programs from a rank") != std::string::npos);
 }
 

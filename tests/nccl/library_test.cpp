@@ -60,13 +60,14 @@ TEST_CASE("NCCL is what is loaded, new enough, and launches in the host's order"
   const Stub loaded(STUB_NCCL, RTLD_GLOBAL);
   loaded.set_version(22503);
   setenv(kOrder, "0", 1);  // a user's setting is kept
-  CHECK(refusal() == "NCCL 2.25.3 is too old (NCCL); hint: use 2.26.0 or newer");
+  CHECK(refusal() == "NCCL 2.25.3 is too old (NCCL); hint: use NCCL 2.26.0 or newer");
   REQUIRE(loaded.order() != nullptr);
   CHECK(std::string(loaded.order()) == "0");
 
   loaded.set_version(22602);
   setenv(kFile, STUB_NCCL, 1);
-  CHECK(refusal().find("but the process has NCCL in libnccl.so.2") != std::string::npos);
+  CHECK(refusal().find("but the process already uses the NCCL of libnccl.so.2") !=
+        std::string::npos);
   unsetenv(kFile);
   unsetenv(kOrder);
   CHECK(refusal().empty());

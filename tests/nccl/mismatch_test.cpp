@@ -12,6 +12,7 @@
 #include "comm/mesh_state.h"
 #include "nccl/support/nccl_ranks.h"
 #include "runtime/stream.h"
+#include "support/common_error_texts.h"
 #include "support/store_ranks.h"
 
 using namespace fsdp;
@@ -64,11 +65,11 @@ void expect_disagreement(const Side& ours, const Side& theirs, const std::string
       }
     });
     CAPTURE(told[0]);
-    CHECK(told[0].starts_with("ranks disagree about a collective: rank "));
+    CHECK(told[0].starts_with(kDisagree + "rank "));
     CHECK(contains(told[0], fmt::format("rank {} issued {}", odd, they)));
     CHECK((contains(told[0], fmt::format("rank {} issued {}", (odd + 1) % 3, we)) ||
            contains(told[0], fmt::format("rank {} issued {}", (odd + 2) % 3, we))));
-    CHECK(contains(told[0], "(place 7 of the host order)"));
+    CHECK(contains(told[0], "(collective #7)"));
     CHECK(told[1] == told[0]);
     CHECK(told[2] == told[0]);
     CHECK(machine.gpu().take_reports().empty());
@@ -115,11 +116,11 @@ TEST_CASE("a rank that meets the others on the host while they send is told so, 
       }
     });
     CAPTURE(told[0]);
-    CHECK(told[0].starts_with("ranks disagree about a collective: rank "));
+    CHECK(told[0].starts_with(kDisagree + "rank "));
     CHECK(contains(told[0],
                    fmt::format("rank {} issued all_reduce (sum) of 1 float64 'loss' #1", odd)));
     CHECK(contains(told[0], "issued barrier 'u0' #1"));
-    CHECK(contains(told[0], "(place 1 of the host order, in different communicators)"));
+    CHECK(contains(told[0], "(collective #1, on different communicators)"));
     CHECK(told[1] == told[0]);
     CHECK(told[2] == told[0]);
     CHECK(machine.gpu().take_reports().empty());
@@ -145,10 +146,10 @@ TEST_CASE("on several hosts ranks that differ are told so once it is late, both 
     });
     for (const std::string& each : told) {
       CAPTURE(each);
-      CHECK(each.starts_with("ranks disagree about a collective: rank "));
+      CHECK(each.starts_with(kDisagree + "rank "));
       CHECK(contains(each, fmt::format("rank {} issued barrier 'odd' #1", odd)));
       CHECK(contains(each, "issued barrier 'even' #1"));
-      CHECK(contains(each, "(place 1 of the host order)"));
+      CHECK(contains(each, "(collective #1)"));
     }
     CHECK(machine.gpu().take_reports().empty());
   }

@@ -178,7 +178,7 @@ TEST_CASE("mutation: launches of two communicators in another order on one rank"
         two->synchronize();
         rank.meet("done");
       } catch (const Error& error) {
-        if (std::string_view(error.what()).find("in different communicators") !=
+        if (std::string_view(error.what()).find("on different communicators") !=
             std::string_view::npos) {
           ++told;
         }

@@ -134,9 +134,10 @@ TEST_CASE("a scaler's state goes on where it was, and wrong ones are refused") {
       }
       optimizer.reset();
       SGD stubborn(engine, {.lr = 0.01, .skip_nonfinite = false});
-      CHECK_THROWS_WITH_AS(scaler.update(stubborn.step()),
-                           doctest::Contains("update needs steps that skip non-finite gradients"),
-                           InvalidArgument);
+      CHECK_THROWS_WITH_AS(
+          scaler.update(stubborn.step()),
+          doctest::Contains("update got steps that do not skip non-finite gradients"),
+          InvalidArgument);
     }
     for (const LossScalerOptions& wrong :
          {LossScalerOptions{.init_scale = 0}, LossScalerOptions{.growth_factor = 1},

@@ -6,6 +6,7 @@
 
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
+#include "optim/support/error_texts.h"
 #include "support/source_tree.h"
 
 using namespace fsdp;
@@ -297,7 +298,7 @@ TEST_CASE("options that are no schedule are refused by name") {
   check_refused([&] { OneCycleLR(optimizer, {.max_lr = 1, .total_steps = 10, .pct_start = 1.5}); },
                 "pct_start is 1.5");
   check_refused([&] { OneCycleLR(optimizer, {.max_lr = 1, .total_steps = 10, .pct_start = 0.1}); },
-                "pct_start is 0.1; hint: choose a rise of more than one step");
+                "pct_start is 0.1; hint: set it so that the rate rises for more than one step");
   check_refused([&] { OneCycleLR(optimizer, {.max_lr = 1, .total_steps = 9, .div_factor = 0}); },
                 "div_factor is 0");
   check_refused(
@@ -319,8 +320,8 @@ TEST_CASE("SequentialLR refuses what is no sequence, and schedulers of another o
       [&] {
         SequentialLR(subject.adamw, {.schedulers = {&one, &other}});
       },
-      "SequentialLR: 2 schedulers do not fit 0 milestones; hint: pass one milestone, in rising "
-      "order,");
+      "SequentialLR: 2 schedulers do not fit 0 milestones; hint: pass one milestone per scheduler "
+      "except the first, in rising order");
   check_refused(
       [&] {
         SequentialLR(subject.adamw, {.schedulers = {&one, &other, &one}, .milestones = {5, 3}});
@@ -345,7 +346,8 @@ TEST_CASE("a step after the last one of OneCycleLR is an error that says so") {
   CHECK(subject.adamw.momentum() == 0.99);
   CHECK_THROWS_WITH_AS(
       scheduler.step(),
-      doctest::Contains("OneCycleLR: step 4 of 3; hint: set total_steps to the number"),
+      doctest::Contains(
+          "OneCycleLR: step 4 is after the last of 3 steps; hint: set total_steps to the number"),
       StateError);
 }
 
@@ -353,7 +355,7 @@ TEST_CASE("a rate that would be negative is refused as set_lr refuses it") {
   Subject subject;
   LambdaLR scheduler(subject.adamw, [](int64_t epoch) { return 1.0 - epoch; });
   scheduler.step();
-  check_refused([&] { scheduler.step(); }, "hint: use a finite learning rate of 0 or more");
+  check_refused([&] { scheduler.step(); }, kLearningRateHint);
 }
 
 TEST_CASE("the state of another kind of scheduler is refused, and nothing changes") {

@@ -9,6 +9,7 @@
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 #include "libtorch/torch_memory.h"
+#include "optim/support/error_texts.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -56,7 +57,8 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
       });
     };
     CHECK(refusal({.memory_limit = -1}) ==
-          "memory_limit is -1 (Options::memory_limit); hint: set the bytes that a rank may hold on "
+          "memory_limit is -1, expected 0 or more (Options::memory_limit); hint: set the bytes "
+          "that a rank may hold on "
           "its device, or 0 for no limit");
     const std::string too_low = refusal({.memory_limit = 1000});
     CHECK_MESSAGE(too_low.starts_with("the memory limit of 1000 B is too low to build the model "
@@ -67,8 +69,10 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
                   below_plan);
     CHECK_MESSAGE(
         below_plan.ends_with(
-            " that the engine will hold (Options::memory_limit); by its plan, without "
-            "LibTorch's tensors; hint: raise the limit, or, in order of cost: "
+            " that the engine will hold (Options::memory_limit); this is the engine's plan, "
+            "without "
+            "LibTorch's tensors; hint: raise the limit, or " +
+            kRemedies +
             "prefetch_units = 0; cpu_offload = true; mixed_precision.param_dtype = kBFloat16; more "
             "ranks"),
         below_plan);
@@ -91,10 +95,11 @@ TEST_CASE("an optimizer for which there is no room is refused, and counts nothin
       const auto model = make_three();
       Engine engine(model, mesh, {.memory_limit = limit});
       const int64_t before = engine.stats().memory.held_bytes;
-      CHECK_THROWS_WITH_AS(AdamW(engine, {}),
-                           Contains(limit == 130'000 ? "out of memory: 16.2 KiB more than the "
-                                                     : "that the engine will hold"),
-                           InvalidArgument);
+      CHECK_THROWS_WITH_AS(
+          AdamW(engine, {}),
+          Contains(
+              (limit == 130'000 ? beyond_limit("16.2 KiB") : "that the engine will hold").c_str()),
+          InvalidArgument);
       CHECK(engine.stats().memory.held_bytes == before);
       CHECK(reading(engine).now.engine == before);
       SGD optimizer(engine, {.lr = 0.1});

@@ -7,6 +7,8 @@
 
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
+#include "optim/support/error_texts.h"
+#include "support/common_error_texts.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -75,7 +77,7 @@ Attempt train(int world, Options options, int64_t limit, bool tries) {
           loss.backward();
         } catch (const DeviceError& error) {
           CHECK(error.text().what.starts_with("out of memory: "));
-          CHECK(error.text().hint.starts_with("in order of cost: "));
+          CHECK(error.text().hint.starts_with(kRemedies));
           own.where = error.text().where;
         }
         own.backward_peak = reading_of(engine).peak.total();
@@ -177,8 +179,7 @@ TEST_CASE(
       FAIL_CHECK("it fitted");
     } catch (const DeviceError& error) {
       const ErrorText& text = error.text();
-      CHECK(text.what.starts_with("out of memory: 2.4 MiB more than the "));
-      CHECK(text.what.ends_with(" that the limit of 1.0 MiB leaves"));
+      CHECK(text.what.starts_with(beyond_limit("2.4 MiB") + "1.0 MiB leaves "));
       CHECK(text.where == "outside of units");  // allocated by the test itself
     }
     const at::Tensor input = values({2000, kWidth}, 1);
@@ -188,7 +189,7 @@ TEST_CASE(
     } catch (const DeviceError& error) {
       const ErrorText& text = error.text();
       CHECK(error.exit_code() == 70);
-      CHECK(text.what.starts_with("out of memory: 500.0 KiB more than the "));
+      CHECK(text.what.starts_with(beyond_limit("500.0 KiB")));
       CHECK(text.where == "forward of unit 'u0'");
       CHECK(text.cause.starts_with("held: "));
       for (const char* part : {" by the engine (main shards 2", ", optimizer state 4",
@@ -197,10 +198,12 @@ TEST_CASE(
         CAPTURE(text.cause);
         CHECK(text.cause.find(part) != std::string::npos);
       }
-      CHECK(text.hint ==
-            "in order of cost: reshard_after_forward = true; prefetch_units = 0; recompute = 1; "
-            "cpu_offload = true; mixed_precision.param_dtype = kBFloat16; a smaller batch; more "
-            "ranks");
+      CHECK(
+          text.hint ==
+          kRemedies +
+              "reshard_after_forward = true; prefetch_units = 0; recompute = 1; "
+              "cpu_offload = true; mixed_precision.param_dtype = kBFloat16; a smaller batch; more "
+              "ranks");
     }
   });
 }
@@ -221,18 +224,21 @@ TEST_CASE("what an engine does already is no remedy") {
     return hint;
   };
   CHECK(hint_of(1, {.recompute = 1}) ==
-        "in order of cost: cpu_offload = true; mixed_precision.param_dtype = kBFloat16; a smaller "
-        "batch; more "
-        "ranks");
+        kRemedies +
+            "cpu_offload = true; mixed_precision.param_dtype = kBFloat16; a "
+            "smaller "
+            "batch; more "
+            "ranks");
   CHECK(hint_of(2, {.mixed_precision = {.param_dtype = torch::kBFloat16},
                     .keep_last_units = 1,
                     .prefetch_units = 0,
                     .recompute = 1,
                     .cpu_offload = true}) ==
-        "in order of cost: keep_last_units = 0; a smaller batch; more ranks");
+        kRemedies + "keep_last_units = 0; a smaller batch; more ranks");
   CHECK(hint_of(2, {.strategy = Strategy::kZero1}) ==
-        "in order of cost: strategy = kFullShard; recompute = 1; cpu_offload = true; "
-        "mixed_precision.param_dtype = kBFloat16; a smaller batch; more ranks");
+        kRemedies +
+            "strategy = kFullShard; recompute = 1; cpu_offload = true; "
+            "mixed_precision.param_dtype = kBFloat16; a smaller batch; more ranks");
 }
 
 TEST_CASE("one rank alone beyond its limit ends all of them, and none hangs") {
@@ -280,7 +286,7 @@ TEST_CASE("a rank that goes on alone after its limit is told from the others by 
       },
       torch_ranks_options());
   for (const std::string& error : errors) {
-    CHECK_MESSAGE(error.find("ranks disagree about a collective") != std::string::npos, error);
+    CHECK_MESSAGE(error.find(kDisagree) != std::string::npos, error);
   }
 }
 

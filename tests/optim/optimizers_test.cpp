@@ -392,7 +392,7 @@ TEST_CASE("options that no optimizer can have are refused by name") {
     CHECK_THROWS_WITH_AS(AdamW(engine, {.eps = std::nan("")}), doctest::Contains("AdamW: eps is"),
                          InvalidArgument);
     CHECK_THROWS_WITH_AS(SGD(engine, {.nesterov = true}),
-                         doctest::Contains("for nesterov set momentum and no dampening"),
+                         doctest::Contains("for nesterov set momentum above 0 and dampening to 0"),
                          InvalidArgument);
     CHECK_THROWS_WITH_AS(engine.measure_gradients(3.0),
                          doctest::Contains("norm_type 3 is not supported"), InvalidArgument);

@@ -3,6 +3,7 @@
 
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
+#include "optim/support/error_texts.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -15,8 +16,7 @@ TEST_CASE("gradients added between clip_grad_norm and step are refused, until me
     graph_loss(*model, 0, mesh.rank()).backward();
     optimizer.clip_grad_norm(0.01);
     graph_loss(*model, 1, mesh.rank()).backward();
-    CHECK_THROWS_WITH_AS(optimizer.step(), doctest::Contains("added after clip_grad_norm"),
-                         StateError);
+    CHECK_THROWS_WITH_AS(optimizer.step(), doctest::Contains(kAddedAfterClip), StateError);
     optimizer.clip_grad_norm(0.01);
     optimizer.step();
     CHECK(optimizer.steps() == 1);

@@ -7,6 +7,7 @@
 
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
+#include "optim/support/error_texts.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -35,10 +36,12 @@ TEST_CASE("a second optimizer of all parameters is refused, naming the first") {
     const int64_t bytes = state_bytes();
     CHECK_THROWS_WITH_AS(
         SGD(made.engine, {.lr = 0.1}),
-        doctest::Contains("parameter 'norm.bias' would have two optimizers: AdamW and SGD "
-                          "(construction of the second); each of them would step it; hint: choose "
-                          "the parameters of each (AdamWOptions::parameters, fsdp::under), or "
-                          "destroy the first one before making the second"),
+        doctest::Contains(
+            (two_optimizers("norm.bias", "AdamW and SGD") +
+             " (construction of the second optimizer); each of them would step it; hint: choose "
+             "disjoint parameters (AdamWOptions::parameters, fsdp::under), or destroy the first "
+             "optimizer before you make the second")
+                .c_str()),
         StateError);
     CHECK_THROWS_WITH_AS(AdamW(made.engine, {}),
                          doctest::Contains("two optimizers: AdamW and AdamW"), StateError);

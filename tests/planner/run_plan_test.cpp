@@ -67,9 +67,9 @@ TEST_CASE("a step beyond the memory limit is refused on all ranks, unless it is 
   const Options limited{.memory_limit = 4096};
   const std::vector<std::string> ends = ends_of(2, limited, /*force=*/false, 16);
   CHECK(ends[0].starts_with("78 a step needs "));
-  CHECK(has_part(ends[0], "of a rank's device, but its memory limit is 4.0 KiB"));
-  CHECK(has_part(ends[0], "; it would end in: "));
-  CHECK(has_part(ends[0], "hint: in order of cost: --prefetch 0, --recompute, --offload, "));
+  CHECK(has_part(ends[0], "of device memory per rank, but the memory limit is 4.0 KiB"));
+  CHECK(has_part(ends[0], "; memory would run out in: "));
+  CHECK(has_part(ends[0], "hint: try in order of cost: --prefetch 0, --recompute, --offload, "));
   CHECK(ends[1] == "elsewhere 78");
   const std::vector<std::string> forced = ends_of(2, limited, /*force=*/true, 16);
   CHECK(std::stoll(forced[0]) > 4096);

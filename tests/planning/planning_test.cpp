@@ -174,9 +174,9 @@ TEST_CASE("a command line that asks for what cannot be planned is refused with 6
       refused({"--bandwidth", "10"}).starts_with("64 --flops is missing, but --bandwidth is set"));
   CHECK(refused({"--memory", "80G"}).starts_with("64 --memory cannot be '80G'"));
   CHECK(refused({"--memory", "80"}) ==
-        "64 --memory cannot be '80'; hint: 80 bytes? write 80GiB, or 80B");
-  CHECK(says(refused({"--host-memory", "512"}), "512 bytes? write 512GiB"));
-  CHECK(says(refused({"--memory-limit", "40"}), "40 bytes? write 40GiB"));
+        "64 --memory cannot be '80'; hint: add a unit: 80GiB, or 80B for bytes");
+  CHECK(says(refused({"--host-memory", "512"}), "add a unit: 512GiB"));
+  CHECK(says(refused({"--memory-limit", "40"}), "add a unit: 40GiB"));
   CHECK(says(refused({"--memory", "1GiB", "--device", "cuda"}), "the reserve of 1.0 GiB"));
   CHECK(says(refused({"--ranks", "2", "--hosts", "2", "--device", "cpu"}), "on their CPUs"));
   CHECK(says(refused({"--eval_steps", "5", "--rank", "2", "--resume"}),

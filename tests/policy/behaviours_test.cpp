@@ -9,6 +9,7 @@
 #include "policy/support/linears.h"
 #include "policy/support/policy_twin.h"
 #include "simulator/guarded_memory.h"
+#include "support/common_error_texts.h"
 #include "support/scratch_folder.h"
 
 using namespace fsdp;
@@ -76,7 +77,7 @@ TEST_CASE("ranks whose custom Functions differ are told, on all ranks") {
       },
       torch_ranks_options());
   for (const std::string& error : errors) {
-    CHECK(error.find("ranks disagree about a collective") != std::string::npos);
+    CHECK(error.find(kDisagree) != std::string::npos);
     CHECK(error.find("'1'") != std::string::npos);
   }
 }

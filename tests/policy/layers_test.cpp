@@ -4,6 +4,7 @@
 #include <fsdp/recompute.h>
 
 #include "policy/support/linears.h"
+#include "support/common_error_texts.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -208,7 +209,7 @@ TEST_CASE("a rank that leaves out a whole unit is told, on all ranks") {
       },
       torch_ranks_options());
   for (const std::string& error : errors) {
-    check_says(error, "ranks disagree about a collective");
+    check_says(error, kDisagree);
     check_says(error, "'2-3'");
   }
 }

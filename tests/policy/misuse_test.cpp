@@ -168,7 +168,8 @@ TEST_CASE("raw memory of a unit that is not touched says what to do") {
       static_cast<void>(trainee.layer(2).weight.const_data_ptr<float>());
       return torch::ones({1});
     }),
-                         doctest::Contains("give parameters to LibTorch's operators"), c10::Error);
+                         doctest::Contains("where LibTorch's operators gather the parameters"),
+                         c10::Error);
   });
 }
 
@@ -206,8 +207,8 @@ TEST_CASE("LibTorch's own errors name operator and unit, and types that do not f
         trainee.engine.forward([&] {
           return trainee.layers->forward(torch::ones({2, 4}));
         }),
-        doctest::Contains("which computes in bfloat16; hint: give inputs to Engine::forward as "
-                          "arguments"),
+        doctest::Contains(
+            "which computes in bfloat16; hint: pass inputs as arguments of Engine::forward"),
         c10::Error);
     const bool is_cast = trainee.loss().scalar_type() == at::kBFloat16;
     CHECK(is_cast);
@@ -359,7 +360,7 @@ TEST_CASE("zero_grad of the model is that of the engine; of a part of a unit it 
     trainee.loss().backward();
     trainee.layer(1).weight.mutable_grad() = at::Tensor();
     check_refused([&] { trainee.loss(); },
-                  "gradients of some parameters were cleared by hand (unit '1')");
+                  "only some gradients of the unit were cleared (unit '1')");
   });
 }
 

@@ -109,8 +109,8 @@ TEST_CASE("fsdp-inspect lists a model folder with its configuration and notes") 
   const Ending ending = run({folder.path()});
   CHECK(ending.code == 0);
   CHECK(ending.out.starts_with("lla\\x0ama: hidden size 64\n"));
-  CHECK(ending.out.find("note: model.safetensors.index.json says 1 bytes in all; the shards hold "
-                        "24\n") != std::string::npos);
+  CHECK(ending.out.find("note: model.safetensors.index.json says 1 bytes in all, but the shards "
+                        "hold 24 bytes\n") != std::string::npos);
   CHECK(ending.out.ends_with("\nin 2 files: 3 tensors, 6 elements, 24 bytes\n"));
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("fsdp-inspect lists what torch.save wrote, and compares its check sums
   CHECK(ending.out.find("\nbody.transposed   F32    [4, 3]     48\n") != std::string::npos);
   const Ending script = run({source_file("tests/checkpoint/records/imagenet.pt")});
   CHECK(script.out.starts_with("note: "));
-  CHECK(script.out.find("the weights are its entry 'state_dict'") != std::string::npos);
+  CHECK(script.out.find("the weights are in its entry 'state_dict'") != std::string::npos);
   const ScratchFolder folder;
   std::string changed = read_whole(path);
   changed[changed.find(std::string("\x00\x00\x40\xc0", 4))] = 1;

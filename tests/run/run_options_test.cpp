@@ -113,7 +113,8 @@ TEST_CASE("trace and ablation are flags of a program that serves them, and of no
         "there is no flag --ablate; hint: --help lists the flags");
   CHECK(refusal({"--ablate", "compute"}, {.diagnostics = true}) ==
         "--ablate cannot be 'compute'; hint: use communication");
-  CHECK(refusal({"--trace="}, {.diagnostics = true}) == "--trace cannot be ''; hint: name a file");
+  CHECK(refusal({"--trace="}, {.diagnostics = true}) ==
+        "--trace cannot be ''; hint: use the name of a file");
 }
 
 TEST_CASE("what a step takes is said in a line, or in tables where a program that plans is asked") {
@@ -140,7 +141,7 @@ TEST_CASE("what is left of a command line is spelled alike, and no flag is anoth
   CHECK(parse({"--", "--a_b=c"}, {.others = true}).other_arguments ==
         std::vector<std::string>{"--", "--a_b=c"});
   CHECK(refusal({"--trace", "--ablate", "communication"}, {.diagnostics = true})
-            .starts_with("--trace has no value; hint: --trace FILE: "));
+            .starts_with("--trace has no value; hint: use --trace FILE: "));
   CHECK(refusal({"--device", "--prefetch"}).starts_with("--device has no value; hint: "));
   CHECK(parse({"--trace=--ablate"}, {.diagnostics = true}).trace_file == "--ablate");
 }
@@ -251,9 +252,9 @@ TEST_CASE("what can be switched on may stand alone") {
 
 TEST_CASE("a flag without a value is refused with what it means") {
   CHECK(refusal({"--prefetch"}) ==
-        "--prefetch has no value; hint: --prefetch N: units gathered ahead");
+        "--prefetch has no value; hint: use --prefetch N: units gathered ahead");
   CHECK(refusal({"--device"}) ==
-        "--device has no value; hint: --device NAME: device of the ranks: auto (GPUs, else the "
+        "--device has no value; hint: use --device NAME: device of the ranks: auto (GPUs, else the "
         "CPU), cpu, cuda");
 }
 
@@ -284,7 +285,7 @@ TEST_CASE("all flags that do not exist are refused in one error, each with its h
   CHECK(refusal(
             {"--devise", "cpu", "--prefetch", "2", "--eval_steps=100", "--foo", "-1", "--bf16"}) ==
         "there are no flags --devise, --eval_steps, --foo, --bf16; hint: --devise: did you mean "
-        "--device? --eval_steps: evaluate what the run has written: nothing is evaluated during "
+        "--device? --eval_steps: evaluate the written model: nothing is evaluated during "
         "training; --bf16: use --param-dtype bfloat16; --help lists the flags");
   CHECK(refusal({"--devise", "cpu", "--devise", "cuda"}) ==
         "there is no flag --devise; hint: did you mean --device? --help lists the flags");
@@ -298,7 +299,7 @@ TEST_CASE("all flags that do not exist are refused in one error, each with its h
   } catch (const InvalidArgument& error) {
     CHECK(std::string(error.what()) ==
           "there are no flags --do_train, --data_seed; hint: --do_train: it always trains; "
-          "--data_seed: use --seed, for all of it; --help lists the flags");
+          "--data_seed: use --seed, which seeds everything; --help lists the flags");
   }
 }
 

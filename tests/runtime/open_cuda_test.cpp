@@ -107,11 +107,13 @@ TEST_CASE("a program without LibTorch needs none of it") {
 TEST_CASE("a library of another build is refused before anything of it is used") {
   const std::string said = said_on(with_library("other_build", {"0"}));
   check_says(said, "0 GPUs; why none: libfsdp_cuda.so is of another build: expected \"");
-  check_says(said, "\", got \"another\"; hint: install library and programs from one build");
+  check_says(said,
+             "\", got \"another\"; hint: install the library and the programs from one build");
 }
 
 TEST_CASE("a library that is not ours, or none at all, is refused") {
-  check_says(said_on(with_library("not_ours")), "0 GPUs; why none: libfsdp_cuda.so is not fsdp's:");
+  check_says(said_on(with_library("not_ours")),
+             "0 GPUs; why none: libfsdp_cuda.so is not a library of fsdp:");
   const fs::path folder = kMachines / "no_library" / FSDP_LIBRARY_DIR;
   fs::create_directories(folder);
   std::ofstream(folder / "libfsdp_cuda.so") << "no library";

@@ -239,8 +239,8 @@ TEST_CASE("a stream of another device is refused where a CPU works") {
   const OtherDevice device;
   OtherDeviceStream other(device);
   CHECK_THROWS_WITH_AS(cpu_stream(other),
-                       "a CPU kernel or communicator was given another device's stream; hint: put "
-                       "engine, mesh and module on one kind of device",
+                       "a CPU kernel or communicator got the stream of another device; hint: put "
+                       "the engine, the mesh and the module on one kind of device",
                        StateError);
   const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "cpu");
   CHECK(&cpu_stream(*stream) == stream.get());
@@ -251,7 +251,7 @@ TEST_CASE("an event of another device is refused, whether it is recorded or wait
   Event theirs = device.make_event();
   for (const auto kind : kKinds) {
     const auto stream = testing::make_cpu_stream(kind, "own");
-    const auto text = doctest::Contains("a stream of cpu was given an event of other");
+    const auto text = doctest::Contains("a stream of cpu got an event of other");
     CHECK_THROWS_WITH_AS(stream->record(theirs), text, StateError);
     CHECK_THROWS_WITH_AS(stream->wait(theirs), text, StateError);
   }

@@ -184,9 +184,10 @@ TEST_CASE("gradients lie as they come: transposed, in a lower type, conjugate si
     unit.gradients().capture(0, counted.to(torch::kBFloat16));
     unit.gradients().capture(1, torch::_neg_view(torch::full({130}, 2.0F)));
     unit.gradients().capture(1, at::Tensor());
-    CHECK_THROWS_WITH_AS(unit.gradients().capture(1, torch::ones({130}, torch::kLong)),
-                         doctest::Contains("the gradient of 'b' is sparse or of type Long"),
-                         InvalidArgument);
+    CHECK_THROWS_WITH_AS(
+        unit.gradients().capture(1, torch::ones({130}, torch::kLong)),
+        doctest::Contains("the gradient of parameter 'b' is sparse or of type Long"),
+        InvalidArgument);
     unit.gradients().reduce(/*across=*/true);
     settle(shared);
     const MainSegment segment = unit.main_segments()[0];
@@ -238,11 +239,12 @@ TEST_CASE("a gradient that is changed in place while it waits is refused, where 
     gradient.mul_(2);
     capture(*unit, 0, 1);
     if (!test.shared.streams.compute->is_inline()) {
-      CHECK_THROWS_WITH_AS(unit->gradients().reduce(/*across=*/true),
-                           "the gradient of 'b' was changed in place after it arrived (unit "
-                           "'layers.0'); small gradients of a unit are copied together, when it "
-                           "closes; hint: let hooks return a new tensor",
-                           StateError);
+      CHECK_THROWS_WITH_AS(
+          unit->gradients().reduce(/*across=*/true),
+          "the gradient of parameter 'b' was changed in place after autograd computed it (unit "
+          "'layers.0'); the engine copies small gradients of a unit together, at the end of the "
+          "unit's backward; hint: let hooks return a new tensor instead",
+          StateError);
       unit->gradients().abandon();
       pass(*unit, mesh.rank(), 0, true);
       settle(test.shared);

@@ -9,6 +9,7 @@
 #include "support/fake_cuda/fake_cuda_ranks.h"
 #include "support/models.h"
 #include "support/torch_ranks.h"
+#include "torch_cuda/error_texts.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -129,5 +130,5 @@ TEST_CASE("an engine on CUDA is refused where LibTorch has done without it") {
   const fake_cuda::Absent absent;
   const Mesh mesh = fake_cuda_ranks(1)[0];
   const auto model = build_seeded(7, [] { return Unit<nn::Linear>(2, 2); });
-  CHECK_THROWS_WITH_AS(Engine(model, mesh), doctest::Contains("make the mesh first"), StateError);
+  CHECK_THROWS_WITH_AS(Engine(model, mesh), doctest::Contains(kNoCuda), StateError);
 }

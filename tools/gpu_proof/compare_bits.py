@@ -34,7 +34,7 @@ def read_bits(path):
             raise BadBits(f"{path}:{number}: no result: {line[:80]!r}")
         bits[match[2]] = match[1]
     if not bits or lines[-1] != f"end {len(bits)}":
-        raise BadBits(f"{path}: not whole: {len(bits)} results, and no line that says so")
+        raise BadBits(f"{path}: incomplete: {len(bits)} results, and the last line is missing")
     return bits
 
 

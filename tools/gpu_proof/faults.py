@@ -54,12 +54,12 @@ def run(bin_folder, fault, ranks, logs, deadline, environment, clock):
     over = clock()
     hit = hit_at(logs / f"rank-{GUILTY}.out")
     if hit is None:
-        raise parts.Failed(f"the rank never came to harm: the job {ended.why}")
+        raise parts.Failed(f"the fault never reached the rank: the job {ended.why}")
     seconds = over - hit
     if ended.timed_out or seconds > fault.limit:
-        raise parts.Failed(f"the job was there {seconds:.1f} s after the fault, {fault.limit:.0f} s at most: "
+        raise parts.Failed(f"the job ran for {seconds:.1f} s after the fault, expected at most {fault.limit:.0f} s: "
                            f"{ended.why}")
     if ended.code != CODE:
-        raise parts.Failed(f"the job {ended.why}, wanted code {CODE}")
+        raise parts.Failed(f"the job {ended.why}, expected code {CODE}")
     require_named(fault, ranks, logs)
     return f"{ranks} ranks, all out after {seconds:.1f} s, the rank named by all"

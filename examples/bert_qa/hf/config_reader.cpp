@@ -42,7 +42,7 @@ int64_t ConfigReader::size(const char* key, int64_t min, int64_t max) const {
   const bool too_large =
       value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(max);
   if (too_large || value.get<int64_t>() < min) {
-    refuse(key, value, fmt::format("from {} to {}", min, max));
+    refuse(key, value, fmt::format("{} to {}", min, max));
   }
   return value.get<int64_t>();
 }
@@ -56,7 +56,7 @@ double ConfigReader::number_or(const char* key, double fallback, double min, dou
   const json& value = root_.at(key);
   if (!value.is_number()) refuse(key, value, "a number");
   const auto number = value.get<double>();
-  if (!(number >= min && number <= max)) refuse(key, value, fmt::format("from {} to {}", min, max));
+  if (!(number >= min && number <= max)) refuse(key, value, fmt::format("{} to {}", min, max));
   return number;
 }
 
@@ -87,7 +87,7 @@ std::vector<std::string> ConfigReader::names(const char* key) const {
 }
 
 void ConfigReader::refuse(const char* key, const json& value, const std::string& expected) const {
-  corrupt(fmt::format("{} is {} instead of {}", key, fsdp::quoted_name(value.dump()), expected));
+  corrupt(fmt::format("{} is {}, expected {}", key, fsdp::quoted_name(value.dump()), expected));
 }
 
 void ConfigReader::corrupt(std::string what, std::string hint) const {

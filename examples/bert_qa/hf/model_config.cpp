@@ -33,7 +33,7 @@ void check_supported(const ConfigReader& reader, const bert::Config& config) {
 bert::Config parse_model_config(std::string_view text, const std::string& file) {
   const ConfigReader reader(text, file);
   if (!reader.has("model_type")) {
-    reader.corrupt("model_type is missing", "add \"model_type\": \"bert\" if it is one");
+    reader.corrupt("model_type is missing", "add \"model_type\": \"bert\" if the model is a BERT");
   }
   bert::Config config;
   config.model_type = reader.text_or("model_type", {});

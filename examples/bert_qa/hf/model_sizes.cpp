@@ -42,14 +42,14 @@ void check_sizes(const bert::Config& config, const fsdp::StoredWeights& weights)
     const auto at = expected.find(current_name(tensor.name));
     if (at == expected.end()) continue;
     if (tensor.shape != at->second) {
-      refuse(fmt::format("tensor {} has shape {}, the configuration says {}",
+      refuse(fmt::format("tensor {} has shape {}, the configuration requires {}",
                          fsdp::quoted_name(tensor.name), tensor.shape, at->second),
              tensor.file);
     }
     expected.erase(at);
   }
   if (!expected.empty()) {
-    refuse(fmt::format("tensor {} of shape {}, which the configuration implies, is missing",
+    refuse(fmt::format("tensor {} of shape {} is missing, but the configuration requires it",
                        fsdp::quoted_name(expected.begin()->first), expected.begin()->second),
            weights.path());
   }

@@ -96,11 +96,14 @@ void check_class(const TokenizerJson& config, std::span<const std::string_view> 
   const auto name = config.text("tokenizer_class");
   const bool fits =
       !name || name->starts_with("Bert") || std::ranges::find(of_any, *name) != of_any.end();
-  if (!fits) config.unsupported(fmt::format("the tokenizer is a {}", fsdp::quoted_name(*name)));
+  if (!fits)
+    config.unsupported(
+        fmt::format("the tokenizer is a {}, which is not supported", fsdp::quoted_name(*name)));
   if (!config.flag("do_basic_tokenize").value_or(true)) {
-    config.unsupported("do_basic_tokenize is false");
+    config.unsupported("do_basic_tokenize is false, which is not supported");
   }
-  if (config.has_items("never_split")) config.unsupported("never_split names words");
+  if (config.has_items("never_split"))
+    config.unsupported("never_split is not empty, which is not supported");
 }
 
 TokenizerOptions read_options(const TokenizerJson& config) {
@@ -136,7 +139,7 @@ void require_same(const TokenizerJson& config, const char* key, std::optional<bo
   if (!here || here == said) return;
   config.unsupported(fmt::format("{} is {}, but in {} normalizer.{} is {}", key, *here, kFileName,
                                  name, said ? fmt::format("{}", *said) : "null"),
-                     "set both as the model was trained");
+                     "set both to the value with which the model was trained");
 }
 
 WordPieceTokenizer read_tokenizer_file(const std::filesystem::path& path,

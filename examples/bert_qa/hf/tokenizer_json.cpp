@@ -83,7 +83,7 @@ class Part {
     for (const auto& [key, value] : value_.items()) {
       if (std::ranges::find(keys, key, [](const char* each) { return std::string_view(each); }) ==
           keys.end()) {
-        unsupported(fmt::format("{} is not known", full(fsdp::quoted_name(key))));
+        unsupported(fmt::format("the key {} is unknown", full(fsdp::quoted_name(key))));
       }
     }
   }
@@ -125,8 +125,8 @@ std::vector<std::string> read_tokens(const Part& model) {
           fmt::format("token {} of model.vocab is empty, or has a line break or NUL", name));
     }
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= tokens.size()) {
-      model.corrupt(
-          fmt::format("the id of token {} is not one of 0 to {}", name, std::ssize(tokens) - 1));
+      model.corrupt(fmt::format("the id of token {} is not a number from 0 to {}", name,
+                                std::ssize(tokens) - 1));
     }
     std::string& place = tokens[id.get<size_t>()];
     if (!place.empty()) {

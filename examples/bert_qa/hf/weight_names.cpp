@@ -59,8 +59,9 @@ std::vector<std::string> notes_of(const fsdp::LoadReport& report) {
   std::vector<std::string> notes;
   const auto old_norms = std::ranges::count_if(report.renamed, is_old_norm);
   if (old_norms > 0) {
-    notes.push_back(fmt::format("{} tensor{} named gamma or beta read as weight or bias", old_norms,
-                                old_norms == 1 ? "" : "s"));
+    notes.push_back(
+        fmt::format("{} tensor{} with the old name gamma or beta: loaded as weight or bias",
+                    old_norms, old_norms == 1 ? "" : "s"));
   }
   const auto is_wrapped = [](const std::string& stored) {
     return without_wrappers(stored).size() < stored.size();
@@ -69,7 +70,7 @@ std::vector<std::string> notes_of(const fsdp::LoadReport& report) {
   if (wrapped > 0) {
     const std::string& first = *std::ranges::find_if(report.renamed, is_wrapped);
     const std::string before = first.substr(0, first.size() - without_wrappers(first).size());
-    notes.push_back(fmt::format("{} tensor{} read without the {} before the name", wrapped,
+    notes.push_back(fmt::format("{} tensor{} with the prefix {}: loaded without it", wrapped,
                                 wrapped == 1 ? "" : "s", fsdp::quoted_name(before)));
   }
   notes.insert(notes.end(), report.notes.begin(), report.notes.end());

@@ -33,7 +33,7 @@ const std::map<std::string, std::string> kOfTheirScripts = {
     {"--do-predict", "use the command bert_qa predict"},
     {"--dataset-name", "use --train-file and --validation-file with SQuAD files"},
     {"--dataset-config-name", "use --train-file and --validation-file with SQuAD files"},
-    {"--config-name", "leave it out: the folder of --model has it"},
+    {"--config-name", "leave it out: the folder of --model has the configuration"},
     {"--max-predict-samples", "use --max-eval-samples"},
     {"--pad-to-max-length", "leave it out: a batch is padded to its longest window"},
     {"--overwrite-cache", "leave it out: nothing is cached"},
@@ -254,7 +254,7 @@ void apply_google_recipe(const CLI::App& command, TrainSettings& train) {
 
 void check_init(const Settings& settings) {
   if (settings.model.preset.empty()) {
-    refuse("no size is given", "add --preset NAME: " + bert::preset_names());
+    refuse("no model size is given", "add --preset NAME: " + bert::preset_names());
   }
   if (settings.model.vocab_file.empty()) refuse("no vocabulary is given", "add --vocab-file FILE");
   if (settings.output_dir.empty()) refuse("no output folder is given", "add --output-dir DIR");

@@ -16,9 +16,9 @@ void refuse_empty_words(const std::vector<std::string>& arguments) {
   if (empty == arguments.end()) return;
   throw fsdp::InvalidArgument(
       {.what = empty == arguments.begin()
-                   ? "the first word is empty"
-                   : fmt::format("the word after {} is empty", *std::prev(empty)),
-       .hint = "leave it out; an unset shell variable in quotes is an empty word"},
+                   ? "the first argument is empty"
+                   : fmt::format("the argument after {} is empty", *std::prev(empty)),
+       .hint = "leave it out; a quoted shell variable that is unset gives an empty argument"},
       fsdp::ExitCode::kUsage);
 }
 

@@ -49,7 +49,7 @@ bool still_named(int fd, const std::filesystem::path& path) {
 [[noreturn]] void cannot_make(const std::filesystem::path& path, int error) {
   const bool full = error == ENOSPC || error == EDQUOT;
   throw fsdp::IoError(full ? fsdp::ExitCode::kIoError : fsdp::ExitCode::kCannotCreate,
-                      {.what = "the folder's lock cannot be created",
+                      {.what = "the output folder's lock file cannot be created",
                        .where = path.string(),
                        .cause = system_text(error),
                        .hint = full ? "free some space" : "choose a writable folder"});
@@ -68,10 +68,10 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& n
       const std::string holder = holder_of(fd_);
       ::close(std::exchange(fd_, -1));
       throw fsdp::IoError(fsdp::ExitCode::kCannotCreate,
-                          {.what = "another run writes into this folder",
+                          {.what = "another run writes into the output folder",
                            .where = folder.string(),
                            .cause = fmt::format("{} holds {}", holder, name),
-                           .hint = "wait until it has ended, or choose another folder"});
+                           .hint = "wait until that run ends, or choose another folder"});
     }
     if (error != 0) {
       note_ = fmt::format("{} cannot be locked ({}): make sure that no other run writes there",

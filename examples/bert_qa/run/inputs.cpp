@@ -24,14 +24,15 @@ void check_vocabulary(const ModelSource& source, Inputs& inputs) {
   if (tokens > rows || rows - tokens > kMaxUnusedRows) {
     throw fsdp::IoError(
         fsdp::ExitCode::kCorruptData,
-        {.what = fmt::format("the vocabulary has {} tokens, the model {}{}", tokens,
+        {.what = fmt::format("the vocabulary has {} tokens, the model {}{} embeddings", tokens,
                              tokens > rows ? "only " : "", rows),
          .where = source.vocab_file.empty() ? source.folder.string() : source.vocab_file.string(),
          .hint = "use the model's vocab.txt"});
   }
   if (tokens < rows) {
-    inputs.notes.push_back(fmt::format(
-        "the vocabulary has {} tokens, the model {}: the rest is padding", tokens, rows));
+    inputs.notes.push_back(
+        fmt::format("the vocabulary has {} tokens, the model {} embeddings: the rest is padding",
+                    tokens, rows));
   }
 }
 
@@ -89,7 +90,7 @@ std::filesystem::path tokenizer_folder(const ModelSource& source, std::vector<st
   if (!of_model) return of_vocab || source.folder.empty() ? beside : source.folder;
   std::error_code ignored;
   if (of_vocab && !std::filesystem::equivalent(beside, source.folder, ignored)) {
-    notes.push_back(fmt::format("the tokenizer follows {}, not {}",
+    notes.push_back(fmt::format("the tokenizer uses the settings of {}, not of {}",
                                 (source.folder / "tokenizer_config.json").string(),
                                 (beside / "tokenizer_config.json").string()));
   }

@@ -58,7 +58,7 @@ const fs::path& checked(const Settings& settings) {
   std::error_code code;
   if (settings.writes_model() && fs::equivalent(folder, settings.model.folder, code)) {
     throw fsdp::InvalidArgument(
-        {.what = "--output-dir is the folder of --model, whose files it would replace",
+        {.what = "--output-dir is the folder of --model: the run would replace the model's files",
          .where = folder.string(),
          .hint = "use another --output-dir"},
         fsdp::ExitCode::kUsage);
@@ -182,7 +182,7 @@ OutputFolder::OutputFolder(const Settings& settings, std::vector<std::string>& n
            (settings.writes_model() && fsdp::is_weights_name(name));
   };
   for (const std::string& name : fsdp::remove_leftovers(settings.output_dir, is_ours)) {
-    notes.push_back(fmt::format("removed {}, half written by a run that was killed",
+    notes.push_back(fmt::format("removed {}, which a killed run left incomplete",
                                 (settings.output_dir / name).string()));
   }
   fsdp::try_to_write(settings.output_dir / "metrics.json");  // fails now if the folder is read-only

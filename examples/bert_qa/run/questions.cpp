@@ -23,7 +23,7 @@ Questions read_file(const std::filesystem::path& file, const Settings& settings,
   // Bad rows are removed before the limit is applied, because the limit counts usable questions.
   if (settings.data.skip_bad_rows) leave_out_long_questions(dataset, tokenizer, windows);
   for (const BadRow& row : dataset.skipped) {
-    notes.push_back(fmt::format("{}: row {} left out: {}", file.string(), row.id, row.reason));
+    notes.push_back(fmt::format("{}: row {} is left out: {}", file.string(), row.id, row.reason));
   }
   if (!dataset.skipped.empty()) {
     notes.push_back(fmt::format("{}: {} of {} rows left out", file.string(), dataset.skipped.size(),
@@ -33,17 +33,21 @@ Questions read_file(const std::filesystem::path& file, const Settings& settings,
       for_training ? settings.data.max_train_samples : settings.data.max_eval_samples;
   if (limit >= 0 && limit < std::ssize(dataset.questions)) dataset.questions.resize(limit);
   if (dataset.questions.empty()) {
-    throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
-                        {.what = "the file has no question", .where = file.string()});
+    throw fsdp::IoError(
+        fsdp::ExitCode::kCorruptData,
+        {.what = "no question of the file is left",
+         .where = file.string(),
+         .hint = fmt::format("raise {}, or repair the rows that are left out",
+                             for_training ? "--max-train-samples" : "--max-eval-samples")});
   }
   if (!asks && !settings.answers.version_2 && dataset.unanswerable_count() > 0) {
     const auto first = std::ranges::find_if(
         dataset.questions, [](const QaQuestion& question) { return question.answers.empty(); });
     throw fsdp::InvalidArgument(
         {.what =
-             fmt::format("{} questions of {} have no answer, first {}",
+             fmt::format("{} questions of {} have no answer; the first is {}",
                          dataset.unanswerable_count(), file.string(), fsdp::quoted_name(first->id)),
-         .hint = "add --version-2-with-negative if their contexts do not answer them"},
+         .hint = "add --version-2-with-negative if the contexts do not answer these questions"},
         fsdp::ExitCode::kUsage);
   }
   QaFeatures features(dataset, tokenizer, windows);

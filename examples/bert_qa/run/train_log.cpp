@@ -24,11 +24,12 @@ ordered_json number(double value) {
 
 [[noreturn]] void fail(fsdp::ExitCode code, const char* what, const std::string& where, int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  throw fsdp::IoError(full ? fsdp::ExitCode::kIoError : code,
-                      {.what = what,
-                       .where = where,
-                       .cause = std::generic_category().message(error),
-                       .hint = full ? "free some space, or raise the limit (ulimit -f)" : ""});
+  throw fsdp::IoError(
+      full ? fsdp::ExitCode::kIoError : code,
+      {.what = what,
+       .where = where,
+       .cause = std::generic_category().message(error),
+       .hint = full ? "free some space, or raise the file size limit (ulimit -f)" : ""});
 }
 
 }  // namespace

@@ -23,8 +23,9 @@ QaBatch make_batch(const QaFeatures& features, std::span<const int64_t> windows,
   for (const int64_t window : windows) longest = std::max(longest, features.window_length(window));
   if (length != 0 && longest > length) {
     throw fsdp::InvalidArgument(
-        {.what = fmt::format("a window of {} tokens does not fit rows of {}", longest, length),
-         .hint = "pad to max_seq_length, or to the longest window"});
+        {.what =
+             fmt::format("a window of {} tokens does not fit rows of {} tokens", longest, length),
+         .hint = "pad the rows to max_seq_length, or to the longest window"});
   }
   QaBatch batch;
   batch.resize(static_cast<int64_t>(windows.size()), length != 0 ? length : longest);

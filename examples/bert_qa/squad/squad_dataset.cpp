@@ -54,7 +54,7 @@ void read_lines(std::string_view text, const std::string& name, SquadEvents& eve
 // Returns the reason why an answer is not at its offset, or nothing if it is there.
 std::optional<std::string> misplaced(const QaAnswer& answer, const std::string& context) {
   if (answer.start < 0) {
-    return fmt::format("answer_start is {}, expected a count of code points from 0", answer.start);
+    return fmt::format("answer_start is {}, expected 0 or more (in code points)", answer.start);
   }
   const std::string_view found =
       code_point_slice(context, answer.start, answer.start + count_code_points(answer.text));
@@ -97,7 +97,7 @@ QaDataset parse_squad(std::string_view text, const std::string& name, const Squa
   }
   if (events.rows.empty()) {
     throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
-                        {.what = "the file has no question",
+                        {.what = "the file contains no questions",
                          .where = name,
                          .hint = "use SQuAD v1.1 or v2.0, or one flat JSON row a line"});
   }
@@ -105,7 +105,7 @@ QaDataset parse_squad(std::string_view text, const std::string& name, const Squa
   std::unordered_set<std::string> ids;
   for (SquadEvents::Row& row : events.rows) {
     auto fault = fault_of(row, dataset.contexts[row.question.context], options);
-    if (!fault && !ids.insert(row.question.id).second) fault = "the id appeared before";
+    if (!fault && !ids.insert(row.question.id).second) fault = "another question has the same id";
     if (!fault) {
       dataset.questions.push_back(std::move(row.question));
     } else if (options.skip_bad_rows) {

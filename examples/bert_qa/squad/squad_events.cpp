@@ -36,34 +36,34 @@ void SquadEvents::refuse(const char* got) const {
   const char* wanted = "";
   switch (expected()) {
     case Key::kRecords:
-      wanted = "data, paragraphs and qas are arrays of objects";
+      wanted = "data, paragraphs and qas as arrays of objects";
       break;
     case Key::kAnswers:
-      wanted = "answers is an array of objects, or an object of two arrays";
+      wanted = "answers as an array of objects, or as an object of two arrays";
       break;
     case Key::kId:
-      wanted = "id is a string";
+      wanted = "id as a string";
       break;
     case Key::kQuestion:
-      wanted = "question is a string";
+      wanted = "question as a string";
       break;
     case Key::kContext:
-      wanted = "context is a string";
+      wanted = "context as a string";
       break;
     case Key::kImpossible:
-      wanted = "is_impossible is true or false";
+      wanted = "is_impossible as true or false";
       break;
     case Key::kText:
-      wanted = "an answer's text is a string";
+      wanted = "an answer's text as a string";
       break;
     case Key::kStart:
-      wanted = "answer_start is a count of code points from 0";
+      wanted = "answer_start as a number of code points, 0 or more";
       break;
     case Key::kOther:
-      wanted = "this is not in the schema";
+      wanted = "only the schema's keys and values";
       break;
   }
-  fail(fmt::format("not a SQuAD file: {}, got {}", wanted, got),
+  fail(fmt::format("not a SQuAD file: expected {}, got {}", wanted, got),
        "use SQuAD v1.1 or v2.0, or one flat JSON row a line");
 }
 
@@ -253,7 +253,7 @@ void SquadEvents::close_answer_table() {
                      meant_in_answer({missing})));
   }
   if (texts_.size() != starts_.size() || text_ || start_) {
-    fail(fmt::format("answers have {} texts and {} answer_start, expected as many of each",
+    fail(fmt::format("answers have {} texts and {} answer_start, expected the same number of each",
                      texts_.size(), starts_.size()));
   }
   for (size_t i = 0; i < texts_.size(); ++i) {
@@ -307,7 +307,7 @@ void SquadEvents::close_record() {
   if (record.question) {
     rows.push_back(row_of(record));
   } else if (!record.answers.empty()) {
-    fail("answers have no question");
+    fail("an object has answers but no question");
   }
   if (record.context) {
     const int64_t context = context_index(std::move(*record.context));

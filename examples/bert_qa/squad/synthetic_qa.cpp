@@ -60,7 +60,8 @@ QaBatch SyntheticQa::make_batch(int64_t epoch, std::span<const int64_t> windows,
   for (const int64_t index : windows) longest = std::max(longest, window_length(epoch, index));
   if (length != 0 && longest > length) {
     throw fsdp::InvalidArgument(
-        {.what = fmt::format("a window of {} tokens does not fit rows of {}", longest, length)});
+        {.what =
+             fmt::format("a window of {} tokens does not fit rows of {} tokens", longest, length)});
   }
   QaBatch batch;
   batch.resize(static_cast<int64_t>(windows.size()), length != 0 ? length : longest);

@@ -36,7 +36,7 @@ std::vector<std::string> split_lines(std::string_view text, const std::string& n
     }
     if (line.find('\r') != std::string_view::npos) {
       refuse(name, number, "a line of the vocabulary has a carriage return inside",
-             "end lines in LF or CR LF");
+             "end every line with LF or CR LF");
     }
     if (line.find('\0') != std::string_view::npos || !is_valid_utf8(line)) {
       refuse(name, number, "the vocabulary is not UTF-8 text", "pass the model's vocab.txt");

@@ -51,7 +51,7 @@ int spins_for(int ranks) {
 }
 
 std::string in_different_communicators(uint64_t sequence) {
-  return fmt::format("place {} of the host order, in different communicators", place_of(sequence));
+  return fmt::format("collective #{}, on different communicators", place_of(sequence));
 }
 
 }  // namespace
@@ -280,7 +280,7 @@ void GroupBarrier::compare() const {
     const Endpoint& other = endpoint(i);
     if (first.fingerprints[parity()] == other.fingerprints[parity()]) continue;
     disagree(group_.ranks[0], first.records[parity()], group_.ranks[i], other.records[parity()],
-             fmt::format("collective {} of its communicator", opened_));
+             fmt::format("collective {} of the communicator", opened_));
   }
 }
 

@@ -35,7 +35,7 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
     throw DeviceError({.what = fmt::format("a rank can split off at most {} communicators",
                                            kChannels - kNamedChannels),
                        .where = "Communicator::split",
-                       .hint = "split once and keep the communicators"});
+                       .hint = "split once and reuse the communicators"});
   }
   // After this every rank of the parent has used the channel, even if it is in another group.
   status.split_channels.store(static_cast<uint32_t>(taken) + 1);

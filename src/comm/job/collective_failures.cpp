@@ -20,9 +20,8 @@ Failure disagreement(const std::string& difference, std::string where) {
       .code = ExitCode::kPeerFailed,
       .text = {.what = "ranks disagree about a collective: " + difference,
                .where = std::move(where),
-               .hint =
-                   "issue the same collectives in the same order on every rank, and step with the "
-                   "same settings; look for a condition that depends on the rank or its data"}};
+               .hint = "issue the same collectives in the same order on every rank; step with the "
+                       "same settings; look for a condition that depends on the rank or its data"}};
 }
 
 }  // namespace
@@ -35,9 +34,9 @@ Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
 Failure ranks_differ_somewhere(int rank, int other_rank) {
   // The lower rank is named first, so the text is the same, no matter which of the two ranks fails
   // the job.
-  return disagreement(fmt::format("ranks {} and {} did not issue the same",
+  return disagreement(fmt::format("ranks {} and {} did not issue the same collectives",
                                   std::min(rank, other_rank), std::max(rank, other_rank)),
-                      "before the last recorded collectives");
+                      "earlier than the recorded collectives");
 }
 
 Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,

@@ -13,11 +13,11 @@ namespace fsdp {
 
 // A hint to look at a rank that may only be slow.
 inline constexpr std::string_view kLookAtRankHint =
-    "look at that rank with a debugger, or raise MeshOptions::timeout if it may be that slow";
+    "attach a debugger to that rank; if it is only slow, raise MeshOptions::timeout";
 
 // The cause if a rank did not arrive in time and has not ended.
 inline constexpr std::string_view kLateCause =
-    "it is alive, but stopped, stuck, slow or doing something else";
+    "its process is alive, but stopped, stuck, slow or busy with other work";
 
 // Formats a time as seconds: "30.0 s".
 std::string seconds_text(std::chrono::milliseconds time);

@@ -101,8 +101,10 @@ std::string describe_difference(int rank, const CollectiveRecord& record, int ot
   std::string text =
       fmt::format("rank {} issued {}, rank {} issued {}", rank, here, other_rank, there);
   if (here != there) return text;
-  if (record.label_hash != other.label_hash) text += "; the names differ before the part shown";
-  if (record.note_hash != other.note_hash) text += "; the notes differ after the part shown";
+  if (record.label_hash != other.label_hash)
+    text += "; their names differ before the part that is shown";
+  if (record.note_hash != other.note_hash)
+    text += "; their notes differ after the part that is shown";
   return text;
 }
 

@@ -62,7 +62,7 @@ void ControlPlane::agree(const CollectiveTag& tag, const std::vector<std::string
 
 void ControlPlane::throw_first_failure(std::string_view where) const {
   std::optional<Failure> failure = first_failure();
-  if (!failure) throw StateError({.what = "no rank failed"});
+  if (!failure) throw no_failure_to_throw();
   throw_failure(std::move(*failure), where);
 }
 

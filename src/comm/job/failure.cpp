@@ -12,6 +12,11 @@ void throw_failure(Failure failure, std::string_view where) {
   throw CommError(std::move(failure.text), failure.code);
 }
 
+StateError no_failure_to_throw() {
+  return StateError({.what = "fsdp tried to report a failed rank, but no rank failed",
+                     .hint = "report this as a bug of fsdp"});
+}
+
 Failure failure_of_abort(int rank, std::string_view cause) noexcept {
   try {
     return {.rank = rank,

@@ -18,6 +18,9 @@ struct Failure {
 // Throws `failure` as a CommError. If the failure names no place, `where` is added to the message.
 [[noreturn]] void throw_failure(Failure failure, std::string_view where);
 
+// Returns the error for a call that throws the job's failure while there is none.
+StateError no_failure_to_throw();
+
 // Returns the failure of a rank that gives up because of `cause`. If memory is short, the failure
 // has no text.
 Failure failure_of_abort(int rank, std::string_view cause) noexcept;

@@ -32,7 +32,7 @@ void report_failure(const ControlSegment& control, const Failure& failure) noexc
 
 void throw_first_failure(const ControlSegment& control, std::string_view where) {
   std::optional<Failure> failure = first_failure(control.failure());
-  if (!failure) throw StateError({.what = "no rank failed"});
+  if (!failure) throw no_failure_to_throw();
   throw_failure(std::move(*failure), where);
 }
 
@@ -65,7 +65,7 @@ Failure failure_of_end(const ControlSegment& control, int peer, PeerEnd end) {
   switch (end) {
     case PeerEnd::kFinished:
       failure.text.what = fmt::format("rank {} left while other ranks still need it", peer);
-      failure.text.cause = "its program destroyed its mesh before they did";
+      failure.text.cause = "its program destroyed its mesh before the other ranks did";
       failure.text.hint = "issue the same collectives on every rank until the end";
       break;
     case PeerEnd::kReported:

@@ -62,7 +62,7 @@ int64_t bytes_of(const Descriptor& file) {
   struct stat status {};
   if (fstat(file.get(), &status) != 0) {
     throw InvalidArgument(
-        {.what = fmt::format("descriptor {} of the job is not open", file.get()),
+        {.what = fmt::format("file descriptor {} of the job is not open", file.get()),
          .where = "FSDP_JOB_FDS",
          .cause = std::strerror(errno),
          .hint = "let fsdp-run start the program directly: other processes cannot join the job"});
@@ -79,7 +79,7 @@ JobDescriptors create_job_files(int world_size) {
     files.heaps.push_back(create_file(fmt::format("fsdp-heap-{}", rank), heap_bytes()));
   }
   const Mapping mapping(files.control, ControlSegment::bytes_for(world_size),
-                        "the control segment");
+                        "the job's shared memory");
   SegmentHeader& header = ControlSegment(mapping.data(), world_size).header();
   header.layout = layout_mark();
   header.world_size = world_size;
@@ -108,14 +108,14 @@ JobMemory::JobMemory(const JobDescriptors& files, int world_size)
     // mmap rejects 0 bytes, so one byte of an empty file is mapped, and the checks below reject the
     // file with a clear message.
     : control_(files.control, std::max<int64_t>(bytes_of(files.control), 1),
-               "the control segment") {
+               "the job's shared memory") {
   // The control segment is checked before any heap is mapped, so that nothing else of a foreign job
   // is used.
   const auto foreign = [&](std::string what) {
     throw InvalidArgument({.what = std::move(what),
-                           .where = "the job's control segment",
+                           .where = "the job's shared memory",
                            .hint = "use the fsdp-run that was built with this program, and do not "
-                                   "change its WORLD_SIZE"});
+                                   "change the WORLD_SIZE that it sets"});
   };
   if (control_.bytes() < int64_t{sizeof(SegmentHeader)})
     foreign("FSDP_JOB_FDS does not name a job of fsdp-run");
@@ -127,10 +127,11 @@ JobMemory::JobMemory(const JobDescriptors& files, int world_size)
                         header.world_size));
   }
   for (const Descriptor& heap : files.heaps) {
-    heaps_.emplace_back(heap, bytes_of(heap), "a rank's heap");
+    heaps_.emplace_back(heap, bytes_of(heap), "the shared memory of a rank");
     // map_ranks maps views of the heap later. By then the caller has closed its descriptors.
     heap_files_.emplace_back(fcntl(heap.get(), F_DUPFD_CLOEXEC, 0));
-    if (!heap_files_.back()) refused("cannot duplicate the descriptor of a rank's heap", errno);
+    if (!heap_files_.back())
+      refused("cannot duplicate the file descriptor of a rank's shared memory", errno);
   }
 }
 

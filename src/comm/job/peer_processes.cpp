@@ -22,10 +22,10 @@ PeerProcesses::PeerProcesses(const ControlSegment& control, const std::vector<in
     Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!process && errno != ESRCH) {
       throw InvalidArgument(
-          {.what = fmt::format("rank {}'s process {} cannot be watched", rank, pid),
+          {.what = fmt::format("the process of rank {} (pid {}) cannot be monitored", rank, pid),
            .where = "pidfd_open",
            .cause = std::strerror(errno),
-           .hint = "run the ranks on Linux 5.3 or newer, in one pid namespace"});
+           .hint = "run the ranks on Linux 5.3 or newer, in one PID namespace (one container)"});
     }
     processes_[static_cast<size_t>(rank)] = std::move(process);
   }

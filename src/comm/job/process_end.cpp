@@ -47,16 +47,16 @@ std::string hint_for_end(int rank, int wait_status, bool out_of_memory, bool is_
   if (out_of_memory) {
     return fmt::format(
         "use fewer ranks on this host, a smaller batch or --recompute: the host or the job's "
-        "cgroup is out of memory, and the kernel killed rank {} (dmesg); a restart alone is likely "
-        "to end the same way",
+        "cgroup is out of memory, and the kernel killed rank {} (see dmesg); a restart alone is "
+        "likely to end the same way",
         rank);
   }
   const std::string hint =
       is_shown ? "see the error above" : fmt::format("see what rank {} printed", rank);
   if (WIFSIGNALED(wait_status) && is_fault_of_program(WTERMSIG(wait_status))) {
     return hint +
-           "; the program is at fault and a restart alone is likely to end the same way: look at "
-           "its core dump, or run it under a debugger or built with -fsanitize=address";
+           "; the program is at fault: look at its core dump, run it in a debugger, or build it "
+           "with -fsanitize=address; a restart alone is likely to end the same way";
   }
   // After these exit codes a restart fails in the same way. After others it may help.
   switch (static_cast<ExitCode>(WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0)) {

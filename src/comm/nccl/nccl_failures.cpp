@@ -25,7 +25,7 @@ Failure call_failed(int rank, std::string_view call, std::string_view error, std
                     std::string where) {
   return failure_of(rank, fmt::format("{} failed on rank {}: {}", call, rank, error),
                     std::move(where), std::move(detail),
-                    "set NCCL_DEBUG=WARN for NCCL's own messages");
+                    "set NCCL_DEBUG=WARN to see NCCL's own messages");
 }
 
 Failure call_did_not_return(int rank, std::string_view call, std::chrono::milliseconds within,
@@ -47,18 +47,18 @@ Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
                        const PostedCollective& theirs) {
   return ranks_disagree(
       rank, own.record, peer, theirs.record,
-      fmt::format("place {} of the host order{}", place_of(own.record.sequence),
-                  own.communicator == theirs.communicator ? "" : ", in different communicators"));
+      fmt::format("collective #{}{}", place_of(own.record.sequence),
+                  own.communicator == theirs.communicator ? "" : ", on different communicators"));
 }
 
 Failure is_not_through(bool of_all, std::chrono::milliseconds within, std::string where) {
   // It is unknown which rank is at fault.
-  return failure_of(-1, fmt::format("NCCL did not finish within {}", seconds_text(within)),
-                    std::move(where),
-                    of_all ? "all ranks called it: the link between their GPUs is stuck"
-                           : "a rank did not call it, or the link between the ranks is stuck",
-                    "set NCCL_DEBUG=INFO to see NCCL's connections; raise MeshOptions::timeout if "
-                    "it may be that slow");
+  return failure_of(
+      -1, fmt::format("NCCL did not finish within {}", seconds_text(within)), std::move(where),
+      of_all ? "all ranks issued the collective, so the link between their GPUs is stuck"
+             : "a rank did not issue the collective, or the link between the ranks is stuck",
+      "set NCCL_DEBUG=INFO to see NCCL's connections; if the collective is only slow, raise "
+      "MeshOptions::timeout");
 }
 
 }  // namespace fsdp

@@ -49,13 +49,14 @@ Place place_of_nccl() {
   if (loaded == nullptr && !is_inside) {
     if (named != nullptr) return place_named(named);
     refuse(fmt::format("{} is not loaded", kFile), {},
-           "use a LibTorch whose CUDA library loads it; tools/setup --gpu installs what that "
-           "needs; if LibTorch hides its own NCCL, set FSDP_NCCL=FILE");
+           "use a LibTorch whose CUDA library loads NCCL (tools/setup --gpu installs its "
+           "packages); if LibTorch hides its own NCCL, set FSDP_NCCL=FILE");
   }
   Place place = is_inside ? Place{RTLD_DEFAULT, "LibTorch's CUDA library"} : Place{loaded, kFile};
   if (named == nullptr) return place;
-  refuse(fmt::format("FSDP_NCCL names {}, but the process has NCCL in {}", named, place.name), {},
-         "unset FSDP_NCCL: it is only for a LibTorch whose NCCL others cannot use");
+  refuse(fmt::format("FSDP_NCCL names {}, but the process already uses the NCCL of {}", named,
+                     place.name),
+         {}, "unset FSDP_NCCL: only a LibTorch that hides its own NCCL needs it");
 }
 
 template <class Function>
@@ -67,7 +68,7 @@ template <class Function>
 void find(const Place& place, const char* name, Function*& function) {
   find_if_there(place, name, function);
   if (function == nullptr) {
-    refuse(fmt::format("{} has no {}", place.name, name), loader_says(),
+    refuse(fmt::format("{} has no function {}", place.name, name), loader_says(),
            fmt::format("use NCCL {} or newer", version_text(kOldest)));
   }
 }
@@ -86,7 +87,7 @@ Library find_library() {
   found.get_version(&version);
   if (version < kOldest) {
     refuse(fmt::format("NCCL {} is too old", version_text(version)), {},
-           fmt::format("use {} or newer", version_text(kOldest)));
+           fmt::format("use NCCL {} or newer", version_text(kOldest)));
   }
   find(file, "ncclGetUniqueId", found.get_unique_id);
   find(file, "ncclCommInitRankConfig", found.comm_init_rank_config);

@@ -305,7 +305,7 @@ void NcclSession::call_at_end(const Member* member, const char* name,
     const std::lock_guard lock(mutex_);
     if (aborted_ && member != nullptr) return;
     parts_.device.make_current();
-    Calls calls(watch_, CallPlace("end of memory of NCCL's"));
+    Calls calls(watch_, CallPlace("release of NCCL's memory"));
     calls.next(name);
     make(parts_.library, member == nullptr ? nullptr : member->comm);
   } catch (const std::exception&) {  // the device is lost, or there is no mutex

@@ -54,7 +54,7 @@ Buffer NcclWindows::allocate(int64_t bytes) const {
   if (*window == nullptr) {
     throw DeviceError({.what = "NCCL cannot register memory on these GPUs",
                        .where = "Options::tuning.nccl_registration",
-                       .cause = "they cannot reach each other's memory",
+                       .cause = "the GPUs cannot access each other's memory",
                        .hint = "leave nccl_registration at kOff; set NCCL_DEBUG=INFO for details"});
   }
   // The release function owns `memory`. The function first removes the window. `memory` is freed

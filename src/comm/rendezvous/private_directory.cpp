@@ -18,10 +18,11 @@ namespace fsdp {
 namespace {
 
 [[noreturn]] void refuse(const std::string& path, std::string cause) {
-  throw InvalidArgument({.what = "the ranks' rendezvous directory cannot be used",
-                         .where = path,
-                         .cause = std::move(cause),
-                         .hint = "remove it, or start the ranks with fsdp-run, which needs none"});
+  throw InvalidArgument(
+      {.what = "the ranks' rendezvous directory cannot be used",
+       .where = path,
+       .cause = std::move(cause),
+       .hint = "remove the directory, or start the ranks with fsdp-run, which does not need it"});
 }
 
 // Returns true if the open file `fd` is the file that `path` names now.

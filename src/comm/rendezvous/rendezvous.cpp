@@ -67,7 +67,7 @@ JobDescriptors join(const LaunchEnvironment& environment, const std::string& dir
   if (!server) {
     refuse({fmt::format("rank 0 of {} did not arrive within {:.1f} s", environment.world_size,
                         std::chrono::duration<double>(timeout).count()),
-            fmt::format("start rank 0 with the same MASTER_PORT; if the job is complete, do not "
+            fmt::format("start rank 0 with the same MASTER_PORT; if all ranks already run, do not "
                         "start a second process with RANK={}",
                         environment.rank)});
   }

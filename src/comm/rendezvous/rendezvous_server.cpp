@@ -116,14 +116,14 @@ std::optional<Refusal> RendezvousServer::admit(const JoinRequest& request) {
         "start all ranks with the same WORLD_SIZE"};
   }
   if (request.rank < 0 || request.rank >= world_size_) {
-    return Refusal{
-        fmt::format("a process has RANK={}, but WORLD_SIZE={}", request.rank, world_size_),
-        "set RANK to 0 to WORLD_SIZE - 1"};
+    return Refusal{fmt::format("a process has RANK={}, expected less than WORLD_SIZE={}",
+                               request.rank, world_size_),
+                   "set RANK to a number from 0 to WORLD_SIZE - 1"};
   }
   if (pids_[request.rank] != 0) {
     return Refusal{fmt::format("two processes have RANK={}: pid {} and pid {}", request.rank,
                                pids_[request.rank], request.pid),
-                   "give every process a RANK of its own, and every job a MASTER_PORT of its own"};
+                   "give every process its own RANK, and every job its own MASTER_PORT"};
   }
   pids_[request.rank] = request.pid;
   return std::nullopt;

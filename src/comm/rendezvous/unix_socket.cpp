@@ -38,10 +38,11 @@ Descriptor listen_at(const std::string& path) {
   if (!listener ||
       bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       listen(listener.get(), SOMAXCONN) != 0) {
-    throw InvalidArgument({.what = "rank 0 cannot open the ranks' rendezvous socket",
-                           .where = path,
-                           .cause = std::strerror(errno),
-                           .hint = "check the directory, or start the ranks with fsdp-run"});
+    throw InvalidArgument(
+        {.what = "rank 0 cannot open the ranks' rendezvous socket",
+         .where = path,
+         .cause = std::strerror(errno),
+         .hint = "check the permissions of its directory, or start the ranks with fsdp-run"});
   }
   return listener;
 }

@@ -85,7 +85,7 @@ void wait_for_all(const ControlSegment& control, milliseconds timeout) {
            .text = {.what = fmt::format("rank {} of {} did not arrive within {:.1f} s", peer,
                                         control.world_size(), seconds),
                     .where = kWhere,
-                    .hint = "make the mesh first thing in the program, before long work"}});
+                    .hint = "make the mesh at the start of the program, before long work"}});
     }
   }
 }

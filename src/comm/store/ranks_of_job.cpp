@@ -55,8 +55,8 @@ void wait_for_all(KeyValueStore& store, const LaunchEnvironment& environment,
       refuse_all(store, environment,
                  fmt::format("rank {} of {} did not arrive within {:.1f} s", rank,
                              environment.world_size, std::chrono::duration<double>(within).count()),
-                 "make the mesh first thing in the program, before long work, and start as many "
-                 "ranks as WORLD_SIZE says");
+                 "make the mesh at the start of the program, before long work, and start "
+                 "WORLD_SIZE ranks");
     }
   }
 }
@@ -70,7 +70,7 @@ std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnviron
   // than 1.
   if (store.add(fmt::format("joined/{}", rank), 1) > 1) {
     refuse_all(store, environment, fmt::format("two processes have RANK={}", rank),
-               "give every process a RANK of its own, and every job a MASTER_PORT of its own");
+               "give every process its own RANK, and every job its own MASTER_PORT");
   }
   const std::string host = host_name();
   // Host names need not be unique. A launcher's node id is unique.

@@ -97,7 +97,8 @@ Reach reach_of(const std::string& host, int port, milliseconds at_most) {
   if (error == 0) {
     return {.resolves = true,
             .text = fmt::format(
-                "the process that listens at {} on port {} does not answer as a store", at, port),
+                "the process that listens at {} on port {} does not answer as LibTorch's store", at,
+                port),
             .hint = "set another MASTER_PORT on all ranks: another program uses the port"};
   }
   if (error == ECONNREFUSED) {

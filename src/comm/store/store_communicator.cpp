@@ -91,7 +91,7 @@ void StoreCommunicator::compare(const std::vector<std::string>& sent,
     if (fingerprint_of(first) == fingerprint_of(other)) continue;
     member_->fail(ranks_disagree(group_.ranks.front(), first,
                                  group_.ranks[static_cast<size_t>(peer)], other,
-                                 fmt::format("collective {} of its communicator", count_)));
+                                 fmt::format("collective {} of the communicator", count_)));
     member_->throw_failure(describe(record));
   }
 }

@@ -162,7 +162,7 @@ Failure StoreRelay::failure_of_lost_store(std::string_view cause) const {
                                          *parts_.server)
                            : "the connection to the launcher's store is lost",
                .cause = std::string(cause),
-               .hint = "see what it printed, then restart the job"}};
+               .hint = "see what that rank or the launcher printed, then restart the job"}};
 }
 
 void StoreRelay::run_until_end() {
@@ -301,7 +301,7 @@ void StoreRelay::explain() {
   }
   const uint64_t sequence = first->record.sequence;
   fail(ranks_disagree(parts_.rank, own(sequence).value_or(*first).record, other, first->record,
-                      fmt::format("place {} of the host order", place_of(sequence))));
+                      fmt::format("collective #{}", place_of(sequence))));
 }
 
 void StoreRelay::hear() {
@@ -321,8 +321,8 @@ void StoreRelay::hear() {
             .text = {.what = fmt::format("rank {} did not report for {:.1f} s", rank,
                                          std::chrono::duration<double>(parts_.timeout).count()),
                      .where = fmt::format("host {}", parts_.places[static_cast<size_t>(rank)].host),
-                     .cause = "it is stopped, or its host or the network is down",
-                     .hint = "look at that host, then restart the job"}});
+                     .cause = "its process is stopped, or its host or the network is down",
+                     .hint = "check that host, then restart the job"}});
     }
   }
   // Ends are numbered with keys ends/1, ends/2, …, because any rank of a host may report one.

@@ -28,14 +28,14 @@ constexpr Rule kRules[] = {
      "all streams share one queue of the GPU: no gather runs beside compute",
      "unset it (scripts for Megatron set it)"},
     {"CUDA_LAUNCH_BLOCKING", "1", State::kNote,
-     "every launch waits for its kernel, nothing runs beside compute",
+     "every launch waits for its kernel: nothing runs beside compute",
      "unset it, unless you look for a failing kernel"},
     {"CUDA_VISIBLE_DEVICES", "", State::kNote, "it hides all GPUs",
-     "unset it, or name those to use: 0,1"},
+     "unset it, or list the GPUs to use: 0,1"},
     {"CUDA_VISIBLE_DEVICES", "-1", State::kNote, "it hides all GPUs",
-     "unset it, or name those to use: 0,1"},
+     "unset it, or list the GPUs to use: 0,1"},
     {"NCCL_COMM_BLOCKING", "1", State::kNote,
-     "calls of NCCL block: a missing rank is not named, the process ends", "unset it"},
+     "NCCL calls block: if a rank is missing, the process ends without naming it", "unset it"},
     {"NCCL_LAUNCH_ORDER_IMPLICIT", "0", State::kFails,
      "collectives of several communicators may deadlock", "unset it: the engine sets 1"},
     {"NCCL_P2P_DISABLE", "1", State::kNote, "GPUs reach each other through the host's memory",
@@ -80,10 +80,10 @@ std::optional<Finding> judge_variable(const Variable& variable, const Facts& fac
   const int nccl = facts.cuda.nccl.version;
   if (variable.name == "OMP_NUM_THREADS") return judge_threads(variable, facts.host.cores);
   if (variable.name == "NCCL_MULTI_RANK_GPU_ENABLE" && nccl > 0 && nccl < kNcclSharesGpus) {
-    return environment_note(variable,
-                            fmt::format("NCCL {} does not know it", nccl::version_text(nccl)),
-                            fmt::format("give each rank a GPU; NCCL {} shares them",
-                                        nccl::version_text(kNcclSharesGpus)));
+    return environment_note(
+        variable, fmt::format("NCCL {} does not know it", nccl::version_text(nccl)),
+        fmt::format("give each rank its own GPU; from NCCL {} on, ranks can share a GPU",
+                    nccl::version_text(kNcclSharesGpus)));
   }
   return std::nullopt;
 }
@@ -126,9 +126,10 @@ std::vector<Finding> judge_environment(const Facts& facts, DeviceKind device) {
     }
   }
   if (!tuning.empty()) {
-    findings.push_back(note(
-        "environment", fmt::format("{}: set instead of NCCL's own choice", fmt::join(tuning, ", ")),
-        "unset what you did not intend"));
+    findings.push_back(
+        note("environment",
+             fmt::format("{}: set, so NCCL does not choose itself", fmt::join(tuning, ", ")),
+             "unset the variables that you did not set on purpose"));
   }
   if (!harmless.empty()) {
     findings.push_back(

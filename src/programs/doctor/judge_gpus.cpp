@@ -47,9 +47,8 @@ Finding judge_driver(const Facts& facts, State without) {
   text += fmt::format(", for CUDA {}; the CUDA runtime is {}", cuda_text(versions.driver),
                       cuda_text(versions.runtime));
   if (versions.driver >= versions.runtime) return {.area = "driver", .text = std::move(text)};
-  return note(
-      "driver", text + ": kernels run that were compiled for the GPU, PTX does not",
-      "install a newer driver if a GPU is newer than those that the kernels are compiled for");
+  return note("driver", text + ": kernels that are compiled for the GPU run, PTX does not",
+              "install a newer driver if no kernel is compiled for your GPU");
 }
 
 Finding judge_absence(const Facts& facts) {
@@ -96,13 +95,14 @@ Finding judge_gpu(const GpuFacts& gpu, State refused) {
 Finding judge_kernels(const std::vector<Variable>& variables) {
   const auto set = std::ranges::find(variables, "CUDA_MODULE_LOADING", &Variable::name);
   if (set == variables.end() || set->value != "EAGER") {
-    return {.area = "kernels",
-            .text = "the engine's are loaded when a GPU is opened, others when they first run"};
+    return {
+        .area = "kernels",
+        .text = "the engine's kernels are loaded when it opens a GPU, others when they first run"};
   }
   return note("kernels",
-              "CUDA_MODULE_LOADING=EAGER loads all of LibTorch's and NCCL's at the start, which "
-              "takes time and memory",
-              "unset it: the engine loads its own when a GPU is opened");
+              "CUDA_MODULE_LOADING=EAGER loads all kernels of LibTorch and NCCL at the start, "
+              "which takes time and memory",
+              "unset it: the engine loads its own kernels when it opens a GPU");
 }
 
 // Returns "0 reaches 1, not 2", or an empty string if `from` reaches all GPUs.
@@ -128,8 +128,8 @@ Finding judge_peers(const std::vector<std::vector<bool>>& reaches) {
   }
   return note("peers",
               fmt::format("{}: between those NCCL uses the host's memory", fmt::join(rows, "; ")),
-              "none if the board has no such link (nvidia-smi topo -m); else check the IOMMU and "
-              "PCI access control (ACS) in the host's firmware");
+              "check the IOMMU and PCI access control (ACS) in the host's firmware, unless the "
+              "board has no such link (nvidia-smi topo -m)");
 }
 
 Finding judge_nccl(const NcclFacts& nccl, size_t gpus) {
@@ -137,14 +137,14 @@ Finding judge_nccl(const NcclFacts& nccl, size_t gpus) {
     const bool is_needed = gpus > 1;
     return {"NCCL", is_needed ? State::kFails : State::kNote,
             without_hint(*nccl.refusal) +
-                (is_needed ? "" : "; on one GPU ranks are threads and need none"),
-            remedy_of(*nccl.refusal, "tools/setup --gpu installs the one that fits")};
+                (is_needed ? "" : "; on one GPU ranks are threads and need no NCCL"),
+            remedy_of(*nccl.refusal, "run tools/setup --gpu, which installs a matching NCCL")};
   }
   std::string text = fmt::format("{}, 2.26 or newer is needed", nccl::version_text(nccl.version));
   const auto tell = [&](int since, std::string_view what) {
     text += nccl.version >= since
-                ? fmt::format("; it has {}", what)
-                : fmt::format("; {} would add {}", nccl::version_text(since), what);
+                ? fmt::format("; it supports {}", what)
+                : fmt::format("; {} or newer supports {}", nccl::version_text(since), what);
   };
   tell(kNcclSharesGpus, "several ranks on one GPU");
   tell(nccl::kWindowsFrom, "registered windows (Options::tuning.nccl_registration)");
@@ -154,7 +154,7 @@ Finding judge_nccl(const NcclFacts& nccl, size_t gpus) {
 Finding judge_loopback(const Facts& facts) {
   const LoopbackFacts& loopback = facts.loopback;
   if (loopback.ranks == 0) {
-    return note("loopback", "not run: " + why_no_loopback(facts.cuda), "fix that first");
+    return note("loopback", "not run: " + why_no_loopback(facts.cuda), "fix this problem first");
   }
   const std::string tried = loopback.ranks == 1
                                 ? "cuda:0, a kernel and copies (one GPU makes no communicator)"

@@ -41,7 +41,7 @@ Finding judge_cores(const HostFacts& host) {
   if (host.cores < host.all_cores) text += fmt::format(" of {}", host.all_cores);
   if (!quota || *quota >= host.cores) return {.area = "cores", .text = std::move(text)};
   return note("cores", fmt::format("{}, of which the container may use {:.3g}", text, *quota),
-              "set OMP_NUM_THREADS so that all ranks together have no more threads than that");
+              "set OMP_NUM_THREADS so that all ranks together have at most so many threads");
 }
 
 Finding judge_memory(const HostFacts& host) {
@@ -49,11 +49,11 @@ Finding judge_memory(const HostFacts& host) {
   std::string text =
       fmt::format("{}, {} free", format_bytes(memory.total_bytes), format_bytes(memory.free_bytes));
   if (host.container.memory_bytes) {
-    text += fmt::format("; the container may have {}, {} free",
+    text += fmt::format("; the container may use {}, {} free",
                         format_bytes(*host.container.memory_bytes),
                         format_bytes(host.container.free_bytes.value_or(0)));
   }
-  text += fmt::format("; a core copies {:.1f} GB/s", memory.copied_per_second / 1e9);
+  text += fmt::format("; one core copies {:.1f} GB/s", memory.copied_per_second / 1e9);
   return {.area = "memory", .text = std::move(text)};
 }
 

@@ -87,8 +87,8 @@ class RankTrial {
       throw DeviceError(
           {.what = fmt::format("{} on {} left {} in element {}, expected {}", work, device_.name(),
                                value, i, wanted(i)),
-           .hint = "look for the GPU in nvidia-smi and dmesg (Xid); if values come from another "
-                   "GPU, set NCCL_P2P_DISABLE=1 to see whether the link between them is broken"});
+           .hint = "look for errors of the GPU in nvidia-smi and dmesg (Xid); if the values come "
+                   "from another GPU, set NCCL_P2P_DISABLE=1 to test the link between the GPUs"});
     }
   }
 

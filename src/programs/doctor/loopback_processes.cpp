@@ -58,8 +58,8 @@ ErrorText failure_of(const std::string& printed, int status) {
     return {.what = text.substr(0, hint), .hint = text.substr(hint + std::strlen("; hint: "))};
   }
   return {.what = WIFSIGNALED(status)
-                      ? fmt::format("ranks ended by signal {}", WTERMSIG(status))
-                      : fmt::format("ranks ended with code {}", WEXITSTATUS(status))};
+                      ? fmt::format("signal {} ended the ranks", WTERMSIG(status))
+                      : fmt::format("the ranks ended with code {}", WEXITSTATUS(status))};
 }
 
 std::string output_of(const std::vector<std::string>& command) {
@@ -68,17 +68,17 @@ std::string output_of(const std::vector<std::string>& command) {
   words.push_back(nullptr);
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw DeviceError({.what = "pipe for the loopback's ranks failed",
+    throw DeviceError({.what = "a pipe for the loopback's ranks cannot be created",
                        .cause = std::strerror(errno),
-                       .hint = "raise ulimit -n"});
+                       .hint = "raise the limit of open files (ulimit -n)"});
   }
   const Descriptor read_end(ends[0]);
   Descriptor write_end(ends[1]);
   const pid_t pid = fork();
   if (pid < 0) {
-    throw DeviceError({.what = "ranks cannot be started",
+    throw DeviceError({.what = "the loopback's ranks cannot be started",
                        .cause = std::strerror(errno),
-                       .hint = "check the limit of processes (ulimit -u)"});
+                       .hint = "raise the limit of processes (ulimit -u)"});
   }
   if (pid == 0) become(words.data(), write_end.get());
   // The parent's write end is closed, so that the reader sees the end of the output. The output is

@@ -173,8 +173,8 @@ void CpuStream::tell_time(std::function<void(int64_t ns)> tell) {
 CpuStream& cpu_stream(Stream& stream) {
   auto* cpu = dynamic_cast<CpuStream*>(&stream);
   if (cpu == nullptr) {
-    throw StateError({.what = "a CPU kernel or communicator was given another device's stream",
-                      .hint = "put engine, mesh and module on one kind of device"});
+    throw StateError({.what = "a CPU kernel or communicator got the stream of another device",
+                      .hint = "put the engine, the mesh and the module on one kind of device"});
   }
   return *cpu;
 }

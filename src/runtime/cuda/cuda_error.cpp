@@ -13,7 +13,7 @@ namespace {
 std::string_view hint_for(cudaError_t code) {
   switch (code) {
     case cudaErrorMemoryAllocation:
-      return "use more ranks, smaller units or a lower param_dtype; fewer prefetched units; a "
+      return "use more ranks, smaller units, a lower param_dtype, fewer prefetched units or a "
              "smaller batch";
     case cudaErrorUnsupportedPtxVersion:
       return "update the NVIDIA driver: it is older than this library's CUDA";
@@ -24,8 +24,8 @@ std::string_view hint_for(cudaError_t code) {
       return "start the fabric manager (systemctl start nvidia-fabricmanager) of the driver's "
              "exact version: the GPUs' NVSwitches are not set up";
     case cudaErrorSystemDriverMismatch:
-      return "reboot, or reload the kernel module: it and the driver's libraries have different "
-             "versions";
+      return "reboot, or reload the kernel module of the driver: its version differs from the "
+             "driver's libraries";
     case cudaErrorCompatNotSupportedOnDevice:
       return "remove CUDA's compatibility libraries from LD_LIBRARY_PATH, or update the driver: "
              "they support only data-centre GPUs";

@@ -152,8 +152,8 @@ void CudaStream::make_due_calls() {
 CudaStream& cuda_stream(Stream& stream) {
   auto* cuda = dynamic_cast<CudaStream*>(&stream);
   if (cuda == nullptr) {
-    throw StateError({.what = "a CUDA kernel was given another device's stream",
-                      .hint = "put engine, mesh and module on one kind of device"});
+    throw StateError({.what = "a CUDA kernel got the stream of another device",
+                      .hint = "put the engine, the mesh and the module on one kind of device"});
   }
   return *cuda;
 }

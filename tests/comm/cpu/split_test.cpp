@@ -10,7 +10,9 @@
 
 #include "comm/mesh_state.h"
 #include "comm/support/collective_sweep.h"
+#include "comm/support/error_texts.h"
 #include "fsdp/error.h"
+#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
 #include "support/run_ranks.h"
 
@@ -116,10 +118,11 @@ TEST_CASE("ranks of a group that disagree are named as the job numbers them") {
   });
   for (const std::string& error : errors) {
     CHECK(error ==
-          "ranks disagree about a collective: rank 1 issued all_reduce (sum) of 4 float32 'norm' "
-          "#7, rank 3 issued all_reduce (sum) of 3 float32 'norm' #7 (collective 1 of its "
-          "communicator); hint: issue the same collectives in the same order on every rank, and "
-          "step with the same settings; look for a condition that depends on the rank or its data");
+          testing::kDisagree +
+              "rank 1 issued all_reduce (sum) of 4 float32 'norm' "
+              "#7, rank 3 issued all_reduce (sum) of 3 float32 'norm' #7 (collective 1 of the "
+              "communicator); hint: " +
+              testing::kSameCollectivesHint);
   }
 }
 
@@ -143,9 +146,8 @@ TEST_CASE("ranks that wait for each other in a group and in its parent are told 
       {.mesh = {.timeout = std::chrono::minutes(10)}});
   for (const std::string& error : errors) {
     CHECK(error == errors[0]);
-    CHECK(error.find("ranks disagree about a collective: rank ") == 0);
-    CHECK(error.find("(place 7 of the host order, in different communicators)") !=
-          std::string::npos);
+    CHECK(error.find(testing::kDisagree + "rank ") == 0);
+    CHECK(error.find("(collective #7" + testing::kOnDifferentCommunicators) != std::string::npos);
   }
 }
 
@@ -167,15 +169,15 @@ TEST_CASE("a split that cannot be is refused on every rank") {
   const auto negative = testing::errors_of_ranks(
       2, [](const Mesh& mesh) { state_of(mesh).control_communicator().split(-1, 0); });
   for (const std::string& error : negative) {
-    CHECK(error.find("color is -1, expected 0 or more (Communicator::split); hint: pass 0 or more; "
-                     "ranks with equal colors form a group") == 0);
+    CHECK(error.find("color is -1, expected 0 or more (Communicator::split); hint: " +
+                     testing::kColorHint) == 0);
   }
   testing::run_ranks(2, [](const Mesh& mesh) {
     Communicator& all = state_of(mesh).control_communicator();
     for (int i = 0; i < 56; ++i) CHECK(all.split(0, 0)->size() == 2);
     CHECK_THROWS_WITH_AS(all.split(0, 0),
                          "a rank can split off at most 56 communicators (Communicator::split); "
-                         "hint: split once and keep the communicators",
+                         "hint: split once and reuse the communicators",
                          DeviceError);
     barrier(all, 0);
   });

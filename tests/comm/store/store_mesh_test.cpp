@@ -11,6 +11,7 @@
 #include "comm/mesh_state.h"
 #include "comm/support/collective_sweep.h"
 #include "fsdp/error.h"
+#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
 #include "support/store_ranks.h"
 
@@ -218,9 +219,9 @@ TEST_CASE("ranks of several hosts that issue different things are told so, thoug
     std::string_view told, end;
   };
   for (const auto& [places, told, end] :
-       {Way{20, "issued barrier 'a' #7, rank 3 issued barrier 'b' #7", "place 7 of the host order"},
+       {Way{20, "issued barrier 'a' #7, rank 3 issued barrier 'b' #7", "collective #7"},
         Way{20 + PostedCollectives::kKept, "and 3 did not issue the same",
-            "before the last recorded collectives"}}) {
+            "earlier than the recorded collectives"}}) {
     MemoryStore store;
     CHECK(run_at_store(store, 4, {}, [&, places = places, told = told, end = end](auto& parts) {
             ControlPlane& plane = *parts.control_plane;
@@ -234,7 +235,7 @@ TEST_CASE("ranks of several hosts that issue different things are told so, thoug
             const Failure failure = *plane.first_failure();
             CAPTURE(failure.text.what);
             CHECK(failure.code == ExitCode::kPeerFailed);
-            CHECK(failure.text.what.starts_with("ranks disagree about a collective: rank"));
+            CHECK(failure.text.what.starts_with(testing::kDisagree + "rank"));
             CHECK(has_text(failure.text.what, told));
             CHECK(failure.text.where == end);
           }) == kNothing);

@@ -49,7 +49,7 @@ Facts machine_without_gpu() {
   Facts facts = host_alone();
   facts.host.driver_module.clear();
   facts.cuda.why_none = "no NVIDIA driver (libcuda.so.1 was not found)";
-  facts.cuda.hint = "install NVIDIA's driver; pass its libraries into a container";
+  facts.cuda.hint = "install NVIDIA's driver; start a container with GPUs (--gpus all)";
   return facts;
 }
 

@@ -40,7 +40,7 @@ TEST_CASE("a size that the weights do not have is refused with the tensor and bo
   };
   CHECK(changed(&bert::Config::vocab_size, 1 << 24) ==
         "tensor 'bert.embeddings.word_embeddings.weight' has shape [96, 48], the configuration "
-        "says [16777216, 48] (" +
+        "requires [16777216, 48] (" +
             (folder.path() / "model.safetensors").string() +
             "); hint: use config.json and weights of one model");
   CHECK(changed(&bert::Config::hidden_size, 1 << 17).find("131072]") != std::string::npos);
@@ -88,7 +88,7 @@ TEST_CASE("weights without the tensors that show the sizes are refused") {
   const fsdp::ScratchFolder scratch;
   fsdp::write_zeros(scratch / "model.safetensors", fsdp::small_tensors({"x"}));
   CHECK(sizes_refusal({}, fsdp::StoredWeights(scratch.path()))
-            .find("which the configuration implies") != std::string::npos);
+            .find("but the configuration requires it") != std::string::npos);
 }
 
 }  // namespace

@@ -66,17 +66,17 @@ TEST_CASE("a tokenizer that is not BERT's is refused by the part that differs") 
     return "accepted";
   };
   CHECK(refusal(R"("version":"1.0")", R"("version":"2.0")") == "version is '2.0', not '1.0'");
-  CHECK(refusal(R"("truncation":null)", R"("sparse":null)") == "'sparse' is not known");
+  CHECK(refusal(R"("truncation":null)", R"("sparse":null)") == "the key 'sparse' is unknown");
   CHECK(refusal("BertNormalizer", "Sequence") ==
         "the normalizer is a 'Sequence', not a BertNormalizer");
   CHECK(refusal(R"("clean_text":true)", R"("clean_text":false)") ==
         "normalizer.clean_text is false");
   CHECK(refusal(R"("clean_text":true)", R"("clean_text":true,"nfc":true)") ==
-        "normalizer.'nfc' is not known");
+        "the key normalizer.'nfc' is unknown");
   CHECK(refusal("BertPreTokenizer", "ByteLevel") ==
         "the pre_tokenizer is a 'ByteLevel', not a BertPreTokenizer");
   CHECK(refusal(R"("BertPreTokenizer")", R"("BertPreTokenizer","x":1)") ==
-        "pre_tokenizer.'x' is not known");
+        "the key pre_tokenizer.'x' is unknown");
   CHECK(refusal(R"("model":{"type":"WordPiece")", R"("model":{"type":"BPE")") ==
         "the model is a 'BPE', not a WordPiece");
   CHECK(refusal(R"("unk_token":"[UNK]")", R"("unk_token":"e")") ==
@@ -86,7 +86,7 @@ TEST_CASE("a tokenizer that is not BERT's is refused by the part that differs") 
   CHECK(refusal(R"("max_input_chars_per_word":100)", R"("max_input_chars_per_word":200)") ==
         "model.max_input_chars_per_word is 200, not 100");
   CHECK(refusal(R"("max_input_chars_per_word":100)", R"("max_input_chars_per_word":100,"x":0)") ==
-        "model.'x' is not known");
+        "the key model.'x' is unknown");
   CHECK(refusal(R"("id":4,"content":"[MASK]")", R"("id":8,"content":"e")") ==
         "the added token 'e' with id 8 is not one of the model's 5 special tokens, or is repeated");
   CHECK(refusal(R"("id":4,"content":"[MASK]")", R"("id":3,"content":"[MASK]")") ==
@@ -124,9 +124,9 @@ TEST_CASE("a malformed tokenizer.json is refused with what is wrong") {
   CHECK(refusal(with_change(R"("added_tokens":[)", R"("added_tokens":[7,)")) ==
         "added token 0 is not an object (f)");
   CHECK(refusal(with_change(R"("bc":5)", R"("bc":9)")) ==
-        "the id of token 'bc' is not one of 0 to 8 (f)");
+        "the id of token 'bc' is not a number from 0 to 8 (f)");
   CHECK(refusal(with_change(R"("bc":5)", R"("bc":-5)")) ==
-        "the id of token 'bc' is not one of 0 to 8 (f)");
+        "the id of token 'bc' is not a number from 0 to 8 (f)");
   CHECK(refusal(with_change(R"("bc":5)", R"("bc":6)")) ==
         "tokens 'Bc' and 'bc' have the same id 6 (f)");
   CHECK(refusal(with_change(R"("bc":5)", R"("bc":5,"bc":5)"))

@@ -39,11 +39,12 @@ TEST_CASE("Old names of norms are told once, before what the load says itself") 
   CHECK(notes_of({}).empty());
   CHECK(notes_of({.renamed = {"embeddings.position_ids", "embeddings.LayerNorm.gamma",
                               "embeddings.LayerNorm.beta"},
-                  .notes = {"1 tensor not used: 'x'"}}) ==
-        std::vector<std::string>{"2 tensors named gamma or beta read as weight or bias",
-                                 "1 tensor not used: 'x'"});
+                  .notes = {"ignored 1 tensor of the weights: 'x'"}}) ==
+        std::vector<std::string>{
+            "2 tensors with the old name gamma or beta: loaded as weight or bias",
+            "ignored 1 tensor of the weights: 'x'"});
   CHECK(notes_of({.renamed = {"module.a", "module.b"}}) ==
-        std::vector<std::string>{"2 tensors read without the 'module.' before the name"});
+        std::vector<std::string>{"2 tensors with the prefix 'module.': loaded without it"});
 }
 
 }  // namespace

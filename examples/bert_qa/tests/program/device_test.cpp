@@ -44,7 +44,7 @@ TEST_CASE("auto without a GPU goes on with the CPU, and one rank says so in a li
     CHECK(result.code == 0);
     CHECK(lines_of(result.err) == 1);
     CHECK(result.err.starts_with("fsdp: warning rank 0/"));
-    CHECK(result.err.find(": computing on the CPU (device auto); ") != std::string::npos);
+    CHECK(result.err.find(": the ranks compute on the CPU (device auto); ") != std::string::npos);
     CHECK(result.out.find("step 1/1") != std::string::npos);
   }
 }

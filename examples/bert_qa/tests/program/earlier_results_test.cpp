@@ -1,4 +1,5 @@
 // Tests output folders that are in use or not empty. No file is replaced without the flag for it.
+#include "bert_qa/tests/support/error_texts.h"
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -57,8 +58,8 @@ TEST_CASE("a model of several files is an earlier result, of which none stays be
       run_ranks_of(BERT_QA, 2, finetune_over(output, {"--overwrite-output-dir"}));
   INFO(again.out << again.err);
   CHECK(again.code == 0);
-  CHECK(again.out.find("/.model-00002-of-00007.safetensors.tmp.1.0, half written by a run that "
-                       "was killed\n") != std::string::npos);
+  CHECK(again.out.find("/.model-00002-of-00007.safetensors.tmp.1.0" + kLeftIncomplete) !=
+        std::string::npos);
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(output)) {
     files += entry.path().filename().string().find("model") != std::string::npos ? 1 : 0;
@@ -89,7 +90,7 @@ TEST_CASE("a second run in one folder is refused and names the first") {
   while (read_text(log).empty() && std::chrono::steady_clock::now() < give_up) {
   }
   check_refused(finetune_over(output.path(), {"--overwrite-output-dir"}), 73,
-                "another run writes into this folder (" + output.path() + "); pid ");
+                kAnotherRun + " (" + output.path() + "); pid ");
   kill(-first.pid(), SIGTERM);
   first.wait();
   CHECK(run_ranks_of(BERT_QA, 2, finetune_over(output.path())).code == 0);  // the lock is free

@@ -1,5 +1,6 @@
 // Tests input that bert_qa refuses before the first step. Checks the code, that there is one error
 // line, and that no file is left.
+#include "bert_qa/tests/support/error_texts.h"
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -105,7 +106,7 @@ TEST_CASE("data that is read while the model is built is refused with its place"
   refused("\xff\xfe{", 65, "the file is text in UTF-16, expected JSON (" + file);
   refused("id,question\n1,why?\n", 65, "the file is a CSV table, expected JSON (" + file);
   refused("{\"rows\":[{}]}", 65, "the key 'rows' is unknown, expected 'data' (" + file);
-  refused("{\"data\":[]}", 65, "the file has no question (" + file);
+  refused("{\"data\":[]}", 65, kHasNoQuestions + " (" + file);
   check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file",
                  place.path() + "/nowhere.json", "--output-dir", out},
                 74, "nowhere.json");
@@ -126,11 +127,13 @@ TEST_CASE("a vocabulary that is not the model's ends with 65 and both sizes") {
                    "--doc-stride", "8", "--output-dir", place.path() + "/out"},
                   65, text);
   };
-  refused(kVocabFile, "the vocabulary has 30522 tokens, the model only 96 (" + kVocabFile + ")");
+  refused(kVocabFile,
+          "the vocabulary has 30522 tokens, the model only 96 embeddings (" + kVocabFile + ")");
   std::ofstream(place.path() + "/cut.txt") << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n";
-  check_refused({"finetune", "--model", kPretrained, "--vocab-file", place.path() + "/cut.txt",
-                 "--train-file", kTrainFile, "--output-dir", place.path() + "/out"},
-                65, "the vocabulary has 6 tokens, the model 30522 (" + place.path() + "/cut.txt");
+  check_refused(
+      {"finetune", "--model", kPretrained, "--vocab-file", place.path() + "/cut.txt",
+       "--train-file", kTrainFile, "--output-dir", place.path() + "/out"},
+      65, "the vocabulary has 6 tokens, the model 30522 embeddings (" + place.path() + "/cut.txt");
   const std::string file = place.path() + "/vocab.txt";
   std::ofstream(file) << "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n";
   refused(file, "no special token '[MASK]' (" + file + ")");
@@ -149,7 +152,7 @@ TEST_CASE("a configuration of another size than its weights ends with 65 before 
   check_refused(
       {"finetune", "--model", place.path(), "--vocab-file", kVocabFile, "--train-file", kTrainFile,
        "--max-seq-length", "32", "--doc-stride", "8", "--output-dir", place.path() + "/out"},
-      65, "the configuration says [");
+      65, "the configuration requires [");
 }
 
 TEST_CASE("an output folder that cannot be written ends with 73 before anything is read") {

@@ -1,5 +1,6 @@
 // Tests imperfect data sets: questions without answers, bad rows, long questions, and texts that
 // contain control characters.
+#include "bert_qa/tests/support/error_texts.h"
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -44,15 +45,14 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
   const Words finetune = with_model("finetune", model) + train;
   const ProcessResult refused = run_ranks_of(BERT_QA, 2, finetune);
   CHECK(refused.code == 65);
-  CHECK(refused.err.find("answer_start is -1, expected a count of code points from 0 (" + file +
-                         ", question 'minus')") != std::string::npos);
+  CHECK(refused.err.find(kAtMinusOne + " (" + file + ", question 'minus')") != std::string::npos);
   const ProcessResult trained =
       run_ranks_of(BERT_QA, 2, finetune + Words{"--skip-bad-rows", "--max-train-samples", "9"});
   INFO(trained.out << trained.err);
   CHECK(trained.code == 0);
-  CHECK(trained.out.find(": row minus left out: answer_start is -1") != std::string::npos);
+  CHECK(trained.out.find(": row minus is left out: answer_start is -1") != std::string::npos);
   CHECK(trained.out.find("note: " + file + ": 2 of 4 rows left out\n") != std::string::npos);
-  CHECK(trained.out.find(": row long left out: a question of 31 tokens") != std::string::npos);
+  CHECK(trained.out.find(": row long is left out: a question of 31 tokens") != std::string::npos);
 
   // These questions have no answers, which is enough for predict.
   const std::string asked = place.path() + "/asked.jsonl";
@@ -88,8 +88,9 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
                    Words{"evaluate", "--model", model, "--validation-file", none,
                          "--max-seq-length", "64", "--doc-stride", "8"});
   CHECK(without.code == 64);
-  CHECK(without.err.find("1 questions of " + none +
-                         " have no answer, first 'a'; hint: add --version-2-with-negative if") !=
+  CHECK(without.err.find(
+            "1 questions of " + none +
+            " have no answer; the first is 'a'; hint: add --version-2-with-negative if") !=
         std::string::npos);
 }
 

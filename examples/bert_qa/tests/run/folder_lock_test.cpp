@@ -8,6 +8,7 @@
 #include <csignal>
 #include <string>
 
+#include "bert_qa/tests/support/error_texts.h"
 #include "fsdp/error.h"
 #include "support/scratch_folder.h"
 
@@ -30,9 +31,9 @@ TEST_CASE("a folder is held by one, who is named to the second, and leaves nothi
     const FolderLock first(folder.path(), ".lock");
     CHECK_FALSE(first.note());
     const std::string text = lock_refusal(folder);
-    CHECK(text.starts_with("another run writes into this folder (" + folder.path().string() +
-                           "); pid " + std::to_string(::getpid()) + " on host "));
-    CHECK(text.find(" holds .lock; hint: wait until it has ended") != std::string::npos);
+    CHECK(text.starts_with(fsdp::testing::kAnotherRun + " (" + folder.path().string() + "); pid " +
+                           std::to_string(::getpid()) + " on host "));
+    CHECK(text.find(" holds .lock; hint: wait until that run ends") != std::string::npos);
   }
   CHECK(folder.names().empty());
   CHECK(lock_refusal(folder) == "granted");

@@ -139,8 +139,8 @@ TEST_CASE("a question that leaves no room for its context is refused and named")
             .window_count() == 5);
   CHECK_THROWS_WITH_AS(
       QaFeatures(dataset, uncased_tokenizer(), {.max_seq_length = 10, .doc_stride = 3}),
-      "a question of 4 tokens leaves 3 of max_seq_length 10 for the context, which must exceed "
-      "doc_stride 3 (question 'q1'); hint: raise --max-seq-length or lower --doc-stride, or "
+      "a question of 4 tokens leaves 3 tokens of max_seq_length 10 for the context, expected more "
+      "than doc_stride 3 (question 'q1'); hint: raise --max-seq-length or lower --doc-stride, or "
       "leave such questions out with --skip-bad-rows",
       fsdp::InvalidArgument);
   CHECK_THROWS_AS(QaFeatures(dataset, uncased_tokenizer(), {.max_seq_length = 5, .doc_stride = 0}),
@@ -162,8 +162,8 @@ TEST_CASE("questions that leave no room are left out where asked, and named") {
   REQUIRE(dataset.skipped.size() == 1);
   CHECK(dataset.skipped[0].id == "q1");
   CHECK(dataset.skipped[0].reason ==
-        "a question of 4 tokens leaves 3 of max_seq_length 10 for the context, which must exceed "
-        "doc_stride 3");
+        "a question of 4 tokens leaves 3 tokens of max_seq_length 10 for the context, expected "
+        "more than doc_stride 3");
   CHECK(QaFeatures(dataset, uncased_tokenizer(), windows).question_count() == 2);
 }
 
@@ -179,10 +179,11 @@ TEST_CASE("a batch is padded to its longest window") {
                                101, 1037, 102, 1038, 1039, 102, 0, 0});
   CHECK(make_batch(features, {}).rows == 0);
   CHECK(make_batch(features, {}, 16).length == 16);
-  CHECK_THROWS_WITH_AS(make_batch(features, both, 7),
-                       "a window of 8 tokens does not fit rows of 7; hint: pad to max_seq_length, "
-                       "or to the longest window",
-                       fsdp::InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      make_batch(features, both, 7),
+      "a window of 8 tokens does not fit rows of 7 tokens; hint: pad the rows to max_seq_length, "
+      "or to the longest window",
+      fsdp::InvalidArgument);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "bert_qa/tests/support/error_texts.h"
 #include "bert_qa/tests/support/records.h"
 #include "feed/counter_hash.h"
 #include "fsdp/error.h"
@@ -94,21 +95,22 @@ TEST_CASE("an answer that is not at its offset is an error, or a row left out an
   CHECK(dataset.skipped[0].id == "bad");
   CHECK(dataset.skipped[1].reason ==
         "expected the answer 'b' at code point 99 of its context, got nothing");
-  CHECK(dataset.skipped[2].reason == "the id appeared before");
-  CHECK(dataset_refusal(text, {.check_answers = false}).starts_with("the id appeared before"));
+  CHECK(dataset.skipped[2].reason == "another question has the same id");
+  CHECK(dataset_refusal(text, {.check_answers = false})
+            .starts_with("another question has the same id"));
 }
 
 TEST_CASE("files that are not the schema are refused with line and byte") {
   CHECK(dataset_refusal("") == "the JSON text is empty (q.json, line 1, byte 0)");
   CHECK(dataset_refusal("[]").starts_with(
-      "not a SQuAD file: data, paragraphs and qas are arrays of objects, got an array"));
-  CHECK(dataset_refusal("{}").starts_with("the file has no question (q.json)"));
+      "not a SQuAD file: expected data, paragraphs and qas as arrays of objects, got an array"));
+  CHECK(dataset_refusal("{}").starts_with(fsdp::testing::kHasNoQuestions + " (q.json)"));
   CHECK(dataset_refusal("{\n\"data\": 7}") ==
-        "not a SQuAD file: data, paragraphs and qas are arrays of objects, got a number (q.json, "
+        "not a SQuAD file: expected data, paragraphs and qas as arrays of objects, got a number "
+        "(q.json, "
         "line 2, byte 11); hint: use SQuAD v1.1 or v2.0, or one flat JSON row a line");
   CHECK(dataset_refusal(nested(qa("1", R"([{"text":"a","answer_start":-1}])")))
-            .find("answer_start is -1, expected a count of code points from 0") !=
-        std::string::npos);
+            .find(fsdp::testing::kAtMinusOne) != std::string::npos);
   CHECK(dataset_refusal(nested(qa("1", R"([{"text":"a","answer_start":"0"}])")))
             .find("got a string") != std::string::npos);
   CHECK(
@@ -204,9 +206,9 @@ TEST_CASE("an answer_start below 0 is a bad row, and nothing where offsets do no
   const std::string text = nested(qa("1", R"([{"text":"a","answer_start":-1}])") + "," +
                                   qa("2", R"({"text":["a"],"answer_start":[-1]})") + "," +
                                   qa("3", R"([{"text":"a","answer_start":0}])"));
-  CHECK(dataset_refusal(text) ==
-        "answer_start is -1, expected a count of code points from 0 (q.json, question '1'); hint: "
-        "repair the row, or leave bad rows out with --skip-bad-rows");
+  CHECK(dataset_refusal(text) == fsdp::testing::kAtMinusOne +
+                                     " (q.json, question '1'); hint: "
+                                     "repair the row, or leave bad rows out with --skip-bad-rows");
   const QaDataset skipped = parse_squad(text, "q.json", {.skip_bad_rows = true});
   REQUIRE(skipped.questions.size() == 1);
   CHECK(skipped.questions[0].id == "3");

@@ -60,8 +60,8 @@ TEST_CASE("broken vocabularies are refused with the file and the line") {
   CHECK(vocabulary_refusal(head + "a\xff\n") ==
         "the vocabulary is not UTF-8 text (vocab.txt line 6); hint: pass the model's vocab.txt");
   CHECK(vocabulary_refusal(head + "a\rb\n") ==
-        "a line of the vocabulary has a carriage return inside (vocab.txt line 6); hint: end lines "
-        "in LF or CR LF");
+        "a line of the vocabulary has a carriage return inside (vocab.txt line 6); hint: end every "
+        "line with LF or CR LF");
   CHECK(vocabulary_refusal("\xef\xbb\xbf" + head) ==
         "the vocabulary starts with a byte order mark (vocab.txt line 1); hint: save it as plain "
         "UTF-8");
