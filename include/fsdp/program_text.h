@@ -16,9 +16,9 @@ std::string format_bytes(int64_t bytes);
 // bytes; upper and lower case are equal. Fractions of a byte are rounded down. Returns nothing for
 // other text, a negative size, or a size beyond 2^63.
 std::optional<int64_t> parse_bytes(std::string_view text);
-// Returns a question such as "add a unit: 80GiB, or 80B for bytes" if `text` is a number below a million
-// without a unit, because the user probably meant another unit. Returns an empty string for other
-// text and for 0.
+// Returns a question such as "add a unit: 80GiB, or 80B for bytes" if `text` is a number below a
+// million without a unit, because the user probably meant another unit. Returns an empty string for
+// other text and for 0.
 std::string question_of_unit(std::string_view text);
 // Returns text that parse_bytes reads as exactly `bytes`, such as "16GiB" or "500B".
 std::string spell_bytes(int64_t bytes);

@@ -103,7 +103,7 @@ class RowsTest(Scratch):
 
     def test_a_file_that_is_none_of_ours_is_named_with_its_line(self):
         path = self.file(json.dumps(row()) + "\n[1]\n", "results.jsonl")
-        with self.assertRaisesRegex(rows.BadResults, "results.jsonl:2: no row"):
+        with self.assertRaisesRegex(rows.BadResults, "results.jsonl:2: the line is not a row"):
             rows.Results(path, WHO)
 
 

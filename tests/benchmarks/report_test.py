@@ -318,7 +318,7 @@ class CommandLineTest(Scratch):
     def test_bad_input_ends_with_64_and_a_line(self):
         bad = self.folder / "bad.jsonl"
         bad.write_text("[1]\n")
-        for words, said in (([], "required: RESULTS.jsonl, FOLDER"), ([bad, self.folder], "bad.jsonl:1: no row"),
+        for words, said in (([], "required: RESULTS.jsonl, FOLDER"), ([bad, self.folder], "bad.jsonl:1: the line is not a row"),
                             ([self.folder / "none", self.folder], "No such file"),
                             ([bad, self.folder, "--fast"], "unrecognized arguments: --fast")):
             ended = subprocess.run([sys.executable, ROOT / "benchmarks/scaling/report.py", *map(str, words)],

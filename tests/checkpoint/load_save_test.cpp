@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "plan/placement.h"
-#include "support/common_error_texts.h"
+#include "support/mismatch_text.h"
 #include "support/models.h"
 #include "support/scratch_folder.h"
 #include "support/torch_ranks.h"

@@ -162,7 +162,7 @@ TEST_CASE("a long list of names is cut") {
   Names names = kBody;
   for (int i = 10; i < 30; ++i) names.push_back("extra." + std::to_string(i));
   const std::string said = File(names).refusal();
-  CHECK(said.starts_with("20 tensors in the weights"));
+  CHECK(said.starts_with("the weights have 20 tensors"));
   CHECK(said.ends_with("'extra.17' and 12 more"));
 }
 

@@ -7,7 +7,7 @@
 #include "closing/support/program_run.h"
 #include "closing/support/random_program.h"
 #include "libtorch/touch_trap.h"
-#include "support/common_error_texts.h"
+#include "support/mismatch_text.h"
 #include "support/run_torch_ranks.h"
 #include "support/torch_doctest.h"
 

@@ -11,8 +11,8 @@
 #include "comm/support/error_texts.h"
 #include "fsdp/error.h"
 #include "fsdp/mesh.h"
-#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
+#include "support/mismatch_text.h"
 #include "support/run_ranks.h"
 
 namespace fsdp {

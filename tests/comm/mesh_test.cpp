@@ -9,8 +9,8 @@
 
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
-#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
+#include "support/mismatch_text.h"
 #include "support/run_ranks.h"
 
 namespace fsdp {

@@ -12,8 +12,8 @@
 #include "fsdp/error.h"
 #include "fsdp/mesh.h"
 #include "runtime/buffer.h"
-#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
+#include "support/mismatch_text.h"
 #include "support/run_ranks.h"
 
 namespace fsdp {

@@ -10,8 +10,8 @@
 #include "comm/mesh_state.h"
 #include "comm/support/error_texts.h"
 #include "comm/support/steps_apart.h"
-#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
+#include "support/mismatch_text.h"
 #include "support/run_ranks.h"
 
 namespace fsdp {

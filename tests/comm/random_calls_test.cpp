@@ -13,8 +13,8 @@
 
 #include "comm/mesh_state.h"
 #include "runtime/buffer.h"
-#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
+#include "support/mismatch_text.h"
 #include "support/run_ranks.h"
 
 using namespace fsdp;

@@ -9,7 +9,7 @@
 #include "engine/support/error_texts.h"
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
-#include "support/common_error_texts.h"
+#include "support/mismatch_text.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "engine/support/twin.h"
-#include "support/common_error_texts.h"
+#include "support/mismatch_text.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

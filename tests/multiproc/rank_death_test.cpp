@@ -4,7 +4,7 @@
 
 #include "comm/support/steps_apart.h"
 #include "launch.h"
-#include "support/common_error_texts.h"
+#include "support/mismatch_text.h"
 
 namespace fsdp::testing {
 namespace {

@@ -12,7 +12,7 @@
 #include "comm/mesh_state.h"
 #include "nccl/support/nccl_ranks.h"
 #include "runtime/stream.h"
-#include "support/common_error_texts.h"
+#include "support/mismatch_text.h"
 #include "support/store_ranks.h"
 
 using namespace fsdp;

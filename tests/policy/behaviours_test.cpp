@@ -9,7 +9,7 @@
 #include "policy/support/linears.h"
 #include "policy/support/policy_twin.h"
 #include "simulator/guarded_memory.h"
-#include "support/common_error_texts.h"
+#include "support/mismatch_text.h"
 #include "support/scratch_folder.h"
 
 using namespace fsdp;

@@ -4,7 +4,7 @@
 #include <fsdp/recompute.h>
 
 #include "policy/support/linears.h"
-#include "support/common_error_texts.h"
+#include "support/mismatch_text.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

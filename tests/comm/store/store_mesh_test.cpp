@@ -11,8 +11,8 @@
 #include "comm/mesh_state.h"
 #include "comm/support/collective_sweep.h"
 #include "fsdp/error.h"
-#include "support/common_error_texts.h"
 #include "support/cpu_streams.h"
+#include "support/mismatch_text.h"
 #include "support/store_ranks.h"
 
 namespace fsdp {

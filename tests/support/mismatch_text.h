@@ -1,11 +1,11 @@
-// Error texts that tests of several layers compare.
+// The beginning of the error about ranks that issue different collectives.
 #pragma once
 
 #include <string>
 
 namespace fsdp::testing {
 
-// Ranks that issue different collectives. Both collectives follow.
+// A description of both collectives follows.
 inline const std::string kDisagree = "ranks disagree about a collective: ";
 
 }  // namespace fsdp::testing
