@@ -14,7 +14,7 @@ struct Anything {
   template <class T>
   operator T() const;
 };
-// A type that converts to any base class of T and to nothing else. count_fields uses it to detect
+// A type that converts to each base class of T and to no other type. count_fields uses it to detect
 // base classes.
 template <class T>
 struct AnyBaseOf {
@@ -24,8 +24,8 @@ struct AnyBaseOf {
 template <size_t>
 using AnythingAt = Anything;
 
-// Returns the number of initialisers that T accepts. Returns -1 if Anything cannot initialise some
-// field, and a number above kMostFields if T has too many fields.
+// Returns the number of initialisers that T accepts. Returns -1 if T has a field that an `Anything`
+// cannot initialise, and a number above kMostFields if T has too many fields.
 template <class T, class... Fields>
 constexpr int count_initialisers() {
   if constexpr (sizeof...(Fields) <= kMostFields && requires {
@@ -40,7 +40,8 @@ constexpr int count_initialisers() {
 }
 
 // Returns true if a field is an array. Without its own braces, an array of n elements accepts n
-// initialisers. With braces it accepts one, so T then accepts fewer initialisers in all.
+// initialisers. With its own braces, the array counts as one initialiser, so the whole aggregate
+// accepts fewer initialisers.
 template <class T, size_t... Before, size_t... After>
 constexpr bool has_array_at(std::index_sequence<Before...>, std::index_sequence<After...>) {
   return requires { T{AnythingAt<Before>{}..., {Anything{}, Anything{}}}; }
@@ -53,8 +54,9 @@ constexpr bool has_array(std::index_sequence<I...>) {
           ...);
 }
 
-// Returns the number of fields of T. Returns -1 if they cannot be bound, because T has base
-// classes, arrays, references, more than kMostFields fields, or is a union.
+// Returns the number of fields of T. Returns -1 if a structured binding of the fields is
+// impossible: T is a union, or has base classes, arrays, references, or more than kMostFields
+// fields.
 template <class T>
 constexpr int count_fields() {
   if constexpr (std::is_union_v<T> || requires { T{AnyBaseOf<T>{}}; }) {

@@ -4,8 +4,8 @@
 //   fsdp::run_or_throw_on_all_ranks(mesh, "reading the questions",
 //                                   [&] { questions = read(file); });
 //
-// Without these functions, a rank whose disk fails throws alone, and the other ranks only report
-// that this rank left.
+// Without these functions, only the rank whose disk fails throws the cause. The other ranks report
+// only that this rank has left the job.
 #pragma once
 
 #include <fsdp/error.h>
@@ -17,40 +17,40 @@
 
 namespace fsdp {
 
-// An error without a message of its own. Another rank reports why the job ends, and this rank exits
-// with the same code. run_program prints nothing for this error.
+// An error that ends this rank because another rank failed. The other rank reports the cause, and
+// this rank exits with the same code. run_program prints nothing for this error.
 class RefusedElsewhere : public Error {
  public:
   explicit RefusedElsewhere(ExitCode code);
 };
 
-// The outcome of work on all ranks. All fields are equal on every rank, except `mine`.
+// The outcome of work on all ranks. `code` is equal on all ranks; `mine` is not.
 struct Outcome {
   ExitCode code = ExitCode::kOk;
-  std::exception_ptr mine;  // exception of the lowest failing rank; null on all other ranks
+  std::exception_ptr mine;  // the exception, on the lowest failing rank; null on all other ranks
 
   bool failed() const { return code != ExitCode::kOk; }
 };
 
 // Runs `work` on a second thread and returns when `work` has ended on every rank. Meanwhile the
-// calling thread answers the other ranks, so a slow disk does not count as a late rank. If the
-// work of a rank needs more than five seconds, that rank warns once (MeshOptions::on_event). The
-// warning contains `what` ("writing the model").
+// calling thread answers the other ranks, so a slow disk does not count as a late rank. If `work`
+// takes more than five seconds on a rank, this rank warns once (MeshOptions::on_event). The warning
+// contains `what` ("writing the model").
 // Requires: collective; outside forward and backward. `work` must not call a function of this
 //   header, nor Mesh::sum, mean, max or gather, because they use the same control communicator.
-// Errors: CommError as in any collective, thrown after this rank's own work has ended.
-//   Exceptions of `work` are stored in the outcome.
+// Errors: CommError as in any collective. It is thrown after this rank's own work has ended.
+//   Exceptions that `work` throws are stored in the outcome and not rethrown.
 [[nodiscard]] Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
                                        const std::function<void()>& work);
 
 // Throws if a rank failed; returns otherwise. Collective.
-// Errors: the lowest failing rank rethrows its own exception. All other ranks throw
-//   RefusedElsewhere after that rank has notified the mesh. run_program notifies the mesh after it
-//   has printed the error.
+// Errors: the failing rank with the lowest number rethrows its own exception. Each other rank waits
+//   until that rank has called Mesh::abort, and then throws RefusedElsewhere. run_program calls
+//   Mesh::abort after it has printed the error.
 void throw_on_all_ranks(const Mesh& mesh, const Outcome& outcome);
 
-// Calls run_on_all_ranks, then throw_on_all_ranks. A failure on any rank ends all ranks, and one of
-// them reports it.
+// Calls run_on_all_ranks, then throw_on_all_ranks. If any rank fails, this function throws on all
+// ranks, and only one rank prints the error.
 void run_or_throw_on_all_ranks(const Mesh& mesh, std::string_view what,
                                const std::function<void()>& work);
 

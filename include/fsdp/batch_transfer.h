@@ -22,20 +22,21 @@
 namespace fsdp {
 
 // The stream on which batches are copied to a device. On the CPU there is no such stream. Only one
-// thread may use an object of this class; below, "compute" is that thread's current stream.
+// thread may use an object of this class. Below, "compute" is the current stream of this thread.
 class BatchCopies {
  public:
   // Errors: StateError if `device` is a GPU and LibTorch runs without CUDA.
   explicit BatchCopies(at::Device device);
-  // Makes compute wait for the copies of unused batches, because LibTorch may reuse their memory
-  // for later work on compute.
+  // Makes compute wait for the copies of unused batches, because LibTorch may reuse the memory of
+  // these batches for later work on compute.
   ~BatchCopies();
   BatchCopies(const BatchCopies&) = delete;
   BatchCopies& operator=(const BatchCopies&) = delete;
 
   // Replaces each CPU tensor by a copy on the device. The copy reads pinned memory, which LibTorch
   // keeps until the copy has finished. The copies wait for all work issued on compute so far,
-  // because that work may still use the memory that they write. The host does not block.
+  // because this work may still use the memory into which the batch is copied. The host does not
+  // block.
   // Errors: InvalidArgument if a tensor is neither on the CPU nor on this device, or requires a
   //   gradient.
   void begin(const std::vector<at::Tensor*>& batch);
@@ -48,17 +49,17 @@ class BatchCopies {
   std::deque<c10::Event> copied_;
 };
 
-// A sequence of batches: next() returns make(0), make(1), … make(count - 1). Their tensors (as
-// for_each_tensor finds them) are on the device. On a GPU each next() also makes up to `ahead`
-// further batches and starts their copies, which overlap with the work on the returned batch. Use a
-// Prefetcher for slow work on the host. On the CPU each batch is made when it is requested, and
-// returned unchanged.
+// A sequence of batches: next() returns make(0), make(1), … make(count - 1). The tensors of each
+// returned batch (those that for_each_tensor finds) are on the device. On a GPU each next() also
+// makes up to `ahead` further batches and starts their copies, which overlap with the work on the
+// returned batch. `make` runs inside next(); for slow work on the host, use a Prefetcher. On the
+// CPU each batch is made when it is requested, and returned unchanged.
 template <class T>
 class BatchTransfer {
  public:
   // Makes batches for an engine's device. The engine's traces show each next() as a span "input".
-  // Requires: ahead >= 0. One thread makes all calls, and `make` runs on this thread. The engine
-  //   outlives this object.
+  // Requires: ahead >= 0. All functions are called from one thread, and `make` runs on this thread.
+  //   The engine outlives this object.
   BatchTransfer(const Engine& engine, int64_t count, std::function<T(int64_t)> make,
                 int64_t ahead = 1)
       : BatchTransfer(engine.device(), count, std::move(make), ahead) {
@@ -117,7 +118,7 @@ class BatchTransfer {
   int64_t made_ = 0;
   int64_t taken_ = 0;
   std::exception_ptr failure_;
-  BatchCopies copies_;  // declared last: destroyed before the batches that it still writes
+  BatchCopies copies_;  // declared last: destroyed before ready_, whose batches it may write
 };
 
 }  // namespace fsdp

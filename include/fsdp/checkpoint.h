@@ -12,11 +12,11 @@
 //
 // The weights are the parameters that the engine shards; FQNs identify them. The caller must save
 // ignored parameters itself. Buffers are loaded if a file contains them, but they are not saved.
-// All functions are collective and must be called outside forward and backward. A failure on one
-// rank ends all ranks, and one of them reports it (agreement.h).
-// A run that resumes on the same number of ranks takes bitwise identical steps, if weights (in
-// float32, the default) and optimizer state were saved. The program must restore its random numbers
-// (dropout) itself.
+// All functions are collective and must be called outside forward and backward. If one rank fails,
+// the function throws on all ranks, and only one rank prints the error (agreement.h).
+// If the weights were saved in float32 (the default) together with the optimizer state, a run that
+// resumes on the same number of ranks computes bitwise identical steps. The program itself must
+// restore the state of the random number generators (dropout).
 #pragma once
 
 #include <fsdp/agreement.h>
@@ -39,45 +39,46 @@ class Optimizer;
 class SafetensorsFile;
 class StoredWeights;
 
-// Options of load_weights. They must be equal on all ranks. load_weights calls the functions below
-// one at a time, on a thread of its own.
+// Options of load_weights. The options must be equal on all ranks. load_weights calls the functions
+// below one at a time, on a separate thread.
 struct LoadOptions {
-  // Prefix that is removed from stored names before `parameter_name` is called: "module." of
-  // DataParallel, "_orig_mod." of torch.compile, "model." of a wrapper. Names without the prefix
+  // Prefix that is removed from stored names before `parameter_name` is called: "module."
+  // (DataParallel), "_orig_mod." (torch.compile), "model." (a wrapper). Names without the prefix
   // are unchanged. At least one name must have the prefix.
   std::string strip_prefix{};
-  // Returns the name of the parameter for a stored tensor. If it is unset, the parameter has the
-  // stored name.
+  // Returns the name of the parameter for a stored tensor. If this function is unset, the stored
+  // name is used.
   std::function<std::string(std::string_view stored)> parameter_name{};
-  // Returns true if the file may contain a tensor of this name (as returned by parameter_name) that
-  // the model does not have. If it is unset, no such tensor is allowed.
+  // Returns true if a file may contain a tensor of this name although the model has none. `name` is
+  // the result of parameter_name. If this function is unset, no such tensor is allowed.
   std::function<bool(std::string_view name)> may_be_unused{};
-  // Returns true if a parameter may be missing from all files. The parameter then keeps its value.
-  // If it is unset, no parameter may be missing. The parameters of one module must be missing
-  // together, because a partly loaded head is a mistake.
+  // Returns true if no file needs to contain this parameter. A missing parameter keeps its value.
+  // If this function is unset, no parameter may be missing. Either all parameters of a module are
+  // missing or none; otherwise load_weights throws, because a partly loaded module is a mistake.
   std::function<bool(std::string_view fqn)> may_be_missing{};
-  // A file that takes precedence over the other files, for example one with a new head. May be
+  // A file that takes precedence over the other files, for example a file with a new head. May be
   // null.
   const SafetensorsFile* instead = nullptr;
 };
 
-// A report of stored names that load_weights changed, replaced or skipped. It is equal on all
-// ranks.
+// A report of load_weights: the names that it changed, replaced, skipped or did not find. The
+// report is equal on all ranks.
 struct LoadReport {
   std::vector<std::string> renamed;   // stored names changed by strip_prefix or parameter_name
   std::vector<std::string> replaced;  // parameters in `instead` and in another file
   std::vector<std::string> unused;    // stored names that no parameter or buffer has
   std::vector<std::string> kept;      // parameters that no file has
   std::vector<std::string> copies;    // stored names of equal copies of a tied parameter
-  // Messages about the last four lists, one line each, to be printed once.
+  // Messages about replaced, unused, kept and copies, one line each. The program should print them
+  // on one rank.
   std::vector<std::string> notes;
 };
 
 // Fills every rank's main shards from mapped files. A rank reads only its own intervals. F32, F16,
 // BF16 and F64 values become float32. If a file contains a buffer, every rank loads this buffer in
 // the buffer's own type; other buffers keep their values. A parameter registered under several
-// names (tied weights) is found under any of these names. If the files contain several equal
-// copies of it, a note says so.
+// names (tied weights) is found under any of these names. If the files contain such a parameter
+// several times with equal values, a note says so.
 // Errors: IoError kCorruptData in these cases:
 //   - a tensor is missing, unexpected or duplicate, or copies of a tied parameter differ (the error
 //     names them);
@@ -85,26 +86,30 @@ struct LoadReport {
 //     shapes or types);
 //   - a value of a parameter is not finite as float32 (the error names the tensor and
 //     the element).
-//   Shards that were read before the error have changed; buffers have not.
-//   InvalidArgument if no name has strip_prefix.
+//   After an error, some shards may already have the file's values. Buffers are unchanged.
+//   InvalidArgument if no name begins with strip_prefix.
 LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
                         const LoadOptions& options = {});
-// Loads weights from a file or a folder. The content decides the format. Supported formats are:
+// Loads weights from a file or a folder. The format is detected from the content. Supported formats
+// are:
 //   - a safetensors file, or a folder of them (safetensors_folder.h);
-//   - files of `torch.save(model.state_dict(), file)` in Python, also if the dict is the entry
-//     "state_dict", "model_state_dict" or "model" of a training script's dict (a note says so);
+//   - files of `torch.save(model.state_dict(), file)` in Python. The state dict may also be the
+//     entry "state_dict", "model_state_dict" or "model" of a training script's dict (a note says
+//     so);
 //   - files of `torch::save(model, file)` in C++, and of torch.jit.save;
-//   - a Hugging Face pytorch_model.bin, or a folder that has it and no safetensors, also in shards
-//     with an index.
+//   - a Hugging Face pytorch_model.bin, or a folder with this file or with its shards and their
+//     index, but without safetensors files.
 // No code in a file is executed. Entries that are not tensors are skipped, and a note names them.
-// Tensors may be views of each other with any strides. If the layout in the file differs from the
-// parameter's layout, this rank needs extra memory as large as its slice of the parameter. The
-// check sums of the archive are verified. For this, each rank reads an equal share of the records.
-// Errors: those of opening the files, too, as IoError kCorruptData. These contents are refused:
-//   - files written before PyTorch 1.6, and files in another byte order;
+// Stored tensors may share storage and may have any strides. If a stored tensor's memory order
+// differs from the parameter's, this rank needs extra memory as large as its slice of the
+// parameter. The check sums of the archive are verified: each rank reads and checks an equal share
+// of the records.
+// Errors: those of the function above. Also IoError kCorruptData for a file that is damaged or not
+//   supported:
+//   - a file written before PyTorch 1.6, or in another byte order;
 //   - weights that are quantised or sparse, or that have their neg or conj bit set;
 //   - records that are damaged, compressed or encrypted;
-//   - tensors that exceed their storage, and names of functions that run code.
+//   - tensors that exceed their storage, or pickled functions that would run code.
 LoadReport load_weights(Engine& engine, const std::filesystem::path& path,
                         const LoadOptions& options = {});
 // Loads weights from files that are open already (stored_weights.h).
@@ -112,10 +117,10 @@ LoadReport load_weights(Engine& engine, const StoredWeights& weights,
                         const LoadOptions& options = {});
 
 struct SaveOptions {
-  // Type in the file: float32, bfloat16, float16 or float64. If it is unset, float32.
+  // Type in the file: float32, bfloat16, float16 or float64. The default is float32.
   std::optional<c10::ScalarType> dtype;
-  // Returns the name in the file. If it is unset, the FQN is used. Different parameters need
-  // different names.
+  // Returns a parameter's name in the file. If this function is unset, the FQN is used. Different
+  // parameters need different names.
   std::function<std::string(std::string_view fqn)> stored_name{};
   std::map<std::string, std::string> metadata{{"format", "pt"}};
 };
@@ -127,71 +132,75 @@ struct SaveOptions {
 void save_weights(Engine& engine, const std::filesystem::path& file,
                   const SaveOptions& options = {});
 // Saves weights for callers that can handle a failure, for example by writing to another place. If
-// saving fails, the outcome contains the failure and the file is unchanged.
+// saving fails, the returned Outcome contains the error, and an existing file is unchanged.
 [[nodiscard]] Outcome try_to_save_weights(Engine& engine, const std::filesystem::path& file,
                                           const SaveOptions& options = {});
 
 struct SaveFolderOptions {
   SaveOptions weights{};
-  // Limit of the tensors' bytes in one file, as ShardOptions::max_shard_bytes.
+  // The most bytes of tensors in one file (ShardOptions::max_shard_bytes).
   int64_t max_shard_bytes = 5'000'000'000;
 };
 
 // Writes all parameters into an existing folder, in the order of units. The result is
-// model.safetensors, or shards with their index. safetensors_folder_writer.h says what a concurrent
-// reader sees.
+// model.safetensors, or shards with their index. For processes that read the folder meanwhile, see
+// safetensors_folder_writer.h.
 // Errors: the same as save_weights.
 void save_weights_folder(Engine& engine, const std::filesystem::path& folder,
                          const SaveFolderOptions& options = {});
-// Saves weights as try_to_save_weights does. After a failure the folder still has its earlier
-// weights. If the failure occurred while files were renamed, the folder may have no usable weights.
+// Saves weights as try_to_save_weights does. After most failures the folder still has its earlier
+// weights. After a failure while files are renamed, the folder may have no usable weights.
 [[nodiscard]] Outcome try_to_save_weights_folder(Engine& engine,
                                                  const std::filesystem::path& folder,
                                                  const SaveFolderOptions& options = {});
 
 // Writes the optimizer's state into one file. The file appears complete or not at all. For each
-// trained parameter it contains the moments and the count of updates (`FQN.exp_avg`,
+// trained parameter the file contains the moments and the number of updates (`FQN.exp_avg`,
 // `FQN.exp_avg_sq` or `FQN.momentum_buffer`, and `FQN.step`). Parameters that were frozen after
 // their last update are included; other frozen parameters are not. The metadata contain lr,
 // steps(), the other options, the settings of groups by name, and a digest of the current weights.
-// The content does not depend on the number of ranks, strategy, offload or units. Moments are
-// gathered one unit at a time. Rank 0 writes while the other ranks wait.
-// Requires: the program unfroze parameters only directly after a zero_grad.
+// The content does not depend on the number of ranks, the strategy, cpu_offload or the choice of
+// units. Moments are gathered one unit at a time. Rank 0 writes while the other ranks wait.
+// Requires: if the program unfroze parameters, it did so directly after a zero_grad.
 // Errors: the same as save_weights.
 void save_optimizer(Optimizer& optimizer, const std::filesystem::path& file);
 [[nodiscard]] Outcome try_to_save_optimizer(Optimizer& optimizer,
                                             const std::filesystem::path& file);
 
 struct OptimizerReport {
-  // One line for each option that differs from the saved optimizer's, and one if the file has no
-  // digest of weights (earlier versions wrote none). Equal on all ranks.
+  // One line for each option that differs from the saved options. One more line if the file has no
+  // digest of the weights (earlier versions wrote none). The notes are equal on all ranks.
   std::vector<std::string> notes;
 };
 
 struct LoadOptimizerOptions {
-  // Set this to true if the engine's weights differ on purpose from those of the saved state. For
-  // example, they were saved in a lower precision, averaged, or changed since.
+  // true: the state is loaded even if the engine's weights differ from the weights with which the
+  // state was saved. Examples are weights that were saved in a lower precision, averaged, or
+  // changed since.
   bool beside_other_weights = false;
 };
 
-// Restores moments, counts of updates, steps(), lr and the settings of groups. The number of ranks
-// may differ from the saved run's. A rank reads its own intervals. The program's other options
-// (betas, momentum, weight decay, groups) remain in force, unlike in torch.optim's load_state_dict,
-// and the report lists differences. Gradients are unchanged.
+// Restores the moments, the numbers of updates, steps(), lr and the settings of groups. The number
+// of ranks may differ from that of the saved run. A rank reads only its own intervals. Other
+// options (betas, momentum, weight decay, groups) keep the values that the program set, unlike in
+// torch.optim's load_state_dict. The report lists the options that differ from the saved ones.
+// Gradients are unchanged.
 // Requires: the engine has the weights with which the state was saved, so call load_weights first.
-//   The set of parameters that are trained, or were trained before they were frozen, must equal the
-//   set in the file, so freeze and unfreeze parameters before this call.
+//   The file must have the same set of parameters as this optimizer: those that are trained now,
+//   and those that were trained before they were frozen. So freeze and unfreeze parameters before
+//   this call.
 // Errors: IoError kIoError if the file cannot be read. IoError kCorruptData in these cases, which
 //   the error names:
 //   - the file is of another kind or of another optimizer;
-//   - the weights are of another step (the message has both steps as the optimizers count them);
+//   - the engine's weights are not those with which the state was saved (the message has the
+//     steps() of the saved optimizer and of this one);
 //   - parameters or tensors are missing, unexpected or of another shape;
 //   - a value is not finite.
 OptimizerReport load_optimizer(Optimizer& optimizer, const std::filesystem::path& file,
                                const LoadOptimizerOptions& options = {});
-// Loads the state for callers that can continue without it. The whole file is checked before
-// anything changes. After a failure the outcome contains the error, and the optimizer is unchanged
-// on every rank, unless a device failed while values were copied.
+// Loads the state for callers that can continue without the state. The whole file is checked before
+// anything changes. After a failure the returned Outcome contains the error. The optimizer is then
+// unchanged on every rank, unless a device failed while values were copied.
 [[nodiscard]] Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path& file,
                                             OptimizerReport& report,
                                             const LoadOptimizerOptions& options = {});
