@@ -1,6 +1,6 @@
 // The engine shards a model made of units. It gathers each unit's parameters before the unit's
-// forward and before its backward. It reduces a unit's gradients when backward has finished that
-// unit.
+// forward and before its backward. It reduces a unit's gradients when backward has computed all of
+// them.
 //
 //   fsdp::Mesh mesh = fsdp::Mesh::from_env();
 //   fsdp::Unit<Net> model(…);                       // contains units; the root is a unit too
@@ -10,8 +10,9 @@
 //   optimizer.zero_grad();
 //
 // After construction every parameter of the model is sharded. Reading a parameter outside its
-// unit's forward or backward throws. Every rank must run the same units in the same order. If ranks
-// differ, an error names both sides (docs/errors.md); the result is never a wrong number.
+// unit's forward or backward throws. Every rank must run the same units in the same order. If the
+// units or their order differ between ranks, an error names both ranks (docs/errors.md). The engine
+// never continues with wrong results.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,19 +37,21 @@ namespace fsdp {
 struct BuildState;
 class EngineParts;
 
-// A scope in which a model is built unit by unit, until an engine is made from the scope. Each Unit
-// is sharded when its constructor returns, so a rank never holds more than its shards and one unit.
+// A scope in which a model is built and sharded unit by unit. The scope ends when an engine is made
+// from it. Each Unit is sharded when its constructor returns, so a rank never holds more than its
+// shards and one whole unit.
 //
-// Initial values equal those of a plain construction after torch::manual_seed(options.seed), for
-// any world size. On a GPU the values differ from the CPU's. A tensor made without a device is made
-// on the GPU, as under Python's torch.set_default_device, and the GPU's generator draws its random
-// values.
-// Requires: each parameter is initialised in the constructor of the unit that owns it. If a parent
-//   initialises a parameter of a unit inside it, that throws. Tensors that the host fills through
-//   data_ptr or accessor must be made with torch::kCPU. Options::ignore must not be set; ignored
-//   parameters need a model that was built without a BuildScope.
+// For any world size, the initial values equal those of the unsharded model that is constructed
+// after torch::manual_seed(options.seed) on the same kind of device. If the device is a GPU, a
+// tensor made without a device is made on the GPU, as under Python's torch.set_default_device. The
+// GPU's generator then draws random values, which differ from those of the CPU's generator.
+// Requires: each parameter is initialised in the constructor of the unit that owns it. A parent's
+//   constructor must not initialise parameters of a unit inside the parent; such code throws.
+//   Tensors that the host fills through data_ptr or accessor must be made with torch::kCPU.
+//   Options::ignore must not be set; it needs a model that was built without a BuildScope.
 // Effects: holds a process-wide lock until an engine is made from the scope, so thread ranks build
-//   one after another. A collective of a thread rank inside the scope throws a StateError.
+//   their models one after another. If a thread rank calls a collective inside the scope, the call
+//   throws a StateError.
 class BuildScope {
  public:
   explicit BuildScope(Mesh mesh, Options options = {});
@@ -56,16 +59,17 @@ class BuildScope {
   BuildScope(const BuildScope&) = delete;
   BuildScope& operator=(const BuildScope&) = delete;
 
-  // Shards a module that Options::units will choose, and returns it. Use this function where a
-  // model is put together from separately made modules:
+  // Shards a module that will be a unit by Options::units, and returns the module. Use this
+  // function if the program makes modules separately and then adds them to the model:
   // `layers->push_back(building.shard(Block(64)))`.
   template <class Module>
   Module shard(Module module) {
     shard_now({&*module});
     return module;
   }
-  // Shards several layers that will be one unit (each_child_of with a number). Call it once all of
-  // these layers exist: `for (auto& layer : building.shard(std::vector{Block(64), Block(64)})) …`.
+  // Shards several layers that will be one unit (each_child_of with `layers` above 1). Call this
+  // function after all of these layers were made: `for (auto& layer :
+  // building.shard(std::vector{Block(64), Block(64)})) …`.
   template <class Module>
   std::vector<Module> shard(std::vector<Module> layers) {
     std::vector<torch::nn::Module*> modules;
@@ -84,8 +88,8 @@ class BuildScope {
 };
 
 // One parameter and this rank's slice of it. `local` has the elements [begin, begin +
-// local.numel()) of the parameter in its memory order (row-major for contiguous parameters).
-// `local` may be empty on this rank.
+// local.numel()) of the parameter, counted in the parameter's memory order (row-major for
+// contiguous parameters). `local` may be empty on this rank.
 struct ShardedParameter {
   std::string fqn;
   std::vector<int64_t> shape;  // of the whole parameter
@@ -104,10 +108,11 @@ struct EngineStats {
   int64_t exposed_comm_ns = 0;  // time for which the compute thread waited for communication
 };
 
-// One measurement of all gradients. It is equal on every rank. The call that returns the report
-// only issues the work. The first call of an accessor waits for the device, as Tensor::item() does,
-// but for no other rank. Any thread may read the report, also after the engine's destruction. After
-// the first read, the report holds no device memory.
+// The norm of all gradients, and whether they are finite. The report is equal on every rank. The
+// function that returns the report issues the work and does not wait. The first call of an accessor
+// waits for this rank's device, as Tensor::item() does. It does not wait for other ranks. Any
+// thread may read the report, also after the engine's destruction. After the first read, the report
+// holds no device memory.
 // Errors: the accessors throw StateError if the engine was destroyed and its device failed before
 //   the values were read.
 class GradientReport {
@@ -115,9 +120,9 @@ class GradientReport {
   GradientReport();  // a report without gradients: norm 0, finite
   double norm() const;
   bool finite() const;
-  // Returns the first parameter with a non-finite gradient on any rank, in the order of units, as
-  // "unit 'layer.3', parameter 'layer.3.weight'". Returns an empty string if all gradients are
-  // finite.
+  // Returns the first parameter, in the order of units, that has a non-finite gradient on any rank.
+  // The form is "unit 'layer.3', parameter 'layer.3.weight'". Returns an empty string if all
+  // gradients are finite.
   std::string first_nonfinite() const;
 
  private:
@@ -135,9 +140,9 @@ class Engine {
   // on all ranks.
   // Requires: collective; the same architecture on every rank. `root` is on the CPU. It is a Unit,
   //   unless Options::units is set. Its parameters are float32, bfloat16 or float16.
-  // Errors: CommError (78) on all ranks if models, options or builds differ. InvalidArgument that
-  //   names the parameter if a parameter cannot be sharded (sparse gradients, complex, quantised,
-  //   overlapping, float64).
+  // Errors: CommError (78) on all ranks if the models, options or builds differ between ranks.
+  //   InvalidArgument that names the parameter if a parameter cannot be sharded (sparse gradients,
+  //   complex, quantised, overlapping, float64).
   template <class Contained>
   Engine(const torch::nn::ModuleHolder<Contained>& root, Mesh mesh, Options options = {})
       : Engine(root.ptr(), std::move(mesh), std::move(options)) {}
@@ -148,19 +153,19 @@ class Engine {
       : Engine(root.ptr(), building) {}
   Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options options = {});
   Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building);
-  // Destroys the engine. Afterwards reading a parameter still throws ("the engine was destroyed").
-  // Tensors that the engine returned keep their memory and the mesh alive. Calls of the engine's
-  // optimizers throw.
+  // Destroys the engine. The parameters remain sharded, so reading a parameter still throws ("the
+  // engine was destroyed"). Tensors that the engine returned keep their memory and the mesh alive.
+  // Functions of the engine's optimizers throw.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   // Runs one forward of a model whose units Options::units chose, and returns f(inputs…) by value.
   // for_each_tensor (tensor_visit.h) must find the tensors of the result. Inside f, an operator
-  // that receives a parameter gathers the parameter's unit. Outside f, such an operator throws, and
-  // so does moving the model (to()). Floating inputs are cast to param_dtype if it is set. If the
-  // root is an fsdp::Unit, this function only calls f.
-  // Requires: f runs the whole forward on one thread. Every rank touches the same units in the same
+  // that receives a parameter gathers the parameter's unit. Outside f, such an operator throws.
+  // Moving the model (to()) throws, too. Floating inputs are cast to param_dtype if it is set. If
+  // the root is an fsdp::Unit, this function only calls f.
+  // Requires: f runs the whole forward on one thread. Every rank uses the same units in the same
   //   order. backward() is called outside f.
   template <class F, class... Inputs>
   auto forward(F&& f, Inputs&&... inputs) {
@@ -179,26 +184,28 @@ class Engine {
   at::Device device() const;
 
   // Returns every parameter that the engine shards, unit by unit and in the order of registration.
-  // The views are local; nothing is communicated. Any element-wise torch::optim optimizer can train
-  // the `local` tensors of trainable parameters. While a caller holds one of these tensors, each
-  // forward reads the shards once more to detect changes. An operator on `local` or its `.grad`
-  // throws a StateError if a step would be wrong at this time, or if the operator would reduce only
-  // this rank's slice to a number (docs/migration.md).
+  // Each `local` is a view of this rank's shard; nothing is communicated. Any element-wise
+  // torch::optim optimizer can train the `local` tensors of trainable parameters. While a caller
+  // holds one of these tensors, each forward reads the shards once more to detect changes. An
+  // operator on `local` or its `.grad` throws a StateError in two cases (docs/migration.md): an
+  // optimizer's step would be wrong at this time, or the operator would reduce only this rank's
+  // slice to a number.
   std::vector<ShardedParameter> sharded_parameters();
   // Returns `local` of each trainable parameter, in the form that LibTorch's optimizers expect.
   //   torch::optim::SGD optimizer(engine.parameters(), 0.1);  // was: model->parameters()
   std::vector<at::Tensor> parameters();
 
-  // Frees the main gradients of all parameters. An optimizer's zero_grad frees only those of its
-  // own parameters.
+  // Frees the main gradients of all parameters. Optimizer::zero_grad frees only the gradients of
+  // that optimizer's parameters.
   void zero_grad();
   // Measures the norm over all trainable parameters of all ranks, and detects non-finite gradients,
   // in one all_reduce. Collective. The norm is 0 if there is no gradient.
   // Errors: InvalidArgument if norm_type is not 1, 2 or infinity.
   GradientReport measure_gradients(double norm_type = 2.0);
   // Measures the gradients as measure_gradients does, multiplies them by min(1, max_norm / (norm +
-  // 1e-6)), and returns the measurement from before the multiplication. This reads and writes the
-  // gradients once more. Optimizers of fsdp avoid that: they scale the gradients in their step.
+  // 1e-6)), and returns the measurement from before the multiplication. The multiplication reads
+  // and writes all gradients once more. Optimizer::clip_grad_norm avoids this: the optimizer's step
+  // scales the gradients.
   // Errors: InvalidArgument if max_norm is negative or NaN, or if norm_type is not 1, 2 or
   //   infinity. Nothing is changed then.
   GradientReport clip_grad_norm(double max_norm, double norm_type = 2.0);
@@ -217,7 +224,7 @@ class Engine {
   void average_buffers();
 
   // Returns the plan of engine buffers. The plan exists from construction on. After the first step
-  // it is refined, because the order of units is then known.
+  // the plan is more exact, because the order of units is then known.
   MemoryPlan memory_plan() const;
   EngineStats stats() const;
   // Resets the peaks of MemoryStats to the bytes currently in use.
@@ -225,9 +232,9 @@ class Engine {
   // Returns a table of units, parameters and bytes by category. The examples print it at start.
   std::string describe() const;
 
-  // Makes the engine call `observer` with the name of each event ("unshard", "forward",
-  // "pre_backward", "reduce", "reshard", …) and the unit's FQN, in the order in which this rank
-  // performs the events. nullptr removes the observer. For tests and traces.
+  // Makes the engine call `observer` for each event of this rank, in order. `event` is the name of
+  // the event ("unshard", "forward", "pre_backward", "reduce", "reshard", …) and `unit_fqn` the
+  // unit. nullptr removes the observer. For tests and traces.
   using EventObserver = std::function<void(std::string_view event, std::string_view unit_fqn)>;
   void observe_events(EventObserver observer);
 
@@ -247,7 +254,7 @@ enum class WriteBack : uint8_t {
 
 // A scope in which the program can read the whole parameters of one unit, or of all units, through
 // the module. Values are in param_dtype. A call that replaces a parameter's storage (torch::load of
-// a model) counts as a modification. torch::save saves whole values.
+// a model) counts as a modification. Inside the scope, torch::save writes whole parameters.
 // Requires: collective; outside forward and backward, and no forward or backward runs inside the
 //   scope. Only one Gathered may exist at a time.
 // Errors: StateError if a requirement is violated. The destructor throws StateError if a parameter
@@ -269,14 +276,14 @@ class Gathered {
 };
 
 // A scope that changes how backwards inside it reduce gradients.
-//   kNone (`reduce` false): each rank keeps whole gradients, which needs 4 more bytes per
-//   parameter. The next backward outside the scope reduces the sum. This saves reductions while
-//   gradients accumulate.
+//   kNone (`reduce` false): each rank keeps whole gradients and does not reduce them. This needs 4
+//   more bytes per element. The next backward outside the scope reduces the accumulated gradients.
+//   So several backwards need only one reduction.
 //   kInside: gradients are reduced within groups. The next backward outside the scope sums them
 //   over the groups (FSDP2's set_requires_all_reduce).
-// Errors: an optimizer's step throws StateError if that next backward has not run yet. A backward
-//   under kInside throws StateError if an earlier backward of the same step has already summed over
-//   the groups.
+// Errors: an optimizer's step throws StateError before this next backward has run. A backward under
+//   kInside throws StateError if an earlier backward of the same step has already summed over the
+//   groups.
 class GradSync {
  public:
   GradSync(Engine& engine, bool reduce)

@@ -13,7 +13,7 @@
 
 namespace fsdp {
 
-// Exit codes. If sysexits.h has a code for the same case, the numbers are equal.
+// Exit codes. They equal the codes of sysexits.h where sysexits.h has a code for the case.
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 64,          // wrong command line

@@ -1,6 +1,5 @@
 // Loss scaling for float16. The loss is multiplied by the scale, so that small gradients do not
-// round to zero in float16. Gradients are divided by the scale when they are captured, before they
-// are reduced.
+// round to zero in float16. The engine divides the gradients by the scale before it reduces them.
 //
 //   fsdp::LossScaler scaler(engine);
 //   scaler.scale(loss).backward();
@@ -41,32 +40,32 @@ class LossScaler {
     bool operator==(const State&) const = default;
   };
 
-  // Requires: equal options on every rank. The next collective compares them.
+  // Requires: equal options on every rank. The next collective compares the options of all ranks.
   // Errors: InvalidArgument for options that PyTorch refuses, and for a scale that is not finite
   //   and positive. StateError if the engine already has a scaler.
   explicit LossScaler(Engine& engine, LossScalerOptions options = {});
-  // Stops the division of the engine's gradients.
+  // Makes the engine stop dividing gradients by the scale.
   ~LossScaler();
   LossScaler(const LossScaler&) = delete;
   LossScaler& operator=(const LossScaler&) = delete;
 
   // Returns float32(loss) · scale, on which the caller runs backward.
-  // Requires: this backward runs before the next update().
+  // Requires: this backward has run before the next update().
   at::Tensor scale(const at::Tensor& loss) const;
-  // Waits for the report of a step, as skipped() does, and sets the next scale. Until the first
-  // step is applied, each skipped step causes a warning (MeshOptions::on_event) that the search for
-  // a scale continues.
+  // Waits for the report of a step, as skipped() does, and sets the next scale. As long as every
+  // step was skipped, each skipped step also causes a warning (MeshOptions::on_event): the scale is
+  // still too large.
   // Errors: InvalidArgument if the optimizer has skip_nonfinite = false, or if gradients overflow
   //   at the smallest scale. The state is then unchanged.
   void update(const StepReport& report);
-  // Sets the next scale after the steps of several optimizers. If any step was skipped, the scale
-  // is halved for all.
+  // Sets the next scale after the steps of several optimizers. If any of the steps was skipped, the
+  // common scale is halved.
   //   scaler.update({generator.step(), discriminator.step()});
   void update(std::initializer_list<StepReport> reports);
 
   double scale() const { return state_.scale; }
   State state() const { return state_; }
-  // Errors: the same as the constructor.
+  // Errors: the same as those of the constructor.
   void load(const State& state);
 
  private:

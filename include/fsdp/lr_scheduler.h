@@ -9,13 +9,13 @@
 //   optimizer.step();
 //   scheduler.step();
 //
-// A scheduler sets the optimizer's learning rate at construction, for the first step, and at each
-// step(), for the next one. `epoch` counts these calls. The initial rate is the rate that the
-// optimizer had when its first scheduler was made. Each step() multiplies the current rate
-// (PyTorch's "chainable" form), so a set_lr between two calls has a lasting effect. The rate of a
-// group is the optimizer's rate times its lr_scale. If a group has its own rate
-// (OptimizerParamGroup::set_lr), the scheduler changes it in the same way, beginning with the
-// group's own initial rate.
+// The constructor of a scheduler sets the learning rate for the optimizer's first step. Each step()
+// sets the rate for the optimizer's next step. `epoch` is the number of calls of step(). The
+// initial rate is the rate that the optimizer had when its first scheduler was made. Each step()
+// multiplies the current rate (PyTorch's "chainable" form), so a set_lr between two calls of step()
+// also changes all later rates. The rate of a group is the optimizer's rate times the group's
+// lr_scale. If a group has its own rate (OptimizerParamGroup::set_lr), the scheduler computes this
+// rate in the same way, from the group's own initial rate.
 // Requires: the optimizer outlives its schedulers. No call is collective, but all ranks must make
 //   the same calls. If they do not, the collective after the optimizer's step throws and names both
 //   rates.
@@ -40,8 +40,8 @@ namespace fsdp {
 
 class TrainingPlace;  // engine/training_objects.h
 
-// The state that a resumed run needs, under PyTorch's names: "last_epoch", … Options are not
-// part of the state: make the scheduler with the same options, then load the state. load()
+// The state that a resumed run needs, by PyTorch's names: "last_epoch", … The state does not
+// contain the options: make the scheduler with the same options, then load the state. load()
 // overwrites the optimizer's rate.
 using LRSchedulerState = std::map<std::string, double>;
 
@@ -52,8 +52,8 @@ class LRScheduler {
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
 
-  // Sets the rate of the next step. Call it after the optimizer's step; otherwise the first rate is
-  // never used.
+  // Sets the rate of the optimizer's next step. Call this function after the optimizer's step;
+  // otherwise the first rate is never used.
   void step();
   double last_lr() const { return last_lr_; }
 
@@ -65,7 +65,8 @@ class LRScheduler {
   void load(const LRSchedulerState& state);
 
  protected:
-  // Input of a schedule: the next epoch, the rate before it, and the initial rate.
+  // Input of a schedule: the epoch whose rate is wanted, the rate of the previous epoch, and the
+  // initial rate.
   struct Place {
     int64_t epoch = 0;
     double lr = 0;
@@ -137,8 +138,8 @@ struct LinearLROptions {
   int64_t total_iters = 5;        // at least 1
 };
 
-// Changes the factor on the rate linearly from start_factor to end_factor within total_iters
-// epochs. Typical use is a warm-up.
+// Multiplies the rate by a factor that changes linearly from start_factor to end_factor within
+// total_iters epochs. Typical use is a warm-up.
 class LinearLR : public LRScheduler {
  public:
   explicit LinearLR(Optimizer& optimizer, LinearLROptions options = {});
@@ -158,8 +159,8 @@ class CosineAnnealingLR : public LRScheduler {
 };
 
 // Sets the rate to the initial rate times lr_lambda(epoch). The function is not part of the state.
-// With an LrSchedule, this class equals Hugging Face's get_linear_schedule_with_warmup,
-// get_cosine_… or get_constant_….
+// With an LrSchedule as lr_lambda, this class equals Hugging Face's
+// get_linear_schedule_with_warmup, get_cosine_… or get_constant_….
 class LambdaLR : public LRScheduler {
  public:
   LambdaLR(Optimizer& optimizer, std::function<double(int64_t epoch)> lr_lambda);
@@ -229,8 +230,8 @@ struct ReduceLROnPlateauOptions {
   double eps = 1e-8;
 };
 
-// Multiplies the rate by factor if a metric has not improved in more than `patience` consecutive
-// calls.
+// Multiplies the rate by `factor` after more than `patience` consecutive calls of step() without an
+// improvement of the metric.
 //   scheduler.step(mesh.mean(validation_loss));
 class ReduceLROnPlateau {
  public:

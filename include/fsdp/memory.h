@@ -1,4 +1,4 @@
-// The bytes of an engine by category, predicted (MemoryPlan) and measured (MemoryStats).
+// The bytes of an engine by category: predicted (MemoryPlan) and measured (MemoryStats).
 //
 // MemoryPlan and MemoryStats count the engine buffers of one rank. Activations, unsharded gradients
 // before they are captured, zero-copy gradients and LibTorch's own memory are not engine buffers.
@@ -16,10 +16,10 @@ namespace fsdp {
 enum class MemoryCategory : uint8_t {
   kMainShards,          // fp32 parameters, this rank's slice
   kMainGradients,       // fp32 gradients from the first reduce to zero_grad: this rank's slice, or
-                        // whole gradients where they are replicated (DDP, ZeRO-1)
+                        // whole gradients if they are replicated (DDP, ZeRO-1)
   kOptimizerState,      // moments, this rank's slice
-  kResidentParameters,  // replicated parameters in param_dtype (one rank, DDP, ZeRO-1, ZeRO-2),
-                        // without main shards that are part of them
+  kResidentParameters,  // replicated parameters in param_dtype (one rank, DDP, ZeRO-1, ZeRO-2);
+                        // main shards inside this memory count as kMainShards
   kParameterSlots,      // gathered parameters of the units in flight
   kReduceSlots,         // whole gradients of units in flight, and those kept by GradSync(false)
 };
@@ -35,7 +35,7 @@ struct MemoryBytes {
   bool operator==(const MemoryBytes&) const = default;
 };
 
-// Slots of one size that a pool keeps for the whole run.
+// Slots of one size. A pool keeps them for the whole run.
 struct PlannedSlots {
   MemoryCategory category;  // kParameterSlots or kReduceSlots
   int64_t slot_bytes = 0;
@@ -43,9 +43,9 @@ struct PlannedSlots {
   bool operator==(const PlannedSlots&) const = default;
 };
 
-// A prediction of bytes, computed before the run from integers (layouts and the order of units). It
-// is exact for engine buffers in the pass that it simulates. If a real pass uses more bytes, the
-// plan learns them as `learned_bytes`.
+// A prediction of the engine's bytes. The engine computes the plan before the run: it simulates one
+// forward and backward (a pass) with the sizes and the order of units. The prediction is exact for
+// this pass. If a real pass needs more bytes, the engine adds them to the plan as `learned_bytes`.
 struct MemoryPlan {
   MemoryBytes rest;            // between steps, after zero_grad
   MemoryBytes forward_peak;    // at the peak of a forward
@@ -54,19 +54,19 @@ struct MemoryPlan {
   MemoryBytes after_backward;  // before the optimizer's step
   std::vector<PlannedSlots> slots;
   int64_t held_bytes = 0;  // bytes allocated from the system after each buffer's first use
-  // The learned share of held_bytes: slots and main gradients that a real pass has needed, but the
-  // simulated pass does not need. Reasons are a second forward before the first backward, and
-  // gradients kept by GradSync. Once learned, such passes are included in the peaks, too.
+  // The part of held_bytes that the simulated pass does not need, but a real pass has needed: slots
+  // and main gradients. Reasons are a second forward before the first backward, and gradients kept
+  // by GradSync. After such a pass the peaks above include its bytes, too.
   int64_t learned_bytes = 0;
   // Host bytes under Options::cpu_offload: main shards, main gradients and optimizer state. The
-  // fields above do not include them. host_rest counts between steps, host_peak at the peak of a
-  // step, and host_held_bytes is allocated from the system.
+  // fields above do not include these bytes. host_rest: between steps. host_peak: at the peak of a
+  // step. host_held_bytes: allocated from the system.
   MemoryBytes host_rest;
   MemoryBytes host_peak;
   int64_t host_held_bytes = 0;
   // Additional bytes while GradSync(engine, false) keeps every unit's whole gradients. The fields
-  // above do not include them. Zero-copy gradients (docs/memory.md) are kept in LibTorch's memory
-  // and are not counted.
+  // above do not include these bytes. Zero-copy gradients (docs/memory.md) are kept in LibTorch's
+  // memory and are not counted.
   int64_t kept_gradient_bytes = 0;
 
   int64_t peak_bytes() const;
@@ -74,19 +74,20 @@ struct MemoryPlan {
   std::string to_string() const;
 };
 
-// Bytes measured on the same engine buffers.
+// Measured bytes of the engine buffers that MemoryPlan predicts.
 struct MemoryStats {
   MemoryBytes in_use;  // now
   MemoryBytes peak;    // at the highest total since construction or reset_peak_memory
   int64_t held_bytes = 0;
-  // Host bytes under Options::cpu_offload. The fields above do not include them.
+  // Host bytes under Options::cpu_offload. The fields above do not include these bytes.
   MemoryBytes host_in_use;
   MemoryBytes host_peak;
   int64_t host_held_bytes = 0;
-  // LibTorch's bytes on the device now, LibTorch's peak, and the peak of the sum of LibTorch's
-  // bytes and those of all engines of the mesh. Peaks count since construction or
-  // reset_peak_memory. All three are 0 without Options::memory_limit. On a GPU they are sampled
-  // when the engine queries LibTorch's allocator (docs/memory.md).
+  // torch_in_use: LibTorch's bytes on the device now. torch_peak: their peak. device_peak: the peak
+  // of LibTorch's bytes plus the bytes of all engines of the mesh. A peak is the highest value
+  // since construction or reset_peak_memory. All three are 0 without Options::memory_limit. On a
+  // GPU, LibTorch's bytes are known only at the times when the engine queries LibTorch's allocator
+  // (docs/memory.md).
   int64_t torch_in_use = 0;
   int64_t torch_peak = 0;
   int64_t device_peak = 0;

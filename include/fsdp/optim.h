@@ -27,8 +27,8 @@ struct SGDOptions;
 
 namespace fsdp {
 
-// A predicate on the name and shape of a parameter. In the predicate's argument, `local` is
-// undefined and `begin` is 0.
+// A predicate on the name and shape of a parameter. The values of a parameter are not available to
+// the predicate: `local` is undefined and `begin` is 0.
 using ParameterMatch = std::function<bool(const ShardedParameter&)>;
 
 // Returns a predicate that accepts the parameters of a module and of the modules inside it.
@@ -40,8 +40,8 @@ ParameterMatch under(std::string module);
 // parameters are usually exempt from weight decay.
 bool is_bias_or_norm(const ShardedParameter& parameter);
 
-// Settings for the parameters that `match` accepts. If several groups accept a parameter, it
-// belongs to the first of them.
+// Settings for the parameters that `match` accepts. If several groups accept a parameter, the
+// parameter belongs to the first of these groups.
 struct ParameterGroup {
   ParameterMatch match;
   double weight_decay = 0.0;
@@ -73,18 +73,18 @@ struct SgdOptions {
   bool skip_nonfinite = true;
 };
 
-// The report of a step. Reading it waits for the device, as for GradientReport.
+// The report of a step. Reading the report waits for the device, like reading a GradientReport.
 struct StepReport {
   GradientReport gradients;  // empty if the step neither clips nor can skip
   bool skips_nonfinite = true;
   // Returns true if a gradient was not finite. Parameters and optimizer state are then unchanged. A
-  // graph that was kept from before the step (retain_graph) throws in its next backward, even if
-  // the step was skipped.
+  // backward through a graph that was built before the step (retain_graph) throws, even if the step
+  // was skipped.
   bool skipped() const { return skips_nonfinite && !gradients.finite(); }
 };
 
-// A group of parameters that share a learning rate and a weight decay. A new value applies from the
-// next step on.
+// A group of parameters that share a learning rate and a weight decay. A value that is set applies
+// from the next step on.
 // Requires: all ranks set the same values. If they do not, the collective after the optimizer's
 //   step throws and names both values.
 class OptimizerParamGroup {
@@ -94,8 +94,8 @@ class OptimizerParamGroup {
 
   const std::string& name() const { return name_; }  // "default" for all others
   // Returns the optimizer's lr() times lr_scale, or the group's own rate after set_lr. Schedulers
-  // change a group's own rate, starting from its current value, in the same way as the optimizer's
-  // rate.
+  // change a group's own rate in the same way as the optimizer's rate, starting from the group's
+  // current rate.
   double lr() const { return own_lr_ ? *own_lr_ : *optimizer_lr_ * lr_scale_; }
   // Errors: InvalidArgument if the rate is negative or not finite. set_weight_decay throws
   //   likewise.
@@ -116,10 +116,11 @@ class OptimizerParamGroup {
 
 // The base of AdamW and SGD. An engine may have several optimizers with disjoint parameters. At the
 // first step, a warning (MeshOptions::on_event) names trainable parameters that have no optimizer.
-// Requires: the engine is alive; otherwise calls throw. All calls are collective and must be made
-//   between steps, except calls about lr, momentum, groups and steps.
-// Effects: calls issue work and do not wait for it. The device computes the clip coefficient and
-//   decides if a step is skipped.
+// Requires: the engine is alive; otherwise the functions throw. All functions are collective and
+//   must be called between steps. The exceptions are lr, momentum, param_groups and steps, and the
+//   functions that set them.
+// Effects: the functions issue work and do not wait for it. The device computes the clip
+//   coefficient, and decides if a step is skipped.
 // Errors of constructors: InvalidArgument if an option is invalid, if `parameters` or a group
 //   matches nothing, or if two groups have the same name. StateError if another optimizer of the
 //   engine trains one of the parameters.
@@ -130,14 +131,16 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   // Measures the total norm (norm_type 1, 2 or infinity) of the gradients of the optimizer's
-  // parameters before clipping. Needs one all_reduce if optimizer state is sharded. The next step()
-  // scales the gradients while it reads them, so they are not read twice.
-  // Errors: InvalidArgument if max_norm is negative or NaN, or for any other norm_type.
+  // parameters before clipping. If optimizer state is sharded, this needs one all_reduce. The
+  // gradients are scaled later, by the next step() while it reads them, so clipping needs no pass
+  // of its own over memory.
+  // Errors: InvalidArgument if max_norm is negative or NaN, or if norm_type is not 1, 2 or
+  //   infinity.
   GradientReport clip_grad_norm(double max_norm, double norm_type = 2.0);
   // Updates the parameters and the optimizer state, and returns the step's report. Gradients are
   // kept until zero_grad.
-  // Errors: StateError if gradients still wait for their reduction (GradSync), or if a backward
-  //   added gradients after clip_grad_norm.
+  // Errors: StateError if some gradients are not reduced yet (GradSync), or if a backward added
+  //   gradients after clip_grad_norm.
   StepReport step();
   // Frees the gradients of the optimizer's parameters.
   void zero_grad();
@@ -147,9 +150,9 @@ class Optimizer {
   // Returns the default group, followed by the groups of the options in their order.
   //   for (auto& group : optimizer.param_groups()) group.set_lr(0.1);
   std::span<OptimizerParamGroup> param_groups();
-  // Return and set SGD's momentum or AdamW's beta1, which OneCycleLR changes. A new value applies
-  // from the next step on. AdamW's bias correction then treats the new value as if it had been set
-  // from the start.
+  // Return and set SGD's momentum or AdamW's beta1 (OneCycleLR changes this value). A new value
+  // applies from the next step on. AdamW's bias correction then uses the new beta1 for all steps,
+  // as if it had been set from the start.
   // Errors: set_momentum throws InvalidArgument if the value is not between 0 and 1. It also throws
   //   for an SGD that was made without momentum, because that SGD has no momentum buffer.
   double momentum() const;
@@ -167,7 +170,8 @@ class Optimizer {
   std::unique_ptr<State> state_;
 };
 
-// Options of torch::optim. A program that passes them must include their header.
+// Options of an optimizer of torch::optim. A program that passes such options must include their
+// header from LibTorch.
 template <class Options>
 concept TorchOptions = std::derived_from<Options, torch::optim::OptimizerOptions>;
 
@@ -212,8 +216,8 @@ class SGD : public Optimizer {
   }
 };
 
-// A schedule of learning-rate factors: a linear warm-up from 0 over `warmup_steps`, followed by a
-// constant factor or by a decay to 0 at `total_steps` (linear or along half a cosine). The first
+// A schedule of learning-rate factors. The factor rises linearly from 0 to 1 in `warmup_steps`.
+// Then it is constant, or decays to 0 at `total_steps` (linearly or along half a cosine). The first
 // step() (step 0) uses factor(0), as in Hugging Face's schedulers.
 struct LrSchedule {
   enum class Shape : uint8_t { kConstant, kLinear, kCosine };

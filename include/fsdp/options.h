@@ -12,8 +12,9 @@
 namespace fsdp {
 
 // Selects which state is sharded over all ranks, which state is sharded over the ranks of a group
-// (Axis::kShard), and which state is replicated. Each value is a row of the placement table
-// (src/plan/placement.cpp). On a mesh with one group, the last three values equal kFullShard.
+// (Axis::kShard), and which state is replicated. For the exact meaning of each value, see the
+// placement table (src/plan/placement.cpp). On a mesh with only one group, the last three values
+// have the same effect as kFullShard.
 enum class Strategy : uint8_t {
   kFullShard,  // ZeRO-3, FSDP: parameters, gradients and optimizer state sharded
   kReplicate,  // DDP: everything replicated, gradients averaged
@@ -21,8 +22,8 @@ enum class Strategy : uint8_t {
   kZero1,      // optimizer state sharded; gradients replicated as in DDP, parameters as in kZero2
   kHybridShard,  // HSDP: all three sharded within a group; gradients averaged over the groups
   kHfsdp,        // parameters and gradients sharded within a group, optimizer state over all ranks
-  kHpz,          // ZeRO++ hpZ: all three sharded over all ranks; parameters a second time within a
-                 // group, in which each use gathers them
+  kHpz,          // ZeRO++ hpZ: all three sharded over all ranks. A second copy of the parameters is
+                 // sharded within a group, and each use gathers from this copy
 };
 
 // Selects the reduction of the gradients that a backward computes (GradSync).
@@ -38,11 +39,11 @@ enum class GradientReduction : uint8_t { kMean, kSum };
 // run concurrently with compute.
 enum class CpuStreamKind : uint8_t { kInline, kThreaded };
 
-// Selects the registration of parameter slots with NCCL (docs/gpu.md).
+// Selects how parameter slots are registered with NCCL (docs/gpu.md).
 enum class NcclRegistration : uint8_t {
   kOff,
-  kWindows,  // as windows, to which other GPUs write without a copy
-  kZeroCta,  // as windows; copy engines gather while kernels compute
+  kWindows,  // as windows: other GPUs write to the slots without a copy
+  kZeroCta,  // as windows, and copy engines gather while kernels compute
 };
 
 // Types in which a unit computes and reduces, similar to FSDP2's MixedPrecisionPolicy. Main shards,
@@ -51,47 +52,49 @@ enum class NcclRegistration : uint8_t {
 //   {.param_dtype = torch::kBFloat16, .reduce_dtype = torch::kFloat32}
 struct MixedPrecision {
   // Type of parameters in forward and backward: float32, bfloat16 or float16. If it is unset,
-  // parameters keep their constructed type. A module that has floating buffers with the shape of
-  // its own parameters (BatchNorm, InstanceNorm with statistics, SyncBatchNorm) also keeps the
-  // constructed type if param_dtype is narrower.
+  // parameters keep their constructed type. A module with running statistics (BatchNorm,
+  // InstanceNorm with statistics, SyncBatchNorm) also keeps the constructed type if param_dtype is
+  // narrower. Such a module is recognised by floating buffers that have the shape of its own
+  // parameters.
   std::optional<c10::ScalarType> param_dtype;
-  // Type in which ranks send and sum gradients: float32 or bfloat16. If it is unset, float32.
+  // Type in which ranks send and sum gradients: float32 or bfloat16. The default is float32.
   std::optional<c10::ScalarType> reduce_dtype;
   // Type of the unit's floating outputs. If it is unset, outputs keep the type that forward
   // computes.
   std::optional<c10::ScalarType> output_dtype;
-  // true: floating inputs are cast to param_dtype if that is set. false: inputs keep their type,
-  // and forward casts them itself. Use false if a cast loses needed precision, for example if
+  // true: floating inputs are cast to param_dtype, if param_dtype is set. false: inputs keep their
+  // type, and forward casts them itself. Use false if a cast loses needed precision, for example if
   // bfloat16 would round a float32 time step.
   bool cast_forward_inputs = true;
   bool operator==(const MixedPrecision&) const = default;
 };
 
-// Options of one unit that replace the engine's options. An unset field has the engine's value.
+// Options of one unit. A field that is set replaces the engine's option for this unit.
 struct UnitOptions {
-  std::optional<Strategy> strategy;  // not in a BuildScope, which shards before FQNs exist
-  std::optional<MixedPrecision> mixed_precision;  // replaces all fields of the engine's
+  std::optional<Strategy> strategy;  // not in a BuildScope, because it shards before FQNs exist
+  std::optional<MixedPrecision> mixed_precision;  // replaces all fields at once
   std::optional<bool> reshard_after_forward;
   std::optional<int> prefetch_units;
-  // false: the unit's parameters are not gathered in backward. Allowed if the unit's backward reads
-  // no weight (embeddings).
+  // false: the unit's parameters are not gathered in backward. Set this only if the unit's backward
+  // reads no weight (embeddings).
   std::optional<bool> unshard_in_backward;
   // true: backward runs the unit's forward again (fsdp/recompute.h), so activations are not kept.
   std::optional<bool> recompute;
   bool operator==(const UnitOptions&) const = default;
 };
 
-// Options of data transport. They do not change results, and most programs keep the defaults.
+// Options of data transport. These options do not change results, and most programs keep the
+// defaults.
 struct Tuning {
   // true: processes on one host read each other's float32 shards in place through mapped memory, so
-  // nothing is gathered and no slot is used. Where that is not possible (threads, a lower
-  // param_dtype, units under 256 KiB per rank, cpu_offload), parameters are gathered into slots.
-  // false: parameters are always gathered into slots.
+  // nothing is gathered and no slot is used. Parameters that cannot be read in place (thread ranks,
+  // a lower param_dtype, units under 256 KiB per rank, cpu_offload) are gathered into slots. false:
+  // parameters are always gathered into slots.
   bool map_shards = true;
-  // If it is not kOff, the engine has its own communicator for gathers. float32 shards are copied
-  // into the slot and then gathered in place.
-  // Requires: one GPU per rank, NCCL 2.31.2 or newer, kFullShard, and one group of ranks. Otherwise
-  //   the engine's constructor throws with the reason.
+  // If this is not kOff, the engine has a separate communicator for gathers, and each rank copies
+  // its float32 shard into the slot before the gather, which then works in place.
+  // Requires (unless kOff): one GPU per rank, NCCL 2.31.2 or newer, kFullShard, and only one group
+  //   of ranks. Otherwise the engine's constructor throws with the reason.
   NcclRegistration nccl_registration = NcclRegistration::kOff;
   // Must be equal for all engines of a mesh, because they share the mesh's streams.
   CpuStreamKind cpu_streams = CpuStreamKind::kInline;
@@ -109,7 +112,8 @@ struct Options {
   // root's own parameters stay gathered until backward ends.
   bool reshard_after_forward = true;
   // The last N units of a forward stay gathered, because backward needs them first. Each of these
-  // units saves a gather and adds its bytes to the peak of forward, in an evaluation too.
+  // units saves one gather, and raises the peak memory of forward by its parameters' bytes (also in
+  // an evaluation).
   int keep_last_units = 0;
   // Number of units that are gathered ahead of the running unit: 0, 1, 2, …
   int prefetch_units = 1;
@@ -124,26 +128,28 @@ struct Options {
   bool cpu_offload = false;
   // Limit of the device bytes that a rank may hold, including LibTorch's tensors (docs/memory.md).
   // 0 means no limit. An allocation beyond the limit throws a DeviceError. The error names the
-  // place, the memory held and the remedies. After the error, training can continue with a step
+  // place, the memory in use and the remedies. After the error, training can continue with a step
   // that needs less memory. The limit must be equal for all engines of a mesh.
   int64_t memory_limit = 0;
-  // false: if the planned bytes of engine and optimizer exceed the limit, their constructor throws.
-  // true: the run continues until it really exceeds the limit.
+  // false: if the planned bytes of engine and optimizer exceed memory_limit, the constructor of the
+  // engine or of the optimizer throws. true: the run continues until an allocation exceeds the
+  // limit.
   bool try_beyond_plan = false;
   Strategy strategy = Strategy::kFullShard;
   GradientReduction gradient_reduction = GradientReduction::kMean;
-  // Divisor of the gradients that replaces the world size (kMean only).
+  // Divisor of the summed gradients, instead of the world size (kMean only).
   std::optional<float> gradient_divide_factor;
   // Returns the options of the unit with this FQN ("" is the root).
   Callback<UnitOptions(std::string_view fqn)> unit_options;
-  // Returns true if the engine ignores the parameter with this FQN. An ignored parameter is not
+  // Returns true if the engine must ignore the parameter with this FQN. An ignored parameter is not
   // sharded, not reduced and not optimised.
   Callback<bool(std::string_view fqn)> ignore;
-  // Debugging aid: fills released slots with NaN. A read after release then shows in the loss.
+  // true: released slots are filled with NaN, for debugging. If the program reads a slot after its
+  // release, the loss then becomes NaN.
   bool debug = false;
   Tuning tuning;
-  // Seed of LibTorch's generators in a BuildScope, equal on every rank. When the scope ends, the
-  // generators are seeded with seed + rank.
+  // Seed of LibTorch's generators in a BuildScope. The seed must be equal on every rank. When the
+  // scope ends, the generators are seeded with seed + rank.
   uint64_t seed = 0;
   bool operator==(const Options&) const = default;
 };
