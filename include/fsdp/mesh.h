@@ -18,15 +18,17 @@ namespace fsdp {
 
 class MeshState;
 
-// Axes of the mesh. The ranks form `replicate` groups of `shard` neighbours each: rank r is number
-// r % shard in group r / shard. If there is only one group, the shard axis contains all ranks.
+// Axes of the mesh. The ranks form `replicate` groups of `shard` neighbouring ranks: rank r has the
+// number r % shard in group r / shard. If there is only one group, the shard axis contains all
+// ranks.
 enum class Axis : uint8_t {
   kWorld,      // all ranks
   kShard,      // the ranks of one group, usually of one host
-  kReplicate,  // the ranks with the same number in all groups
+  kReplicate,  // the ranks that have the same number in their groups, one per group
 };
 
-// A report of a slow rank: a collective has waited for it longer than a third of the time-out.
+// A report of a slow rank: a collective has waited for this rank for more than a third of the
+// time-out.
 struct SlowRank {
   int rank = 0;
   std::chrono::milliseconds waited{0};
@@ -39,9 +41,9 @@ struct MeshEvent {
     // An engine noticed a problem and continues. Each warning is reported once. on_event is called
     // on the rank's own thread.
     kWarning,
-    // A rank is slow, and the wait for it continues. The first rank that notices reports it, once
-    // per job. With several hosts each waiting rank reports it once. on_event is called on the
-    // waiting thread or on a watching thread of the mesh.
+    // A rank is slow, and the wait for it continues. On one host, only the first rank that notices
+    // the slow rank reports it, once per job. On several hosts, each waiting rank reports it once.
+    // on_event is called on the waiting thread or on a watching thread of the mesh.
     kSlowRank,
     // A call to this rank's GPU, or to the connection between GPUs, has not returned within the
     // time-out. The other ranks have been notified. No exception can reach the thread that is
@@ -63,50 +65,50 @@ enum class DeviceKind : uint8_t {
 };
 
 struct MeshOptions {
-  // With GPUs, each process has one GPU, chosen by LOCAL_RANK (or the only visible one), and
-  // processes communicate by NCCL. Thread ranks share the first visible GPU. If kCuda is set and a
-  // rank has no GPU, making the mesh throws InvalidArgument (78) with the reason.
+  // With GPUs, each process uses one GPU: the GPU with the number LOCAL_RANK, or the only visible
+  // GPU. Processes communicate by NCCL. Thread ranks share the first visible GPU. If kCuda is set
+  // and a rank has no GPU, making the mesh throws InvalidArgument (78) with the reason.
   DeviceKind device = DeviceKind::kCpu;
-  // Number of ranks per group, and number of groups. Strategies such as kHybridShard shard within a
-  // group. If one of them is 0, it is derived from the other one. If both are 0, each host is a
-  // group.
+  // shard: number of ranks per group. replicate: number of groups. Strategies such as kHybridShard
+  // shard within a group. If one of the two numbers is 0, it is derived from the other one. If both
+  // are 0, each host is a group.
   int shard = 0;
   int replicate = 0;
   // Time-out of a collective. If a rank does not arrive in time, the collective throws and names
-  // it.
+  // this rank.
   std::chrono::milliseconds timeout{30'000};
-  // Factor on `timeout` for making a communicator between GPUs and for each of its first two
-  // collectives. During these NCCL connects the ranks and LibTorch loads kernels. Must be at least
-  // 1.
+  // Creating a communicator between GPUs, and each of its first two collectives, may take first_use
+  // · timeout, because NCCL then connects the ranks and LibTorch loads kernels. Must be at least 1.
   int first_use = 10;
   // Receives the mesh's events. The function must not throw. If it is unset, run_program prints a
-  // line for each event. After kStuck the process ends, also in programs that do not use
-  // run_program.
+  // line for each event. After a kStuck event the process always ends, even if the program does not
+  // use run_program.
   std::function<void(const MeshEvent& event)> on_event{};
 };
 
-// Arrangement of the ranks of a part, with the rules of MeshOptions: if one field is 0, it is
-// derived from the other one; if both are 0, each host is a group.
+// Arrangement of the ranks of a part. The fields mean the same as in MeshOptions: if one field is
+// 0, it is derived from the other one; if both are 0, each host is a group.
 struct PartOptions {
   int shard = 0;
   int replicate = 0;
 };
 
-// A handle of one rank in a job. Copies share its state and represent the same rank. Destroying the
-// last copy means that the rank has finished; ranks that still need this rank get an error that
-// says so. If the last copy is destroyed by an exception, the other ranks are notified that this
-// rank failed.
+// A handle of one rank in a job. Copies of a mesh share its state and represent the same rank. When
+// the last copy is destroyed, the rank has finished. Ranks that still wait for this rank then get
+// an error: this rank has left. If an exception destroys the last copy, the other ranks are
+// notified that this rank failed.
 class Mesh {
  public:
   // Makes the mesh from the launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK and
-  // LOCAL_WORLD_SIZE (fsdp-run, torchrun), else the variables of mpirun, PMI or srun. Without
-  // any of these variables the mesh has one rank. Ranks on one host connect through shared
-  // memory and need no port. Call this function once per process, before any long work.
-  // Effects: blocks until all ranks have arrived and agree on build and world.
+  // LOCAL_WORLD_SIZE (fsdp-run, torchrun); if these are not set, the variables of mpirun, PMI or
+  // srun. Without any of these variables the mesh has one rank. Ranks on one host connect through
+  // shared memory and need no port. Call this function once per process, before any long work.
+  // Effects: blocks until all ranks have called this function and have compared their builds and
+  //   world sizes.
   // Errors: InvalidArgument (78) that names the variable, its value and the remedy if a variable is
-  //   invalid, or if the sizes of the axes do not multiply to the world size. CommError (78) on all
-  //   ranks if builds, worlds or axes differ, if two processes have the same rank, or if a rank is
-  //   missing (the error names it).
+  //   invalid, or if shard · replicate is not the world size. CommError (78) on all ranks if
+  //   builds, world sizes or axes differ between ranks, if two processes have the same rank, or if
+  //   a rank is missing (the error names it).
   static Mesh from_env(MeshOptions options = {});
   // Returns a mesh of one rank, without communication.
   static Mesh single();
@@ -114,40 +116,42 @@ class Mesh {
   // thread of rank r.
   static std::vector<Mesh> local(int world_size, MeshOptions options = {});
 
-  // Splits the mesh as MPI_Comm_split does. Ranks with equal `color` form a new mesh, are numbered
-  // in their order in this mesh, and have their own engines. The stages of a pipeline are an
-  // example of such parts. A part can be split again.
+  // Splits the mesh as MPI_Comm_split does. Ranks with equal `color` form a part, which is a new
+  // mesh with its own engines. The order of the ranks is the same in the part as in this mesh. An
+  // example of parts are the stages of a pipeline. A part can be split again.
   //
   //   const Mesh stage = mesh.part(mesh.rank() / ranks_of_a_stage);
   //   Engine engine(model_of(stage), stage, options);
   //
-  // All parts belong to the same job. The first failure of any rank ends all parts, and errors name
-  // ranks by their number in the job. Different parts may run different collectives. This mesh can
-  // still be used between the collectives of its parts. All engines of a rank share one memory
-  // limit.
+  // All parts belong to the same job. The first failure of a rank ends the job, with all parts.
+  // Errors name a rank by its number in the job. Different parts may run different collectives.
+  // This mesh can still be used between the collectives of its parts. All engines of a rank share
+  // one memory limit.
   // Requires: collective over this mesh, before any engine is made on it.
   // Effects: blocks until all ranks have called this function. The part keeps this mesh alive. A
   //   rank that destroys its part stays in the job.
-  // Errors, on all ranks: InvalidArgument for a negative color, and if the options of the ranks of
-  //   one color differ or do not fit their number. StateError if this mesh has engines. DeviceError
-  //   if a rank would be in more than 8 meshes; destroyed parts count.
+  // Errors, on all ranks: InvalidArgument if a color is negative, if ranks with the same color have
+  //   different options, or if shard · replicate is not the number of these ranks. StateError if
+  //   this mesh has engines. DeviceError if a rank would be in more than 8 meshes, including
+  //   destroyed parts.
   Mesh part(int color, PartOptions options = {}) const;
 
   int rank() const;
   int world_size() const;
-  // Returns this rank's number in the job, which errors use. The result equals rank() unless this
+  // Returns this rank's number in the job. Errors use this number. It equals rank() unless this
   // mesh is a part.
   int job_rank() const;
   int local_rank() const;
   const std::string& host() const;
   int size(Axis axis) const;
-  // Returns this rank's number along the axis.
+  // Returns this rank's number among the ranks of the axis.
   int rank(Axis axis) const;
 
-  // Compares `lines` over all ranks, line by line. Use it for handshakes at start-up. The error
-  // uses `what` as the name of the lines ("model", "configuration"). Collective.
-  // Errors: CommError (78) on all ranks if the lines differ. The error has the first difference,
-  //   both values and both ranks.
+  // Checks that `lines` are equal on all ranks. Use this function at start-up to check that all
+  // ranks have the same settings. `what` names the lines in errors ("model", "configuration").
+  // Collective.
+  // Errors: CommError (78) on all ranks if the lines differ. The error names the first difference,
+  //   with both values and both ranks.
   void agree(std::string_view what, const std::vector<std::string>& lines) const;
 
   // Returns the texts of all ranks, in rank order. The texts may differ in length. Collective;
@@ -165,9 +169,10 @@ class Mesh {
   // become double. Values are summed in rank order, so all ranks get the same bits.
   // Requires: collective; outside forward and backward. All ranks must call in the same order, with
   //   an equal `label` (shown in errors and traces) and the same number and kind of values.
-  // Errors: CommError as in any collective; it names both labels or both counts if they differ.
-  //   InvalidArgument if a tensor does not have exactly one element, or if an integer does not fit
-  //   int64_t. InvalidArgument on all ranks if the sum of integers does not fit int64_t.
+  // Errors: CommError as in any collective. If the labels or the counts of values differ between
+  //   ranks, the error names both. InvalidArgument if a tensor does not have exactly one element,
+  //   or if an integer does not fit int64_t. InvalidArgument on all ranks if the sum of integers
+  //   does not fit int64_t.
   template <class Value>
   auto sum(const Value& value, std::string_view label = "sum") const {
     return over_ranks(value, Fold::kSum, label);
@@ -182,7 +187,7 @@ class Mesh {
   // is NaN (for example the mean loss of a rank whose labels are all ignored). Returns NaN if all
   // weights are 0.
   //   mesh.mean(loss, (labels != -100).sum())
-  // Errors: the same as sum. InvalidArgument for a weight that is negative or not finite.
+  // Errors: the same as those of sum. InvalidArgument if a weight is negative or not finite.
   template <class Value, mesh_detail::Weight Weight>
   auto mean(const Value& value, const Weight& weight, std::string_view label = "mean") const {
     const double own = mesh_detail::weight(weight, label);
@@ -200,8 +205,8 @@ class Mesh {
     return over_ranks(value, Fold::kMax, label);
   }
 
-  // Returns the `values` of every rank, in rank order. Requirements and errors are those of sum.
-  // For texts, use exchange.
+  // Returns the `values` of all ranks in one vector, in rank order. Requirements and errors are
+  // those of sum. For texts, use exchange.
   std::vector<float> gather(std::span<const float> values, std::string_view label = "values") const;
   std::vector<double> gather(std::span<const double> values,
                              std::string_view label = "values") const;
@@ -211,9 +216,9 @@ class Mesh {
   // Passes a warning to MeshOptions::on_event.
   void warn(const ErrorText& warning) const;
 
-  // Notifies every other rank that this rank fails with `cause`, so that they stop within seconds.
-  // If several ranks call it, the first cause counts. Programs call it when they end after a
-  // failure. Never throws.
+  // Notifies all other ranks that this rank fails with `cause`, so that they stop within seconds.
+  // If several ranks call this function, the other ranks report the first cause. A program calls
+  // this function when it ends after a failure. Never throws.
   void abort(std::string_view cause) const noexcept;
 
  private:

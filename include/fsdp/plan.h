@@ -1,5 +1,5 @@
-// Plans a training step before the model exists, for any number of ranks. The plan has the engine's
-// bytes, LibTorch's bytes and the bytes sent.
+// Plans a training step before the model exists, for any number of ranks. The plan predicts the
+// engine's bytes, LibTorch's bytes, and the bytes that a rank sends.
 //
 //   const fsdp::PlanRequest request{.ranks = 512, .options = {.recompute = 1}};
 //   const fsdp::StepPlan plan = fsdp::plan(
@@ -10,9 +10,9 @@
 //       });
 //   std::cout << plan.to_string();
 //
-// The plan is not a second model of the engine. The engine itself runs the user's code, as one of
-// `ranks` ranks, on a device without memory (LibTorch's "meta"). Tensors on this device have shapes
-// and sizes but no values.
+// The plan does not imitate the engine: the real engine runs the user's code, as one of `ranks`
+// ranks, on a device without memory (LibTorch's "meta"). Tensors on this device have shapes and
+// sizes but no values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,15 +37,16 @@ struct ShardedParameter;  // engine.h
 // An optimizer that trains some or all of the parameters.
 struct PlannedOptimizer {
   int moments = 2;  // same meaning as PlanRequest::optimizer_moments
-  // Same meaning as AdamWOptions::parameters. If it is unset, all parameters.
+  // Same meaning as AdamWOptions::parameters. If this function is unset, the optimizer trains all
+  // parameters.
   std::function<bool(const ShardedParameter&)> parameters{};
 };
 
 struct PlanRequest {
   int ranks = 1;
   int ranks_per_host = 0;  // 0: all ranks on one host
-  // Arrangement of the ranks (shard, replicate) and their device. With kCuda, streams overlap in
-  // the plan; no GPU is needed. Other fields are ignored.
+  // Arrangement of the ranks (shard, replicate) and their device. With kCuda, the plan assumes
+  // streams that overlap; no GPU is needed. Other fields of MeshOptions are ignored.
   MeshOptions mesh;
   // true: ranks are threads that share one GPU. false: each rank has its own GPU and uses NCCL.
   bool shares_gpu = false;
@@ -55,8 +56,8 @@ struct PlanRequest {
   Options options;  // if the plan exceeds memory_limit, see StepPlan::refused_at
   // fp32 values that the optimizer keeps per element: 2 (AdamW), 1 (SGD with momentum) or 0.
   int optimizer_moments = 2;
-  // Several optimizers that step one after the other. All gradients are cleared after the last
-  // step. If it is empty, one optimizer trains all parameters.
+  // The optimizers, in the order of their steps. All gradients are cleared after the last of these
+  // steps. If this list is empty, one optimizer trains all parameters.
   std::vector<PlannedOptimizer> optimizers{};
 };
 
@@ -70,7 +71,8 @@ struct TorchMemoryPlan {
   bool operator==(const TorchMemoryPlan&) const = default;
 };
 
-// The plan of a step in the steady state, when the order of units is known and all pools are full.
+// The plan of a later step of a run: the engine then knows the order of units, and has allocated
+// all its buffers.
 struct StepPlan {
   MemoryPlan memory;  // Engine::memory_plan() of such a run
   TorchMemoryPlan torch;
@@ -79,31 +81,32 @@ struct StepPlan {
   Strategy strategy = Strategy::kFullShard;  // the engine's strategy; a unit may have another one
   int64_t parameters = 0;                    // elements of all parameters that the engine shards
   int units = 0;
-  // The place at which the run will exceed Options::memory_limit, in the words of the error:
-  // "forward of unit 'layers.4'". A run reaches this place only if it was not refused at its start.
-  // Empty if peak_bytes() is within the limit or there is no limit.
+  // The place at which the run will exceed Options::memory_limit, as the error names it: "forward
+  // of unit 'layers.4'". Some runs are refused earlier, by a constructor
+  // (Options::try_beyond_plan). This string is empty if peak_bytes() is within the limit, or if
+  // there is no limit.
   std::string refused_at;
-  // Messages that name operators without a meta kernel in LibTorch. The plan ran them on zeros
-  // instead.
+  // Messages that name operators for which LibTorch has no meta kernel. The planner ran these
+  // operators on zeros instead.
   std::vector<std::string> notes;
 
   // Returns the device bytes that the step needs: the engine's held bytes plus LibTorch's peak.
   int64_t peak_bytes() const;
   // Returns "full-shard on 2 ranks, 14 units: 45.3 MiB a rank at rest, 88.1 MiB at peak", followed
-  // by LibTorch's tensors, offloaded bytes and refused_at. Each note adds a line.
+  // by the bytes of LibTorch's tensors, the offloaded bytes and refused_at. Each note adds a line.
   std::string summary() const;
   // Returns a table of at most 80 columns.
   std::string to_string() const;
 };
 
-// A planner of one model and step for many requests, for example in a search over ranks and
-// strategies. The planner computes everything that does not depend on the request (LibTorch's
-// bytes, the order of units) only once. Later plans run only the engine. Plans equal those of
-// fsdp::plan. Not thread-safe.
+// A planner for many requests with the same model and step, for example in a search over ranks and
+// strategies. The first plan computes everything that does not depend on the request (LibTorch's
+// bytes, the order of units). Later plans run only the engine. The plans equal those of fsdp::plan.
+// Not thread-safe.
 class Planner {
  public:
-  // Stores `build` and `step`, which are the same as in fsdp::plan. A plan calls them when it needs
-  // them.
+  // Stores `build` and `step`, which are the same as in fsdp::plan. plan() calls them when
+  // necessary.
   template <class Build, class Step>
   Planner(Build build, Step step)
       : Planner(std::function<Model()>([build = std::move(build), step = std::move(step)] {
@@ -116,7 +119,7 @@ class Planner {
   Planner(const Planner&) = delete;
   Planner& operator=(const Planner&) = delete;
 
-  // Errors: the same as fsdp::plan.
+  // Errors: the same as those of fsdp::plan.
   StepPlan plan(const PlanRequest& request);
 
  private:
@@ -133,12 +136,12 @@ class Planner {
 
 // Plans a step of the model (an fsdp::Unit) that `build` returns. `step(model)` must run a forward
 // and return the loss; this function calls the loss's backward. Both functions run on meta tensors,
-// and `step` is called several times. Meanwhile LibTorch's factories make tensors without memory
-// unless a device is named. Random numbers are not drawn.
+// and `step` is called several times. While they run, LibTorch's factory functions make meta
+// tensors, unless the call names a device. No random numbers are drawn.
 // Requires: neither function reads a tensor's values (item(), data_ptr(), accessor). Tensors that
-//   the host fills are made with torch::kCPU.
-// Errors: InvalidArgument for anything that an Engine refuses, and for ranks that do not fit the
-//   mesh. InvalidArgument that names the operator and the unit if an operator needs values.
+//   the host fills must be made with torch::kCPU.
+// Errors: InvalidArgument for everything that an Engine refuses, and if shard · replicate is not
+//   `ranks`. InvalidArgument that names the operator and the unit if an operator needs values.
 //   Exceptions of build and step are passed on.
 template <class Build, class Step>
 StepPlan plan(const PlanRequest& request, Build&& build, Step&& step) {

@@ -17,14 +17,15 @@ using ProgramBody = std::function<int(const Mesh& mesh, ErrorPlace& place)>;
 //   int main() { return fsdp::run_program([](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { … }); }
 // Effects: an exception of `body` becomes one error line on stderr and an exit code
 //   (docs/errors.md). The other ranks are notified, so that they stop within seconds. Under
-//   torchrun the error is also written to the agent's error file. RefusedElsewhere prints no line,
-//   because the rank that failed has printed it. An uncaught exception elsewhere (in a thread or a
-//   destructor) becomes an error line and SIGABRT. A warning line names a slow rank. If stderr is
-//   closed or full, the line is lost and the exit code is the same. The library prints nothing
-//   else, except one line when it ends a process after MeshEvent::Kind::kStuck.
-// Effects on the process: opens closed standard streams on /dev/null. Sets the terminate handler.
-//   Ignores SIGXFSZ, so that a write beyond the file size limit fails with an error. Sets
-//   ONEDNN_MAX_CPU_ISA where LibTorch would otherwise crash (docs/errors.md, "Illegal
+//   torchrun the error is also written to the agent's error file. For RefusedElsewhere no line is
+//   printed, because the rank that failed has printed the error. An uncaught exception elsewhere
+//   (in a thread or a destructor) becomes an error line and SIGABRT. If a rank is slow, a warning
+//   line names it. If stderr is closed or full, lines are lost, but the exit code is the same. The
+//   library prints nothing else, except one line when it ends a process after
+//   MeshEvent::Kind::kStuck.
+// Effects on the process: if a standard stream is closed, opens /dev/null in its place. Sets the
+//   terminate handler. Ignores SIGXFSZ, so that a write beyond the file size limit fails with an
+//   error. Sets ONEDNN_MAX_CPU_ISA where LibTorch would otherwise crash (docs/errors.md, "Illegal
 //   instruction").
 int run_program(const ProgramBody& body, MeshOptions options = {});
 

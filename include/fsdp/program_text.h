@@ -1,4 +1,4 @@
-// Functions for text that people read or write: sizes, names from outside the program, help.
+// Functions for text that users read or write: sizes, names from files or command lines, help.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@ namespace fsdp {
 // Returns a size as "512 B", "1.5 KiB", "43.3 MiB" or "2.0 GiB".
 std::string format_bytes(int64_t bytes);
 // Returns the bytes of "16GiB", "1.5 GB", "500MB" or "1073741824". KiB is 1024 bytes and KB is 1000
-// bytes; upper and lower case are equal. Fractions of a byte are rounded down. Returns nothing for
-// other text, a negative size, or a size beyond 2^63.
+// bytes. The case of letters does not matter. Fractions of a byte are rounded down. Returns nothing
+// for other text, a negative size, or a size beyond 2^63.
 std::optional<int64_t> parse_bytes(std::string_view text);
-// Returns a question such as "add a unit: 80GiB, or 80B for bytes" if `text` is a number below a
-// million without a unit, because the user probably meant another unit. Returns an empty string for
-// other text and for 0.
+// If `text` is a number below a million without a unit, returns a question such as "add a unit:
+// 80GiB, or 80B for bytes", because the user probably did not mean bytes. Returns an empty string
+// for other text and for 0.
 std::string question_of_unit(std::string_view text);
 // Returns text that parse_bytes reads as exactly `bytes`, such as "16GiB" or "500B".
 std::string spell_bytes(int64_t bytes);
@@ -30,9 +30,10 @@ std::string printable(std::string_view text, std::string_view kept = {});
 // file can be megabytes long.
 std::string quoted_name(std::string_view name);
 
-// Returns the name that is most similar to `typed`; empty if none is similar enough.
+// Returns the name that is most similar to `typed`, or an empty string if no name is similar
+// enough.
 std::string nearest_of(std::string_view typed, const std::vector<std::string>& names);
-// Returns the Levenshtein distance: the number of letters to insert, delete or replace.
+// Returns the Levenshtein distance: the least number of letters to insert, delete or replace.
 size_t edit_distance(std::string_view from, std::string_view to);
 
 // Returns `text` as lines of at most `columns` characters. Lines break between words. A word is

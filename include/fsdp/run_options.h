@@ -24,7 +24,7 @@
 
 namespace fsdp {
 
-// A flag with a value. It is bound to the RunOptions object that it changes.
+// A flag with a value. The flag refers to the RunOptions object that it changes.
 struct RunFlag {
   std::string name;        // "--prefetch"
   std::string value_name;  // "N"
@@ -36,21 +36,22 @@ struct RunFlag {
   std::function<void(std::string_view value)> set;
 };
 
-// Features of a program. The features decide which flags and words the program accepts.
+// Features of a program. Each feature adds flags or arguments that the program accepts.
 struct ProgramFlags {
   // true: the program accepts --trace and --ablate. The program must write RunOptions::trace_file.
-  // For --ablate it must print that training without communication gives meaningless results.
+  // If --ablate is given, the program must print that the results of training without communication
+  // are meaningless.
   bool diagnostics = false;
   // true: the program plans its step before it builds anything (plan_run). It accepts --force and
   // --log-level (RunOptions::force and log_level).
   bool plans = false;
-  // true: --help and words that are no flags of the engine are put into
-  // RunOptions::other_arguments. The program must refuse the words that it does not know. Before
-  // "--", a word spelled as a flag of the engine is always this flag.
+  // true: --help and the arguments that are not flags of the engine are put into
+  // RunOptions::other_arguments. The program must refuse those that it does not know. Before the
+  // argument "--", a name of an engine's flag always means the engine's flag, not the program's.
   bool others = false;
 };
 
-// Selects the form in which a program prints the plan of its step.
+// Selects how a program prints the plan of its step.
 enum class LogLevel : uint8_t {
   kInfo,   // one line: StepPlan::summary
   kDebug,  // tables: StepPlan::to_string, Engine::describe
@@ -60,20 +61,23 @@ struct RunOptions {
   MeshOptions mesh{.device = DeviceKind::kAuto};
   Options engine;                    // for BuildScope or Engine
   std::filesystem::path trace_file;  // for Trace; empty: no trace
-  // true: collectives of the engines transfer nothing and wait for no rank. Comparing the step time
-  // with a normal run shows the cost of communication. Results are meaningless.
+  // true: collectives of the engines transfer nothing and wait for no rank. The difference to the
+  // step time of a normal run is the cost of communication. Results are meaningless.
   // Requires: ranks are processes.
   bool ablate_communication = false;
-  // true: the run continues if the plan does not fit. This also sets engine.try_beyond_plan.
+  // true: the run continues even if the plan exceeds the memory. This also sets
+  // engine.try_beyond_plan.
   bool force = false;
   LogLevel log_level = LogLevel::kInfo;
   bool help = false;  // --help was given: print help_text() and do nothing else
-  // Words that are no flags of the engine, in order. --a_b=c becomes two words, --a-b and c.
+  // The arguments that are not flags of the engine, in order. --a_b=c becomes two arguments, --a-b
+  // and c.
   std::vector<std::string> other_arguments;
 
   // Returns `defaults`, changed by the flags of a command line. A flag is written `--flag value` or
-  // `--flag=value`, with hyphens or underscores. If a flag is repeated, the last one counts. A
-  // switch needs no value if it is the last word or another flag follows: `--offload`.
+  // `--flag=value`, with hyphens or underscores. If a flag is repeated, the last one counts. A flag
+  // with a default value (RunFlag::alone) needs no value if it is the last argument or another flag
+  // follows: `--offload`.
   // Errors: InvalidArgument (64) if a flag is unknown (refuse()), a flag has no value, or a value
   //   is not allowed.
   static RunOptions parse(int argc, const char* const* argv, ProgramFlags program,
@@ -82,8 +86,8 @@ struct RunOptions {
     return parse(argc, argv, program, {});
   }
 
-  // Return the flags, for use in other parsers. The flags refer to this object, which must outlive
-  // them.
+  // Return the flags, for use in other parsers. The flags refer to this RunOptions object, so it
+  // must outlive the flags.
   std::vector<RunFlag> engine_flags();
   std::vector<RunFlag> diagnostic_flags();
   std::vector<RunFlag> plan_flags();
@@ -91,23 +95,23 @@ struct RunOptions {
   // Returns one line per flag, with the flag's current value.
   std::string help_text(ProgramFlags program = {}) const;
 
-  // Throws InvalidArgument (64) that names all of `words`, which neither the engine nor the program
-  // knows. `own` are the program's flags. If a word is a flag of another program (such as Hugging
-  // Face's), the hint names the equivalent flag, or says that there is none. `answers` are the
-  // program's own hints.
-  // Requires: `words` is not empty. A word that is no flag counts as the value of the word before
-  //   it.
+  // Throws InvalidArgument (64) that names all of `words`: arguments that neither the engine nor
+  // the program knows. `own` are the program's flags. If a word is a flag of another program (such
+  // as Hugging Face's), the hint names the equivalent flag, or says that there is none. `answers`
+  // maps words to the program's own hints.
+  // Requires: `words` is not empty. A word that is not a flag counts as the value of the flag
+  //   before it.
   [[noreturn]] void refuse(const std::vector<std::string>& words,
                            const std::vector<std::string>& own = {},
                            const std::map<std::string, std::string>& answers = {}) const;
 };
 
-// Runs a program as run_program of program.h does, on the mesh that `run` describes.
+// Runs a program like run_program of program.h, but the mesh is made with the options in `run`.
 int run_program(const ProgramBody& body, const RunOptions& run);
 
 using RunBody = std::function<int(const Mesh& mesh, const RunOptions& run, ErrorPlace& place)>;
 
-// Runs a program as run_program of program.h does, with the options of the command line. For
+// Runs a program like run_program of program.h, but with the options of the command line. For
 // --help, rank 0 prints the help and the program ends with 0, unless program.others is set. An
 // invalid command line ends all ranks with exit code 64 and one message.
 int run_program(int argc, const char* const* argv, const RunBody& body, ProgramFlags program = {},

@@ -28,13 +28,15 @@ PlanRequest request_of(const Mesh& mesh, const Options& options);
 
 // Checks that there is enough memory for a run with this plan.
 // Errors: InvalidArgument (78) if the plan exceeds Options::memory_limit, or if the ranks of this
-//   host together need more host memory than is free now. The hint lists remedies, cheapest first.
+//   host together need more host memory than is free now. The hint lists remedies; the cheapest is
+//   first.
 void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options);
 
-// Plans the step of a run on rank 0, and throws on all ranks if the step cannot fit. The plan is
-// made by `plan`, or from `build` and `step` as in fsdp::plan. Returns the plan on rank 0 and
-// nothing on the other ranks.
-// Requires: collective, before the model is built. Command line and model are equal on all ranks.
+// Plans the step of a run on rank 0, and throws on all ranks if the step cannot fit. The function
+// `plan` makes the plan. The other overload calls fsdp::plan with `build` and `step`. Returns the
+// plan on rank 0 and nothing on the other ranks.
+// Requires: collective, before the model is built. The options and the model are equal on all
+//   ranks.
 // Errors: rank 0 throws the errors of fsdp::plan and require_room. The other ranks then throw
 //   RefusedElsewhere.
 std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,

@@ -12,17 +12,18 @@
 
 namespace fsdp {
 
-// A recorder of an engine's spans. The lanes are: training steps; input (InputSpan); forwards,
-// gathers, waits, captures of gradients, reductions, barriers, gradient norms and optimizer steps;
-// units in backward from open to close; and the engine's bytes by category. A step ends with its
-// optimizer's step. With an optimizer of LibTorch, the step ends at the next forward that finds no
-// gradients. Each rank is a process in the trace. Times of ranks on one host use the same clock. An
-// event needs about 100 bytes, and a step has a few events per parameter.
+// A recorder of an engine's spans. The trace shows these lanes: training steps; input (InputSpan);
+// forwards, gathers, waits, captures of gradients, reductions, barriers, gradient norms, optimizer
+// steps; for each unit, the time of its backward; and the engine's bytes by category. A step ends
+// with its optimizer's step. With an optimizer of LibTorch, a step ends at the first forward after
+// the gradients were cleared. Each rank is a process in the trace. Times of ranks on one host use
+// the same clock. Each recorded event needs about 100 bytes of memory, and a step has a few events
+// per parameter.
 // Requires: the engine outlives the trace.
 class Trace {
  public:
-  // Begins to record. Waits for the engine's streams first, so that the trace contains no earlier
-  // work.
+  // Waits for the engine's streams, so that the trace contains no earlier work, and begins to
+  // record.
   explicit Trace(Engine& engine);
   ~Trace();
   Trace(const Trace&) = delete;
@@ -43,7 +44,7 @@ class Trace {
 };
 
 // A span "input" in the engine's traces: the time in which the rank's thread waits for a batch or
-// makes it. BatchTransfer makes these spans itself.
+// makes a batch. BatchTransfer makes these spans itself.
 //   { const fsdp::InputSpan span(engine); batch = prefetcher.next(); }
 class InputSpan {
  public:

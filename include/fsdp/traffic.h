@@ -7,9 +7,9 @@
 
 namespace fsdp {
 
-// The collectives over the ranks of an axis. Bytes are those of a ring algorithm. For S bytes over
-// n ranks, a rank sends (n - 1) / n · S in an all_gather or reduce_scatter, and twice this number
-// in an all_reduce.
+// The collectives over the ranks of an axis. Bytes are computed for a ring algorithm. For S bytes
+// over n ranks, a rank sends (n - 1) / n · S in an all_gather or reduce_scatter, and twice this
+// number in an all_reduce.
 struct AxisTraffic {
   int64_t gathers = 0;  // number of collectives
   int64_t gathered_bytes = 0;
@@ -22,7 +22,7 @@ AxisTraffic operator-(const AxisTraffic& later, const AxisTraffic& earlier);
 struct Traffic {
   AxisTraffic world;        // over all ranks
   AxisTraffic inside;       // over the ranks of a group; zero if there is only one group
-  AxisTraffic across;       // over the ranks with the same number in all groups
+  AxisTraffic across;       // over ranks with the same number in their groups, one per group
   int64_t other_bytes = 0;  // all_reduces of norms, but not those of modules (SyncBatchNorm)
 
   AxisTraffic& along(Axis axis);
