@@ -1,4 +1,4 @@
-// Makes items ahead of their use, in order, on a separate thread.
+// Makes items (for example batches) before they are needed, in order, on a separate thread.
 #pragma once
 
 #include <condition_variable>
@@ -15,17 +15,16 @@
 namespace fsdp {
 
 // A sequence of items: next() returns make(0), make(1), … make(count - 1). At most `depth` items
-// are ready or in progress. A prefetcher can be neither copied nor moved, because its thread refers
-// to it.
+// are ready or being made. A prefetcher cannot be copied or moved, because its thread refers to it.
 template <class T>
 class Prefetcher {
  public:
-  // Requires: depth > 0. `make` is called on another thread until this object is destroyed.
+  // Requires: depth > 0. `make` can be called on another thread, as long as this object exists.
   Prefetcher(int64_t count, int64_t depth, std::function<T(int64_t)> make)
       : count_(count), depth_(depth), make_(std::move(make)), thread_([this] { run(); }) {}
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
-  // Waits until the item in progress is made; the remaining items are not made.
+  // Waits until the current call of `make` returns. The remaining items are not made.
   ~Prefetcher() {
     {
       const std::lock_guard lock(mutex_);

@@ -23,7 +23,7 @@
 
 namespace fsdp {
 
-// Element types of a safetensors file, in the format's own order.
+// Element types of a safetensors file, in the order of the safetensors library.
 enum class StoredDType : uint8_t {
   kBool,
   kF4,
@@ -73,15 +73,16 @@ struct StoredTensor : TensorSpec {
 };
 
 // A memory-mapped safetensors file. Only pages that are accessed are read from disk. The object is
-// immutable after construction, so threads may share it. Its spans are valid as long as the object
-// exists.
-// Requires: no process truncates the file meanwhile. Replacing the file by a rename is harmless.
+// immutable after construction, so threads may share it. The spans that it returns are valid as
+// long as the object exists.
+// Requires: no process truncates the file as long as this object exists. Replacing the file by a
+//   rename is allowed.
 class SafetensorsFile {
  public:
-  // Effects: reads only the header. The memory used is proportional to the header. If the header
-  //   claims to be larger than the file, no memory is allocated for it.
-  // Errors: IoError kIoError if the file cannot be read. IoError kCorruptData that names the tensor
-  //   and the byte if the file is not a well-formed safetensors file.
+  // Effects: reads only the header, and uses memory in proportion to its size. If the stated size
+  //   of the header exceeds the file's size, no memory is allocated for the header.
+  // Errors: IoError kIoError if the file cannot be read. IoError kCorruptData if the file is not a
+  //   well-formed safetensors file; the error names the tensor and the byte.
   explicit SafetensorsFile(std::filesystem::path path);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
@@ -93,8 +94,8 @@ class SafetensorsFile {
   const StoredTensor* find(std::string_view name) const;  // null if there is none
   // Returns the tensor's bytes. Requires: `tensor` is one of tensors().
   std::span<const std::byte> bytes(const StoredTensor& tensor) const;
-  // Releases the pages of `part`. After they are read, pages count as memory of this process. A
-  // later access reads them again.
+  // Releases the pages of `part` from memory. Without this call, pages that were read continue to
+  // count as memory of this process. A later access reads the pages again.
   // Requires: `part` is inside the bytes of a tensor.
   void forget(std::span<const std::byte> part) const;
 
@@ -123,9 +124,9 @@ class SafetensorsWriter {
   // Errors: IoError kIoError (for example, disk full). InvalidArgument for an unknown name or for
   //   too many bytes.
   void append(std::string_view name, std::span<const std::byte> bytes);
-  // Writes all bytes to disk. After this, commit() only renames the file.
-  // Errors: StateError that names the tensors if bytes of tensors are missing; StateError on a
-  //   second call; IoError kIoError.
+  // Writes all bytes to disk. A later commit() then only renames the file.
+  // Errors: StateError if bytes of some tensors are missing (the error names these tensors);
+  //   StateError on a second call; IoError kIoError.
   void finish();
   // Calls finish() if the caller has not done so, and then renames the temporary file to `path`.
   // The rename is on disk when the call returns.

@@ -20,7 +20,8 @@ struct TensorSource {
   std::span<const std::byte> bytes() const { return file->bytes(*tensor); }
 };
 
-// A folder of weights. Move-only. Its sources and spans are valid as long as the object exists.
+// A folder of weights. Move-only. The sources and spans that it returns are valid as long as the
+// object exists.
 class SafetensorsFolder {
  public:
   // Effects: maps the weight files and reads their headers.

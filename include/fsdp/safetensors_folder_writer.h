@@ -23,19 +23,20 @@
 namespace fsdp {
 
 struct ShardOptions {
-  // Limit of the tensors' bytes in one file. A tensor larger than the limit has its own file. All
-  // files are open until commit().
+  // The most bytes of tensors in one file. A tensor larger than this limit has its own file. All
+  // files stay open until commit().
   int64_t max_shard_bytes = 5'000'000'000;
   std::map<std::string, std::string> metadata{{"format", "pt"}};  // in every file
 };
 
-// A writer of a folder of weights. If its process dies at any time, SafetensorsFolder later opens
-// the earlier weights or the new weights, or throws. It never mixes files of both. Without a
-// commit, the destructor removes the written data.
+// A writer of a folder of weights. Even if the writing process dies at any time, a later
+// SafetensorsFolder opens either the earlier weights or the new weights, or throws. It never opens
+// a mixture of both. Without a commit, the destructor removes the written data.
 class SafetensorsFolderWriter {
  public:
   // Requires: the folder exists.
-  // Effects: creates temporary files in the folder. Tensors fill the files in the given order.
+  // Effects: creates temporary files in the folder. Tensors are put into the files in the given
+  //   order.
   // Errors: IoError kCannotCreate or kIoError. InvalidArgument in the cases of SafetensorsWriter,
   //   and if max_shard_bytes is not positive.
   SafetensorsFolderWriter(std::filesystem::path folder, std::vector<TensorSpec> tensors,
@@ -45,13 +46,13 @@ class SafetensorsFolderWriter {
   SafetensorsFolderWriter& operator=(SafetensorsFolderWriter&&) noexcept;
 
   int file_count() const;  // without the index
-  // Errors: the same as SafetensorsWriter::append.
+  // Errors: the same as those of SafetensorsWriter::append.
   void append(std::string_view name, std::span<const std::byte> bytes);
   // Writes all bytes to disk before the first rename. Then renames the new files, and removes
   // files of an earlier set that were not replaced.
-  // Errors: StateError that names the tensors if bytes of tensors are missing. IoError
-  //   kCannotCreate or kIoError. If an error occurs after the first rename, the folder may have no
-  //   usable weights.
+  // Errors: StateError if bytes of some tensors are missing (the error names these tensors).
+  //   IoError kCannotCreate or kIoError. If an error occurs after the first rename, the folder may
+  //   have no usable weights.
   void commit();
 
  private:

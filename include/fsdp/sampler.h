@@ -6,10 +6,10 @@
 //     (mean_loss(micro.samples) * micro.weight).backward();
 //   }
 //
-// The order of an epoch depends only on the seed and the epoch. Global batch b is a contiguous
-// section of that order. A global batch is divided into micro-batches, and a micro-batch into one
-// slice per rank. Any batch can be requested at any time. A run can therefore resume at any batch,
-// with any world size.
+// The order of an epoch depends only on the seed and the epoch. Each global batch is a contiguous
+// section of the epoch's order. A global batch is divided into micro-batches, and a micro-batch
+// into one slice per rank. Any batch can be requested at any time. A run can therefore resume at
+// any batch, with any world size.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,12 @@ struct SamplerOptions {
 
 // One rank's slice of a micro-batch.
 struct MicroBatch {
-  // Samples to run. It is never empty: if the rank's slice is empty, the rank runs the first
-  // sample of the micro-batch with weight 0, so that it takes part in every collective.
+  // Samples that this rank runs. This list is never empty. If the rank's slice is empty, the list
+  // has the first sample of the micro-batch, with weight 0, so that the rank takes part in every
+  // collective.
   std::vector<int64_t> samples;
   int64_t count = 0;  // samples with a weight: samples.size() or 0
-  // Factor for the mean loss over `samples`: world_size * count / (samples in the global batch).
+  // Factor on the mean loss over `samples`: world_size * count / (samples in the global batch).
   // If gradients are averaged over ranks and added over micro-batches, this factor gives every
   // sample of the global batch equal weight, also if slices have different sizes.
   double weight = 0.0;
@@ -46,7 +47,8 @@ struct GlobalBatch {
   std::vector<MicroBatch> micro_batches;  // at least one; the same number on every rank
 };
 
-// A sampler that computes batches from integers. It stores no list of samples.
+// A sampler that computes the samples of a batch when it is requested. It stores no list of
+// samples.
 class BatchSampler {
  public:
   // Errors: InvalidArgument if there is no sample, if a count is not positive, if the rank is

@@ -14,10 +14,10 @@
 namespace fsdp {
 
 // Returns a tree of modules that have the names, parameters and buffers of `script`. The tree
-// shares the tensors of `script`. A submodule with several parents is also a single module in the
-// tree. Choose units by each_child_of or by_name. Engine::describe shows the TorchScript class of a
-// module. TorchScript may differentiate the forwards of several units as one node; backward then
-// gathers all of these units at once.
+// shares the tensors of `script`. A submodule with several parents in `script` is one module in the
+// tree, too. Choose units by each_child_of or by_name. Engine::describe shows the TorchScript class
+// of a module. TorchScript may combine the forwards of several units into one autograd node.
+// Backward then gathers all of these units at once.
 std::shared_ptr<torch::nn::Module> modules_of(const torch::jit::Module& script);
 
 }  // namespace fsdp

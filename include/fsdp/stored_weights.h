@@ -13,8 +13,8 @@ namespace fsdp {
 class WeightsFile;
 
 // Open weights: a safetensors file, a file that PyTorch saved, or a Hugging Face folder. A folder
-// must have model.safetensors or its index and shards; otherwise pytorch_model.bin or its index and
-// shards.
+// must contain model.safetensors, or its shards and index. If it contains neither, it must contain
+// pytorch_model.bin, or its shards and index.
 class StoredWeights {
  public:
   struct Tensor {
@@ -24,8 +24,8 @@ class StoredWeights {
   };
 
   // Effects: maps the files and reads the list of their tensors.
-  // Errors: those of SafetensorsFile and SafetensorsFolder. For other files and folders, those of
-  //   load_weights.
+  // Errors: for safetensors, those of SafetensorsFile and SafetensorsFolder. For other formats,
+  //   those of load_weights.
   explicit StoredWeights(const std::filesystem::path& path);
   ~StoredWeights();
   StoredWeights(const StoredWeights&) = delete;

@@ -1,4 +1,4 @@
-// Writes small files. A file appears under its name complete and on disk, or not at all.
+// Writes small files. Under its name, a file is either complete and on disk, or it does not appear.
 #pragma once
 
 #include <filesystem>
@@ -9,20 +9,20 @@
 
 namespace fsdp {
 
-// Writes a small file (configuration, vocabulary, metrics). It first writes a temporary file beside
-// `path` and then renames the temporary file. After a failure `path` is unchanged.
+// Writes a small file (configuration, vocabulary, metrics). This function writes a temporary file
+// beside `path` and then renames the temporary file. After a failure `path` is unchanged.
 // Errors: IoError kCannotCreate if the folder is missing or read-only, or if `path` is a folder.
 //   IoError kIoError if the disk is full or fails.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
 // Checks that write_file(path) can begin, by creating the temporary file and removing it.
-// Errors: those of write_file, except for a full disk.
+// Errors: those of write_file, but a full disk is not detected.
 void try_to_write(const std::filesystem::path& path);
 
-// Removes temporary files of folder/NAME, for each NAME that `is_ours` accepts, if their writers
-// died. Returns these names. Temporary files of writers that still run are not removed, even if
-// they belong to other processes. Never throws: a file is left in place if it cannot be removed or
-// its writer may still be alive.
+// Removes the temporary files that dead processes left for folder/NAME, for each NAME that
+// `is_ours` accepts. Returns these names. A temporary file whose writer still runs, in any process,
+// is not removed. Never throws: a file is left in place if it cannot be removed or its writer may
+// still be alive.
 std::vector<std::string> remove_leftovers(
     const std::filesystem::path& folder, const std::function<bool(std::string_view name)>& is_ours);
 
