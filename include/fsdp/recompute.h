@@ -3,7 +3,7 @@
 //
 //   at::Tensor y = fsdp::recompute([&](const at::Tensor& h) { return block(norm(h)); }, x);
 //
-// Options::recompute and UnitOptions::recompute do this for units.
+// Options::recompute and UnitOptions::recompute apply this to whole units.
 #pragma once
 
 #include <fsdp/tensor_visit.h>
@@ -23,8 +23,9 @@ namespace recompute_detail {
 
 using Tensors = std::vector<at::Tensor>;
 using Segment = std::function<Tensors(const Tensors& inputs)>;
-// Runs the segment without a graph, and runs it again in backward. Returns its outputs with their
-// graph. If the segment is a unit's forward, `unit` is this unit; otherwise null.
+// Runs the segment without a graph, and runs it again in backward. Returns the segment's outputs
+// with their graph. If the segment is a unit's forward, `unit` is this unit; otherwise `unit` is
+// null.
 Tensors run(Segment segment, const Tensors& inputs, const UnitBase* unit);
 
 template <class Values>
@@ -71,16 +72,18 @@ auto recompute(const UnitBase* unit, Fn fn, Inputs&&... inputs) {
 // caller's tensors.
 // Effects: backward runs fn again on the same inputs. Both runs have grad mode on and draw the same
 //   random numbers from LibTorch's generators (the CPU's and that of the inputs' device). In the
-//   second run, buffers and training flags have the same values as in the first run. This holds for
-//   units that run in fn and for the unit whose forward calls recompute. After the second run
-//   generators, buffers and flags are restored, also if fn throws. Other side effects of fn happen
-//   twice. Without grad mode fn runs only once.
-// Requires: gradients reach fn through its inputs and through parameters, not through captured
-//   tensors. During forward fn makes no graph, so fn must not differentiate anything itself.
+//   second run, buffers and training flags have the same values as in the first run. This is true
+//   for units that run in fn and for the unit whose forward calls recompute. After the second run,
+//   generators, buffers and flags get their previous values back, also if fn throws. Other side
+//   effects of fn happen twice. If grad mode is off, fn runs only once.
+// Requires: a tensor that fn reads and that needs a gradient is an input of fn or a parameter, not
+//   another captured tensor. fn must not call autograd itself, because no graph is recorded in the
+//   first run.
 // Errors: InvalidArgument if fn changes an input in place. backward throws StateError if fn draws
 //   other random numbers than in forward, if fn returns other tensors, if a large buffer that fn
-//   reads has changed, or under autograd::grad or create_graph. (Thread ranks share LibTorch's
-//   generator, so a draw of another rank changes the random numbers.)
+//   reads has changed, or if it is called by autograd::grad or with create_graph. (Thread ranks
+//   share LibTorch's generator, so fn also draws other random numbers if another thread rank draws
+//   in between.)
 template <class Fn, class... Inputs>
 auto recompute(Fn fn, Inputs&&... inputs) {
   return recompute_detail::recompute(nullptr, std::move(fn), std::forward<Inputs>(inputs)...);

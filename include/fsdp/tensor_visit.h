@@ -52,10 +52,11 @@ struct Opaque {
 
 }  // namespace visit_detail
 
-// Calls visit(at::Tensor&) for every tensor in `value`. `value` can be a tensor, a std::tuple, pair
-// or array, an optional, a range, a map, an aggregate of up to 16 such fields, or a type with a
-// free function `visit_tensors(T&, auto visit)` found by argument-dependent lookup. Pointers are
-// not followed. Any other type that could contain a tensor does not compile.
+// Calls visit(at::Tensor&) for every tensor in `value`. `value` can be a tensor, or a std::tuple,
+// std::pair, std::array, optional, range, map or aggregate (of up to 16 fields) of such values. It
+// can also be of a type T that has a free function `visit_tensors(T&, auto visit)`, found by
+// argument-dependent lookup. Pointers are not followed. Any other type that could contain a tensor
+// does not compile.
 template <class T, class Visit>
 void for_each_tensor(T& value, Visit&& visit) {
   using namespace visit_detail;

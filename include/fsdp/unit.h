@@ -1,7 +1,7 @@
 // Unit<T>: a module whose parameters are gathered together and whose gradients are reduced
 // together.
 //
-// LibTorch's C++ modules have no forward hooks, so a type marks the boundary of a unit.
+// LibTorch's C++ modules have no forward hooks, so the program marks a unit by its type.
 // `fsdp::Unit<Block>` is a Block with the same names, members and constructor arguments. Its
 // forward gathers the parameters before it computes and frees them afterwards. Without an engine it
 // behaves as the plain module, so the same class is also the unsharded reference.
@@ -11,14 +11,15 @@
 //     std::vector<fsdp::Unit<Block>> blocks;          // was std::vector<Block>
 //   };
 //
-// T is a holder made by TORCH_MODULE, or a class derived from torch::nn::Module. Its forward must
-// be one function, not a template and not overloaded; const, noexcept, & and static are allowed.
+// T is a holder made by TORCH_MODULE, or a class derived from torch::nn::Module. The module must
+// have one function `forward`, which is neither a template nor overloaded; const, noexcept, & and
+// static are allowed.
 //
 // Call a unit through fsdp::Unit: unit(x) or unit->forward(x). forward's default arguments and `{}`
 // work. From a ModuleList, call list[i]->as<fsdp::Unit<Block>>()->forward(x). A call through a
 // Block pointer (as<Block>()) bypasses the engine, because forward is not virtual. Such a call
-// throws at the first parameter that it reads. If Block declares forward as virtual and not const,
-// a call through a Block pointer works too.
+// throws when it reads a parameter. But if Block declares forward as virtual and not const, a call
+// through a Block pointer works.
 #pragma once
 
 #include <fsdp/tensor_visit.h>
@@ -43,8 +44,9 @@ namespace fsdp {
 template <class M, class Forward = typename unit_detail::ForwardOf<M>::Type>
 class UnitImpl;
 
-// The base of UnitImpl. User code calls it through Unit's arrow and as<Unit<…>>(). It accepts M's
-// default arguments, and `{}` for an argument, for example attention->forward(q, k, v, {}, false).
+// The base of UnitImpl. User code calls its forward through Unit's operator-> and as<Unit<…>>().
+// This forward accepts M's default arguments, and `{}` for an argument, for example
+// attention->forward(q, k, v, {}, false).
 template <class M, class Forward = typename unit_detail::ForwardOf<M>::Type>
 class UnitBody;
 template <class M, class R, class... A>
@@ -64,7 +66,8 @@ class UnitBody<M, R(A...)> : public UnitModule<M>,
   R forward(Given&&... arguments) const requires unit_detail::Takes<const M, Given...> {
     return const_cast<UnitBody*>(this)->call(std::forward<Given>(arguments)...);
   }
-  // Calls forward with default arguments, for callers that hold a UnitImpl.
+  // Calls forward, with M's default arguments for missing arguments. UnitImpl::forward accepts no
+  // missing arguments.
   template <class... Given>
   R call(Given&&... arguments) {
     return call_as(std::index_sequence_for<Given...>{}, std::forward<Given>(arguments)...);
@@ -74,8 +77,8 @@ class UnitBody<M, R(A...)> : public UnitModule<M>,
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override {
     if (this->attached()) this->refuse_clone();
-    // M's copy shares registered tensors and children with the new unit. The copy is destroyed
-    // here.
+    // The copy that M::clone makes shares its registered tensors and children with the new unit.
+    // This copy is destroyed here.
     return std::make_shared<UnitImpl<M>>(CloneOf{},
                                          *std::dynamic_pointer_cast<M>(M::clone(device)));
   }
@@ -177,7 +180,8 @@ class UnitScope {
     call_.begin();
   }
   // Ends the scope.
-  // Requires: called once, with every tensor that leaves the scope and may be differentiated.
+  // Requires: the program calls this function once, with every tensor that is used after the scope
+  //   and may be differentiated.
   template <class... Outputs>
   void outputs(Outputs&... outputs) {
     if (!call_.active()) return;

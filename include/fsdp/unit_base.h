@@ -19,7 +19,7 @@ class EngineUnit;
 // The base of all units. User code needs this type only to hold units of different modules.
 class UnitBase {
  public:
-  // Removes the unit from an open BuildScope if no engine owns the unit.
+  // If no engine owns the unit, removes the unit from the open BuildScope, if any.
   virtual ~UnitBase();
   virtual torch::nn::Module& as_module() = 0;
   // Returns true from the engine's construction on, and also after the engine's destruction.
@@ -50,16 +50,16 @@ class UnitBase {
   // Makes a new unit that no engine owns. The copy does not share the original's engine.
   UnitBase(const UnitBase&) {}
   UnitBase& operator=(const UnitBase&) { return *this; }
-  // Shards the module whose constructor (M's) has just returned, if a BuildScope is open. Returns
+  // Shards `module`, whose constructor (M's) has just returned, if a BuildScope is open. Returns
   // true.
   bool built(torch::nn::Module& module);
-  // Throw StateError. The overrides of Module's virtual functions call them on a unit that an
-  // engine owns.
+  // Throw StateError. The overrides of clone() and to() call these functions if an engine owns the
+  // unit.
   [[noreturn]] static void refuse_clone();
   [[noreturn]] void refuse_move() const;
   // Frees the unit's own main gradients. On the root, frees the main gradients of all units.
   void zero_gradients();
-  // Throws StateError if an engine owns the unit and its parameters are not whole. `done` is the
+  // Throws StateError if an engine owns the unit and its parameters are not whole. `done` names the
   // attempted operation in the error ("saved").
   void require_whole(std::string_view done) const;
 
@@ -72,15 +72,15 @@ class UnitBase {
   std::weak_ptr<EngineUnit> engine_unit_;
 };
 
-// One forward of a unit, from its inputs to its outputs. Unit makes it; user code uses UnitScope.
+// One forward of a unit. Unit makes a UnitCall for each forward; user code uses UnitScope instead.
 // Order: input() for each tensor, begin(), the module's own forward, output() and written() for
-//   each tensor, end(). If end() was not called (after an exception), the destructor reshards the
-//   unit.
+//   each tensor, end(). If end() was not called because of an exception, the destructor reshards
+//   the unit.
 class UnitCall {
  public:
   explicit UnitCall(UnitBase& unit);
-  // Makes a call of the root for Engine::forward. The call is active only if a policy chose the
-  // root. It is inactive if the root is an fsdp::Unit.
+  // Makes the call of the root unit for Engine::forward. The call is active only if the root is a
+  // unit by Options::units. It is inactive if the root is an fsdp::Unit.
   explicit UnitCall(const Engine& engine);
   ~UnitCall();
   UnitCall(const UnitCall&) = delete;
@@ -93,12 +93,12 @@ class UnitCall {
   void begin();
   // Registers a tensor that forward returns.
   void output(at::Tensor& tensor);
-  // Registers a tensor of an argument that forward can write to. If forward replaced the tensor, it
-  // is an output; otherwise it still belongs to the caller. end() finds inputs that were changed in
-  // place.
+  // Registers a tensor of an argument to which forward can write. If forward has replaced the
+  // tensor, the new tensor counts as an output. Otherwise it is still the caller's tensor, and
+  // end() detects if forward changed it in place.
   void written(at::Tensor& tensor);
   void end();
-  // Adds the unit and the likely cause to an error of LibTorch's that leaves forward.
+  // Adds the unit and the likely cause to a LibTorch error that forward has thrown.
   void explain(c10::Error& error) const;
 
  private:

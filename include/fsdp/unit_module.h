@@ -7,9 +7,9 @@
 
 namespace fsdp {
 
-// A module M that is a unit. M may declare functions of the same names with other arguments
-// (`save(path)`). M's functions stay visible, and the overrides then call torch::nn::Module's own
-// functions.
+// A module M that is a unit. M may declare functions with the same names but other arguments
+// (`save(path)`). Such functions of M stay visible. The overrides then call the functions of
+// torch::nn::Module.
 template <class M>
 class UnitModule : public M, public UnitBase {
  public:

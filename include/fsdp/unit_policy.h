@@ -8,7 +8,8 @@
 // Each chosen module is a unit, and the root is a unit too. A parameter belongs to the innermost
 // unit around it. A parameter tied across units belongs to the innermost unit around all of its
 // registrations. Engine::describe lists units and modules. A model may use both Unit<> and a
-// policy. docs/migration.md compares the two and lists the rules for such models.
+// policy. docs/migration.md compares Unit<> with policies, and lists the rules for models that use
+// both.
 #pragma once
 
 #include <fsdp/callback.h>
@@ -45,8 +46,8 @@ class UnitPolicy {
   const std::string& described() const { return described_; }
   bool operator==(const UnitPolicy&) const = default;
 
-  // Returns a policy that chooses each module that `a` or `b` chooses. The engine refuses a module
-  // that both choose for units of different numbers of layers.
+  // Returns a policy that chooses each module that `a` or `b` chooses. If both choose a module, but
+  // with different numbers of modules per unit, the engine throws.
   friend UnitPolicy operator|(const UnitPolicy& a, const UnitPolicy& b);
 
  private:
@@ -69,8 +70,8 @@ struct ImplOf<M> {
 }  // namespace policy_detail
 
 // Returns a policy that chooses modules of these types or of types derived from them. A type can be
-// given as BlockImpl or as its holder Block. A class that registers its parameters in several inner
-// layers (nn::TransformerEncoderLayer) is one unit, unless its inner layers are chosen too.
+// given as BlockImpl or as its holder Block. A module whose parameters are registered in several
+// inner layers (nn::TransformerEncoderLayer) is one unit, unless its inner layers are chosen, too.
 template <class... M>
 UnitPolicy by_type() {
   static_assert(sizeof...(M) > 0, "by_type<BlockImpl>(): name the types that are to be units");
@@ -83,8 +84,8 @@ UnitPolicy by_type() {
 // Returns a policy that chooses the modules registered directly in `fqn` ("encoder.layers"),
 // usually a Sequential or ModuleList. "" is the root. If `layers` is k, each k consecutive modules
 // form one unit, named "encoder.layers.0-3", and the last unit has the remaining modules. Such
-// units need fewer but larger collectives. The forward of such a unit begins at its first layer and
-// ends after its last layer.
+// units need fewer but larger collectives. The forward of such a unit begins with its first layer
+// and ends after its last layer.
 // Requires: if k > 1, none of the modules is an fsdp::Unit.
 // Errors: InvalidArgument if `layers` is less than 1.
 UnitPolicy each_child_of(std::string fqn, int layers = 1);

@@ -1,5 +1,5 @@
-// Runs a unit's forward. Passes the tensors of arguments and result to the engine, which casts them
-// and installs hooks.
+// Runs a unit's forward. Passes the tensors of the arguments and of the result to the engine, which
+// casts these tensors and installs hooks.
 #pragma once
 
 #include <fsdp/recompute.h>
@@ -12,9 +12,9 @@
 
 namespace fsdp::unit_detail {
 
-// The type in which a unit passes an argument on to a parameter of type Param of forward. Given is
-// the deduced type of the forwarding reference. The type is a reference if forward can change the
-// caller's object, and otherwise a value.
+// The type of an argument that a unit passes to its module's forward. Param is the type of
+// forward's parameter. Given is the deduced type of the forwarding reference. The result is a
+// reference if forward can change the caller's object; otherwise it is a value.
 template <class Param, class Given>
 using PassAs = std::conditional_t<
     std::is_lvalue_reference_v<Param> && !std::is_const_v<std::remove_reference_t<Param>>, Given&&,
@@ -47,7 +47,8 @@ void collect_written(UnitCall& call, std::remove_reference_t<A>& argument) {
 template <class R, class... A, class Forward>
 R run_in(UnitCall& call, Forward&& forward, std::type_identity_t<A>&&... arguments) {
   if (!call.active()) return forward(std::forward<A>(arguments)...);
-  // Braces evaluate the calls of prepare from left to right. The tuple holds copies or references.
+  // The braces make the calls of prepare run from left to right. The tuple holds copies or
+  // references.
   std::tuple<decltype(prepare<A>(call, arguments))...> prepared{prepare<A>(call, arguments)...};
   call.begin();
   try {
@@ -72,8 +73,8 @@ R run_in(UnitCall& call, Forward&& forward, std::type_identity_t<A>&&... argumen
   }
 }
 
-// Is true if backward can call forward again with copies of the arguments. This is possible if
-// forward cannot change the arguments for its caller.
+// Is true if backward can call forward again with copies of the arguments: forward returns a value,
+// cannot change the caller's objects, and the arguments can be copied.
 template <class R, class... A>
 constexpr bool kCanRunAgain =
     !std::is_void_v<R> &&

@@ -29,7 +29,7 @@ struct Named<T> {
   using Module = typename T::ContainedType;
 };
 
-// Maps the type of a pointer to forward to Type = R(A...). The qualifiers of forward are dropped.
+// Derives Type = R(A...) from the type of a pointer to forward, without forward's qualifiers.
 template <class Member>
 struct Declared {};
 template <class R, class... A>
@@ -57,16 +57,17 @@ concept OneForward = requires {
 template <class M>
 concept ReturnsReference = std::is_reference_v<typename ForwardOf<M>::Result>;
 
-// A replacement for a refused module, so that the static_assert is the compiler's only error.
+// A module class that replaces a refused class, so that the static_assert is the compiler's only
+// error.
 struct Refused : torch::nn::Module {
   template <class... A>
   explicit Refused(A&&...) {}
   void forward() {}
 };
 
-// Finds the module class M from which fsdp::Unit<T> derives. The first failing assertion is the
-// compiler's only error. M is declared before the assertions because Clang stops reading the class
-// after a failed assertion.
+// Finds the module class M from which fsdp::Unit<T> derives. If T is refused, the first failing
+// assertion is the compiler's only error. M is declared before the assertions because Clang stops
+// reading the class after a failed assertion.
 template <class T>
 class Subject {
   static constexpr bool kNamed =
@@ -101,7 +102,7 @@ template <class T>
 using ModuleOf = typename Subject<T>::M;
 
 // Is true if M::forward can be called with these arguments. Default arguments and implicit
-// conversions count.
+// conversions are considered.
 template <class M, class... Given>
 concept Takes = requires(M& module) {
   module.forward(std::declval<Given>()...);
