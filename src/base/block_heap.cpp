@@ -22,7 +22,8 @@ size_t page_bytes() {
 
 }  // namespace
 
-// Adds the bytes as a range and joins it with the ranges that touch it on either side.
+// Adds the bytes as a range. Joins this range with a range that ends where it begins, and with a
+// range that begins where it ends.
 void BlockHeap::Ranges::add(std::byte* begin, size_t bytes) {
   auto next = all_.upper_bound(begin);
   if (next != all_.end() && begin + bytes == next->first) {
@@ -44,7 +45,7 @@ size_t BlockHeap::Ranges::remove(std::byte* begin, size_t bytes) {
   std::byte* const end = begin + bytes;
   size_t removed = 0;
   auto at = all_.upper_bound(begin);
-  // Begin with the preceding range, which may reach into these bytes.
+  // Start at the preceding range, because it may overlap these bytes.
   if (at != all_.begin()) --at;
   while (at != all_.end() && at->first < end) {
     const auto [first, size] = *at;
@@ -63,7 +64,7 @@ size_t BlockHeap::Ranges::remove(std::byte* begin, size_t bytes) {
   return removed;
 }
 
-// Touching ranges are joined, so one range holds all of the bytes, or some byte is in no range.
+// Adjacent ranges are always joined. So if all of the bytes are in ranges, they are in one range.
 bool BlockHeap::Ranges::has_all_of(std::byte* begin, size_t bytes) const {
   const auto next = all_.upper_bound(begin);
   if (next == all_.begin()) return false;
@@ -90,8 +91,8 @@ void* BlockHeap::take(size_t bytes) {
   if (bytes > bytes_) return nullptr;
   const size_t wanted = rounded(std::max<size_t>(bytes, 1), kAlignment);
   const std::lock_guard lock(mutex_);
-  // First fit: the lowest free range that is large enough. So free memory gathers at the top, and
-  // pages are released from there.
+  // First fit: the lowest free range that is large enough. So most free memory is at the highest
+  // addresses, and pages are released from there.
   const auto place = std::ranges::find_if(
       free_.all(), [&](const Ranges::Map::value_type& free) { return free.second >= wanted; });
   if (place == free_.all().end()) return nullptr;
@@ -100,7 +101,7 @@ void* BlockHeap::take(size_t bytes) {
   taken_.emplace(begin, wanted);
   taken_bytes_ += wanted;
   most_taken_bytes_ = std::max(most_taken_bytes_, taken_bytes_);
-  // The caller will write to the block, so its pages count as resident from here on.
+  // The caller will write to the block, so its pages count as resident from now on.
   note_written(begin, wanted);
   return begin;
 }
@@ -114,8 +115,8 @@ void BlockHeap::give(void* block) {
   free_.add(begin, size);
 }
 
-// Counts a block as resident. More bytes may then be resident than were ever in use at a time. In
-// that case free ranges hold pages that no block reuses, and the excess is released.
+// Counts a block as resident. If the resident bytes then exceed the most bytes that were ever in
+// use at a time, some pages of free ranges are not needed. The excess is released.
 void BlockHeap::note_written(std::byte* begin, size_t bytes) {
   if (resident_.has_all_of(begin, bytes)) return;
   resident_bytes_ += bytes - resident_.remove(begin, bytes);
@@ -132,8 +133,8 @@ void BlockHeap::release_down_to(size_t bytes) {
       if (written == resident_.all().begin()) break;
       --written;
       end = std::min(end, written->first + written->second);
-      // Round down to a page. A part of a page cannot be released, and the loop would try it
-      // forever.
+      // Round down to a page. A part of a page cannot be released, so without this the loop would
+      // never end.
       end = begin_ + static_cast<size_t>(end - begin_) / page_bytes() * page_bytes();
       std::byte* const begin = std::max(written->first, free->first);
       if (begin >= end) {  // less than a page
@@ -149,7 +150,7 @@ void BlockHeap::release_down_to(size_t bytes) {
   }
 }
 
-// Releases only whole pages. The rest of a page at either end may belong to a block in use.
+// Releases only whole pages. At either end, the other part of a page may belong to a block in use.
 size_t BlockHeap::release_pages(std::byte* begin, std::byte* end) {
   const size_t first = rounded(static_cast<size_t>(begin - begin_), page_bytes());
   const size_t last = static_cast<size_t>(end - begin_) / page_bytes() * page_bytes();

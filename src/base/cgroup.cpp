@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The names of a group's files, which differ between versions 1 and 2.
+// The names of a control group's files. The names differ between cgroup versions 1 and 2.
 struct MemoryFiles {
   const char* limit;
   const char* used;
@@ -28,7 +28,7 @@ std::optional<int64_t> number_in(const fs::path& path) {
   return file >> value ? std::optional(value) : std::nullopt;
 }
 
-// Returns a value of memory.stat; 0 if it is missing.
+// Returns the value `wanted` of memory.stat, or 0 if it is missing.
 int64_t cached_bytes(const fs::path& folder, std::string_view wanted) {
   std::ifstream file(folder / "memory.stat");
   std::string name;
@@ -49,7 +49,8 @@ void read_memory(const fs::path& folder, const MemoryFiles& files, CgroupLimits&
   if (!limit || *limit >= kNone) return;
   take_lower(limits.memory_bytes, *limit);
   const int64_t used = number_in(folder / files.used).value_or(0);
-  // The kernel drops inactive file caches if memory is short, so they do not count as used.
+  // If memory is short, the kernel drops inactive file caches. So these caches do not count as
+  // used.
   const int64_t held = std::max<int64_t>(0, used - cached_bytes(folder, files.cached));
   take_lower(limits.free_bytes, std::max<int64_t>(0, *limit - held));
 }
@@ -59,7 +60,8 @@ void take_cores(int64_t quota_us, int64_t period_us, CgroupLimits& limits) {
   take_lower(limits.cores, static_cast<double>(quota_us) / static_cast<double>(period_us));
 }
 
-// Reads the CPU quota in the format of either version. The files of the other version do not exist.
+// Reads the CPU quota in the formats of both cgroup versions. The files of one version do not
+// exist.
 void read_cores(const fs::path& folder, CgroupLimits& limits) {
   std::ifstream both(folder / "cpu.max");
   int64_t quota = 0, period = 0;
@@ -68,9 +70,9 @@ void read_cores(const fs::path& folder, CgroupLimits& limits) {
              number_in(folder / "cpu.cfs_period_us").value_or(0), limits);
 }
 
-// Reads the limits of `path` below `root` and of all folders between, because each may set a lower
-// limit. A container sees its own group as `root`, but version 1 reports the path outside the
-// container. Folders that do not exist set no limit.
+// Reads the limits in `root`, in `path` below `root`, and in all folders between them, because each
+// folder may set a lower limit. In a container, `root` is the container's own group, but with
+// version 1 `path` is the path outside the container. So folders may be missing; they set no limit.
 void read_groups(const fs::path& root, std::string_view path, CgroupLimits& limits) {
   fs::path folder = root;
   const auto read = [&] {
@@ -93,8 +95,8 @@ CgroupLimits read_cgroup_limits(const fs::path& root, std::string_view groups) {
   for (std::string line; std::getline(lines, line);) {  // "4:memory:/docker/1f", "0::/user.slice"
     const size_t name = line.find(':') + 1, path = line.find(':', name) + 1;
     if (name == 0 || path == 0) continue;
-    // In version 1 each list of controllers has a folder. In version 2 the list is empty and `root`
-    // is the only hierarchy.
+    // In version 1 each list of controllers has its own folder below `root`. In version 2 the list
+    // is empty, and `root` is the only hierarchy.
     const std::string controllers = line.substr(name, path - 1 - name);
     read_groups(root / controllers, std::string_view(line).substr(path), limits);
   }

@@ -18,8 +18,9 @@ struct CgroupLimits {
 
 // Returns the limits of this process.
 CgroupLimits read_cgroup_limits();
-// Returns the limits that other files contain, for tests. `root` stands for /sys/fs/cgroup (version
-// 2, or a folder for each controller of version 1). `groups` is the text of /proc/self/cgroup.
+// Returns the limits for given files and groups, for tests. `root` is used instead of
+// /sys/fs/cgroup. In version 1 it has a folder for each controller. `groups` is the text of
+// /proc/self/cgroup.
 CgroupLimits read_cgroup_limits(const std::filesystem::path& root, std::string_view groups);
 
 }  // namespace fsdp

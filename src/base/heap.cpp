@@ -23,17 +23,17 @@ constexpr size_t kLeastBytes = 128 << 10;
 
 std::atomic<bool> keeps_blocks = false;
 
-// Returns the heap. The heap is never destroyed, because tensors may outlive all other objects. It
-// reserves twice as many addresses as the machine has memory, because free ranges between blocks
-// need addresses, too.
+// Returns the heap. The heap is never destroyed, because tensors may outlive all other objects. Its
+// address range is twice as large as the machine's memory, because free ranges between blocks need
+// addresses, too.
 BlockHeap& kept() {
   static auto* const heap = new BlockHeap(2 * static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
                                           static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   return *heap;
 }
 
-// Guards mallopt. Under another malloc (a sanitizer's, jemalloc) these calls are the first use of
-// glibc's own malloc, which initialises itself without a lock.
+// Guards mallopt. If the program uses another malloc (a sanitizer's, jemalloc), mallopt is the
+// first use of glibc's malloc, which then initialises itself without a lock.
 std::mutex& policy_mutex() {
   static std::mutex mutex;
   return mutex;
@@ -41,8 +41,8 @@ std::mutex& policy_mutex() {
 
 }  // namespace
 
-// Sets a fixed threshold. Otherwise glibc raises it to the size of the largest freed block, and
-// memory that is freed while a model is constructed would stay resident.
+// Sets a fixed mmap threshold. Otherwise glibc would raise the threshold to the size of the largest
+// freed block, and memory that is freed while a model is constructed would stay resident.
 void return_freed_blocks() {
   const std::lock_guard lock(policy_mutex());
   keeps_blocks = false;
@@ -51,7 +51,8 @@ void return_freed_blocks() {
 
 void keep_freed_blocks() {
   const std::lock_guard lock(policy_mutex());
-  // First release the memory that construction has freed, because the limits below would keep it.
+  // First release the memory that was freed during construction, because malloc would keep it under
+  // the limits below.
   malloc_trim(0);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);

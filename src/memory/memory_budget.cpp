@@ -29,7 +29,7 @@ std::shared_ptr<const MemoryCap> MemoryBudget::cap(int64_t limit) {
          .hint = "set the bytes that a rank may hold on its device, or 0 for no limit"});
   }
   const std::lock_guard lock(mutex_);
-  // This reference is weak, so the cap is freed with the last engine. The next engine may then set
+  // cap_ is a weak reference, so the cap is freed with the last engine. A later engine may then set
   // another limit.
   if (auto cap = cap_.lock()) {
     if (cap->limit == limit) return cap;
@@ -41,8 +41,8 @@ std::shared_ptr<const MemoryCap> MemoryBudget::cap(int64_t limit) {
                            .hint = "give all engines of a mesh the same memory_limit, or destroy "
                                    "the other engine first"});
   }
-  // The meter is created once and kept, because a later engine's meter must count blocks that
-  // earlier engines left.
+  // The meter is created once and kept, because a later engine's meter must also count the blocks
+  // that earlier engines have not freed.
   if (limit > 0 && !meter_) meter_ = std::make_shared<MemoryMeter>();
   auto cap = std::make_shared<const MemoryCap>(limit, limit > 0 ? meter_ : nullptr);
   cap_ = cap;

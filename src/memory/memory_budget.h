@@ -9,8 +9,8 @@
 
 namespace fsdp {
 
-// A limit that engines share, and the meter that enforces the limit. A `limit` of 0 means no limit,
-// and `meter` is null then. The limit ends when the last holder releases the cap.
+// A limit that the engines of a rank share, and the meter that enforces the limit. If `limit` is 0,
+// there is no limit, and `meter` is null. The limit ends when the last engine releases the cap.
 struct MemoryCap {
   MemoryCap(int64_t bytes, std::shared_ptr<MemoryMeter> by);
   ~MemoryCap();
@@ -25,8 +25,8 @@ struct MemoryCap {
 // that destroyed engines have not freed. Thread-safe.
 class MemoryBudget {
  public:
-  // Returns the cap of all existing engines. Errors: InvalidArgument if `limit` is negative, or if
-  // engines with another limit exist.
+  // Returns the cap that all existing engines share, and makes it if there is none. Errors:
+  // InvalidArgument if `limit` is negative, or if engines with another limit exist.
   std::shared_ptr<const MemoryCap> cap(int64_t limit);
 
  private:

@@ -4,8 +4,8 @@ namespace fsdp {
 
 void MemoryLedger::take(MemoryCategory category, int64_t bytes) {
   stats_.in_use[category] += bytes;
-  // The peak is the moment of the highest total. Peaks of single categories at other moments are
-  // not combined.
+  // The peak has the bytes of all categories at the moment of the highest total. It is not combined
+  // from the peaks of single categories at different moments.
   if (stats_.in_use.total() > stats_.peak.total()) stats_.peak = stats_.in_use;
   if (stats_.in_use.total() > phase_peak_.total()) phase_peak_ = stats_.in_use;
   note();

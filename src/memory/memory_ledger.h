@@ -1,5 +1,5 @@
-// MemoryLedger counts an engine's bytes by category, both the present values and the peak. It also
-// counts the bytes that the system has provided.
+// MemoryLedger counts an engine's bytes by category: the bytes in use now, and at the peak. It also
+// counts the bytes that are allocated from the system.
 #pragma once
 
 #include <fsdp/memory.h>
@@ -13,19 +13,19 @@ namespace fsdp {
 // An engine's byte counts. Not thread-safe: the engine's mutex guards it.
 class MemoryLedger {
  public:
-  // If `log` is not null and is enabled, every change is logged in it.
+  // If `log` is not null and is enabled, every change is logged in `log`.
   explicit MemoryLedger(SpanLog* log = nullptr) : log_(log) {}
 
   void take(MemoryCategory category, int64_t bytes);
   void give(MemoryCategory category, int64_t bytes);
-  // Adds `bytes` to the bytes held from the system or driver. A negative value means that memory
-  // was returned.
+  // Adds `bytes` to the bytes that are allocated from the system or driver. A negative value means
+  // that memory was returned.
   void hold(int64_t bytes);
   void count_overflow() { ++stats_.overflow_slots; }
   void reset_peak() { stats_.peak = stats_.in_use; }
-  // Starts a phase. The peak of the phase is the highest total since then, with the categories at
-  // that moment. The engine uses this peak. The phase's peak is independent of the user's peak
-  // (reset_peak).
+  // Starts a phase. phase_peak() has the bytes of all categories at the moment of the highest total
+  // since the start of the phase. The engine uses this peak. It is independent of the peak that
+  // users read and reset (reset_peak).
   void begin_phase() { phase_peak_ = stats_.in_use; }
   const MemoryBytes& phase_peak() const { return phase_peak_; }
 

@@ -22,8 +22,8 @@ void MemoryMeter::take(MemoryOwner of, int64_t bytes) {
     }
     demand.now = reading_.now;
     demand.limit = limit_;
-    // The refusal is copied and called without the lock, because it reads this meter. Another
-    // thread may also replace the refusal meanwhile.
+    // refuse_ is copied here and called without the lock, because the function reads this meter. It
+    // is a copy because another thread may replace refuse_ meanwhile.
     refuse = refuse_;
   }
   if (refuse) refuse(demand);
@@ -35,8 +35,8 @@ void MemoryMeter::give(MemoryOwner of, int64_t bytes) noexcept {
   part(reading_.now, of) -= bytes;
 }
 
-// Never throws for the limit, because LibTorch has already allocated the bytes. The next take()
-// throws.
+// Does not throw if the limit is exceeded, because LibTorch has already allocated the bytes. The
+// next take() throws.
 void MemoryMeter::observe_torch(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   reading_.now.torch = bytes;
@@ -93,7 +93,7 @@ std::string MemoryMeter::describe(const MemoryDemand& demand) {
 Buffer metered(const std::shared_ptr<MemoryMeter>& meter, int64_t bytes,
                const std::function<Buffer()>& allocate) {
   if (meter == nullptr || bytes == 0) return allocate();
-  // Counts the bytes before they are allocated, so that the limit is checked first. If the
+  // Counts the bytes before they are allocated, so that the meter checks the limit first. If the
   // allocation throws, the destructor subtracts the bytes.
   struct Counted {
     Counted(std::shared_ptr<MemoryMeter> by, int64_t taken) : meter(std::move(by)), bytes(taken) {

@@ -1,5 +1,5 @@
-// MemoryMeter counts the device memory that one rank holds, that of the engine and that of
-// LibTorch, and limits the sum.
+// MemoryMeter counts the device memory of one rank (the engine's bytes plus LibTorch's bytes) and
+// limits the sum.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace fsdp {
 
 // The owner of a block: the engine (shards, slots, gradients, optimizer state), or LibTorch
-// (activations, gradients in flight, temporaries of operators).
+// (activations, gradients that are not captured yet, temporaries of operators).
 enum class MemoryOwner : uint8_t { kEngine, kTorch };
 
 struct MeteredBytes {
@@ -38,23 +38,25 @@ struct MemoryDemand {
   int64_t limit = 0;
 };
 
-// Counts of bytes and a limit. Thread-safe. The meter is shared by its users and by the blocks that
-// it has counted. When a block is freed, it is subtracted from the meter that counted it.
+// Counts of bytes, and a limit. Thread-safe. The meter exists as long as a user of the meter or a
+// counted block exists. When a block is freed, its bytes are subtracted from the meter that counted
+// them.
 class MemoryMeter : public std::enable_shared_from_this<MemoryMeter> {
  public:
-  // Adds `bytes` to the count. Errors: OutOfMemory, or the error that the refusal throws, if the
-  // total would exceed the limit. In this case the counts do not change.
+  // Adds `bytes` to the count. Errors: OutOfMemory, or the error that the Refuse function throws,
+  // if the total would exceed the limit. In this case the counts do not change.
   void take(MemoryOwner of, int64_t bytes);
   void give(MemoryOwner of, int64_t bytes) noexcept;
-  // Sets the number of LibTorch's bytes. For devices whose LibTorch allocator keeps its own count.
-  // The number may exceed the limit. The next take() reports this, even if it requests 0 bytes.
+  // Sets the number of LibTorch's bytes, for devices whose LibTorch allocator has its own count.
+  // The total may then exceed the limit. In this case the next take() throws, even if it requests 0
+  // bytes.
   void observe_torch(int64_t bytes);
 
   MeterReading reading() const;
   void reset_peak();
 
   // Limits the total to `bytes` from now on. 0 means no limit. Blocks that are already allocated
-  // stay.
+  // are not affected.
   void set_limit(int64_t bytes);
   int64_t limit() const;
   // A function that throws the error for a demand beyond the limit. The function is called on the
@@ -81,8 +83,8 @@ class MemoryMeter : public std::enable_shared_from_this<MemoryMeter> {
   Refuse refuse_;
 };
 
-// Calls `allocate` and returns its buffer. The bytes are counted as the engine's, from before the
-// call until the buffer is freed. If `meter` is null, they are not counted. Errors: those of
+// Calls `allocate` and returns its buffer. The bytes count as the engine's bytes, from before the
+// call until the buffer is freed. If `meter` is null, nothing is counted. Errors: those of
 // MemoryMeter::take and of `allocate`.
 Buffer metered(const std::shared_ptr<MemoryMeter>& meter, int64_t bytes,
                const std::function<Buffer()>& allocate);
