@@ -1,5 +1,5 @@
-// CodePlace: the position of a call in the source. It replaces std::source_location, because clang
-// 14 (tools/fuzz) does not find that in libstdc++.
+// CodePlace: the position of a call in the source. It replaces std::source_location, which clang 14
+// (tools/fuzz) cannot use with libstdc++.
 #pragma once
 
 namespace fsdp {
@@ -8,8 +8,8 @@ struct CodePlace {
   const char* file = "";
   int line = 0;
 
-  // Returns the position of the call, if the caller omits the arguments. As a default argument of a
-  // function, it returns the position where that function is called.
+  // Returns the position of the call, if the caller omits the arguments. If CodePlace::current() is
+  // the default argument of a function, it returns the position of the call of that function.
   static constexpr CodePlace current(const char* file = __builtin_FILE(),
                                      int line = __builtin_LINE()) {
     return {file, line};

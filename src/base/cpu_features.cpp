@@ -13,8 +13,8 @@ bool hides_amx_tiles() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kAmxTile = 1U << 24;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAmxTile) == 0) return false;
-  // EAX of leaf 0x1D, sub-leaf 0, is the highest palette of tiles. 0 means that no tile is
-  // described.
+  // EAX of leaf 0x1D, sub-leaf 0, is the number of the highest palette of tiles. 0 means that no
+  // tile is described.
   return __get_cpuid_count(0x1D, 0, &a, &b, &c, &d) == 0 || a == 0;
 }
 
@@ -22,7 +22,7 @@ bool hides_amx_tiles() {
 
 FastProducts fast_products() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  // GCC's function checks for AVX-512. It also checks that the system saves the registers.
+  // __builtin_cpu_supports also checks that the system saves the AVX-512 registers.
   if (!__builtin_cpu_supports("avx512f") || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return {};
   constexpr unsigned kAmxBf16 = 1U << 22, kAvx512Fp16 = 1U << 23;  // leaf 7.0, edx
   constexpr unsigned kAvx512Bf16 = 1U << 5, kAmxFp16 = 1U << 21;   // leaf 7.1, eax

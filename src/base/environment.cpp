@@ -12,7 +12,8 @@
 namespace fsdp {
 namespace {
 
-// A larger number is probably a typing error. Memory and messages grow with the number of ranks.
+// The most ranks of a job. A larger number is probably a typing error, and would need much memory,
+// because memory and messages grow with the number of ranks.
 constexpr int kMostRanks = 1 << 16;
 
 [[noreturn]] void refuse(std::string what, std::string hint) {
@@ -43,7 +44,8 @@ std::optional<int> number(const Lookup& lookup, const char* name) {
   return value;
 }
 
-// The variables in which a launcher passes these four numbers.
+// The names of the variables in which a launcher passes rank, world size, local rank and local
+// world size.
 struct Names {
   Launcher launcher;
   const char* rank;
@@ -58,19 +60,20 @@ constexpr Names kOpenMpiNames{Launcher::kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_
                               "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Names kPmiNames{Launcher::kPmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
                           "MPI_LOCALNRANKS"};
-// The names are those of the job step. SLURM_NTASKS and SLURM_NTASKS_PER_NODE may describe the
-// whole allocation.
+// These variables describe the job step. SLURM_NTASKS and SLURM_NTASKS_PER_NODE are not used,
+// because they may describe the whole allocation.
 constexpr Names kSlurmNames{Launcher::kSlurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
                             "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
 
-// Finds the launcher by its variables. Slurm is checked last, because another launcher may run
-// within a Slurm step.
+// Finds the launcher by the variables that are set. Slurm is checked last, because another launcher
+// may run within a Slurm step.
 std::optional<Names> names_in(const Lookup& lookup) {
   // Outside a step, in a batch script, SLURM_* describes the allocation and not this process.
   const bool in_step = lookup("SLURM_STEP_ID") != nullptr && lookup(kSlurmNames.rank) != nullptr;
   for (const Names& names : {kTorchrunNames, kOpenMpiNames, kPmiNames}) {
     if (lookup(names.rank) == nullptr && lookup(names.world_size) == nullptr) continue;
-    // srun --mpi=pmi2 sets PMI_*, too. Unlike mpiexec, it sets no numbers for this host.
+    // srun --mpi=pmi2 sets PMI_*, too. Unlike mpiexec, srun does not set MPI_LOCALRANKID and
+    // MPI_LOCALNRANKS.
     const bool by_srun =
         names.launcher == Launcher::kPmi && in_step && lookup(names.local_world_size) == nullptr;
     return by_srun ? kSlurmNames : names;
@@ -138,8 +141,8 @@ void read_numbers(const Lookup& lookup, const Names& names, LaunchEnvironment& f
            fmt::format("set {} to the number of processes that you start", names.world_size));
   }
   require_below(names.rank, found.rank, names.world_size, found.world_size);
-  // Without local numbers, all ranks count as ranks of this host. If only the local rank is
-  // missing, ranks are assumed to be numbered host by host.
+  // If the local world size is missing, all ranks count as ranks of this host. If only the local
+  // rank is missing, ranks are assumed to be numbered host by host.
   found.local_world_size = local_world_size(lookup, names).value_or(found.world_size);
   if (found.local_world_size < 1 || found.local_world_size > found.world_size) {
     refuse(fmt::format("{}={}, expected 1 to {}={}", names.local_world_size, found.local_world_size,
@@ -226,7 +229,8 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
            "set MASTER_PORT to a number from 1 to 65535");
   }
   found.restart_count = number(lookup, "TORCHELASTIC_RESTART_COUNT").value_or(0);
-  // torchrun has one agent for each node, and two nodes may share a host.
+  // torchrun has one agent for each node, and GROUP_RANK is the agent's number. Two nodes may share
+  // a host.
   found.node = text_of(lookup, "GROUP_RANK");
   found.has_agent_store = text_of(lookup, "TORCHELASTIC_USE_AGENT_STORE") == "True";
   found.job_fds = descriptors(lookup);

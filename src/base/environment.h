@@ -1,4 +1,4 @@
-// Reads a launcher's environment variables. No other file reads them.
+// Reads a launcher's environment variables. No other file reads these variables.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ struct LaunchEnvironment {
   std::string master_addr;
   std::optional<int> master_port;
   // A key that is equal for all ranks of one start of a job. Other starts by this user on this host
-  // have other keys. Empty if the variables do not identify the start.
+  // have other keys. The key is empty if the environment variables do not identify the start.
   std::string job_key;
   int restart_count = 0;     // TORCHELASTIC_RESTART_COUNT; more than 0 if the job was restarted
   std::vector<int> job_fds;  // FSDP_JOB_FDS: the job's memory, inherited from fsdp-run
-  // In a job of several hosts, a text that is equal for all ranks of one host. Empty: use the
-  // host's name.
+  // A text that is equal for all ranks of one node, in a job of several hosts. If it is empty, the
+  // host's name is used instead.
   std::string node{};
   // TORCHELASTIC_USE_AGENT_STORE: the launcher's agent runs a store at MASTER_ADDR, MASTER_PORT.
   bool has_agent_store = false;
@@ -39,7 +39,8 @@ using Lookup = std::function<const char*(const char* name)>;
 // Reads the variables of the first launcher that is found, in this order: RANK, WORLD_SIZE,
 // LOCAL_RANK, LOCAL_WORLD_SIZE (fsdp-run, torchrun, or set by hand); OMPI_COMM_WORLD_* (mpirun);
 // PMI_* (mpiexec); SLURM_* inside a step (srun).
-// Errors: InvalidArgument (78), which names the variable, its value and the remedy.
+// Errors: InvalidArgument (78) if a variable is missing or has a wrong value. The error names the
+//   variable, its value and the remedy.
 LaunchEnvironment read_launch_environment(const Lookup& lookup);
 // Reads the environment of this process.
 LaunchEnvironment read_launch_environment();

@@ -17,7 +17,8 @@ std::string compose(const ErrorText& text) {
   return line;
 }
 
-// Escapes line breaks. An error must be one line, because tools find it by its beginning.
+// Escapes line breaks. An error must be one line, because tools recognise an error line by its
+// first characters.
 std::string on_one_line(std::string_view text) {
   std::string line = printable(text, "\n");
   for (size_t at = 0; (at = line.find('\n', at)) != std::string::npos;) line.replace(at, 1, "\\n");
@@ -30,8 +31,8 @@ std::string line(std::string_view kind, const ErrorPlace& place, std::string_vie
                      place.host, step, on_one_line(text));
 }
 
-// The texts with which the stack in a LibTorch exception begins. The first is from LibTorch's own
-// exceptions, the second from checks in c10's CPU allocator.
+// The texts with which the stack trace in a LibTorch exception begins: in LibTorch's own
+// exceptions, and in those of checks in c10's CPU allocator.
 constexpr std::array<std::string_view, 2> kStackMarkers{"Exception raised from ", "frame #0: "};
 
 std::string error_kind(ExitCode code) { return fmt::format("error[{}]", static_cast<int>(code)); }
@@ -54,7 +55,7 @@ std::string_view message_of(const std::exception& error) {
   std::string_view text = error.what();
   for (const std::string_view stack : kStackMarkers) {
     size_t marker = text.find(stack);
-    // A marker inside a line is part of the message.
+    // A marker that is not at the start of a line is part of the message.
     while (marker != std::string_view::npos && marker > 0 && text[marker - 1] != '\n') {
       marker = text.find(stack, marker + 1);
     }

@@ -40,7 +40,7 @@ std::vector<std::string> wrapped(std::string_view text, size_t columns) {
     std::string_view word = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (columns_of(line) + 1 + columns_of(word) > columns) end_line();
-    // A word that is longer than a line is cut.
+    // Cut a word that is longer than a line.
     while (columns_of(word) > columns) {
       const size_t cut = bytes_of(word, columns);
       lines.emplace_back(word.substr(0, cut));

@@ -6,8 +6,8 @@
 namespace fsdp {
 namespace {
 
-// Returns the distance of a name from the typed text. If the typed text has at least kTelling
-// characters and one of both begins with the other, the distance is 1.
+// Returns the distance of a name from the typed text. The distance is 1 if the typed text has at
+// least kTelling characters, and one of the two texts is the beginning of the other.
 size_t distance_of(std::string_view typed, std::string_view name) {
   constexpr size_t kTelling = 5;  // "--" and three letters
   const bool begins = typed.starts_with(name) || name.starts_with(typed);
@@ -16,7 +16,7 @@ size_t distance_of(std::string_view typed, std::string_view name) {
 
 }  // namespace
 
-// Computes the table of edit distances row by row, in the memory of one row.
+// Computes the table of edit distances row by row, and stores only one row.
 size_t edit_distance(std::string_view from, std::string_view to) {
   std::vector<size_t> row(to.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -33,8 +33,8 @@ size_t edit_distance(std::string_view from, std::string_view to) {
 }
 
 std::string nearest_of(std::string_view typed, const std::vector<std::string>& names) {
-  // A suggestion must differ in fewer than four letters and in fewer than half of the typed
-  // letters.
+  // A suggested name must differ in fewer than four letters, and in fewer letters than half the
+  // length of the typed text.
   constexpr size_t kFar = 4;
   std::string nearest;
   size_t least = std::min(kFar, typed.size() / 2);

@@ -15,7 +15,8 @@ size_t shown_character(std::string_view text) {
   const unsigned char first = byte(0);
   if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
   const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  // A byte below 0xc2 continues a character, or begins a longer encoding than necessary.
+  // A byte from 0x80 to 0xc1 cannot begin a character: it continues one, or begins an encoding that
+  // is longer than necessary.
   if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
   uint32_t code = first & (0xffu >> (length + 1));
   for (size_t i = 1; i < length; ++i) {

@@ -24,8 +24,9 @@ std::string fresh_row(int stream) {
   if (isatty(stream) != 1) return {};
   winsize size{};
   if (ioctl(stream, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return "\n";
-  // A full row of spaces ends in the next row, unless it began in the first column. A terminal
-  // moves to the next row when a character does not fit, not when the last column is filled.
+  // If the cursor is not in the first column, a full row of spaces moves it to the next row. If the
+  // cursor is in the first column, it stays in this row, because a terminal moves to the next row
+  // only when another character does not fit.
   return std::string(size.ws_col, ' ') + "\r\x1b[K";
 }
 

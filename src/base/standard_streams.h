@@ -6,18 +6,19 @@
 
 namespace fsdp {
 
-// Opens /dev/null for each closed descriptor from 0 to 2. Otherwise the next opened file would get
-// that number, and text for stderr would be written into it. Call it before anything is opened.
+// Opens /dev/null for each closed descriptor from 0 to 2. Otherwise the next file that is opened
+// would get the closed descriptor, and text for stderr would be written into this file. Call this
+// function before any file is opened.
 void open_standard_streams();
 
 // Returns text that moves a terminal's cursor to the start of an empty row. If the row is already
-// empty, the cursor stays there. For a line that must begin in the first column after any text,
-// such as a status line that is redrawn or the echo of Ctrl-C. Returns an empty string if `stream`
-// is not a terminal.
+// empty, the cursor stays there. Use this text before a line that must begin in the first column,
+// whatever is already in the row, such as a status line or the echo of Ctrl-C. Returns an empty
+// string if `stream` is not a terminal.
 std::string fresh_row(int stream);
 
-// Writes `line` and a line break to stderr; on a terminal, in a new row. If stderr is closed or
-// full, the line is lost without an error, because an exit code must not depend on it.
+// Writes `line` and a line break to stderr. On a terminal the line begins in a new row. If stderr
+// is closed or full, the line is lost without an error, because an exit code must not depend on it.
 void write_error_line(std::string_view line) noexcept;
 
 }  // namespace fsdp
