@@ -23,15 +23,15 @@ namespace fs = std::filesystem;
 
 constexpr char kName[] = "libfsdp_cuda.so";
 
-// The result of the search. The library is never closed, because devices and LibTorch's CUDA exist
-// until the process ends.
+// The result of the search for GPUs. The library is never closed, because devices and LibTorch's
+// CUDA exist until the process ends.
 struct OpenCuda {
   const CudaLibrary* library = nullptr;
   CudaDevices devices;
 };
 
-// The reason why there is no GPU. Only this file throws and catches it, because a missing GPU is no
-// error until the program requires one.
+// The reason why there is no GPU, as an exception. It never leaves this file, because a missing GPU
+// is an error only if the program requires a GPU.
 struct NoGpu {
   std::string why;
   std::string hint;
@@ -75,8 +75,9 @@ fs::path file_of_loaded(std::string_view name) {
   return search.found;
 }
 
-// Loads the CUDA library of the LibTorch that this process uses. It must be loaded early, because
-// LibTorch checks only once whether it has CUDA. A program without LibTorch does not need it.
+// Loads the CUDA library of the LibTorch that this process uses. This library must be loaded early,
+// because LibTorch checks only once if CUDA is available. A program without LibTorch does not need
+// this library.
 void load_torch_cuda() {
   fs::path beside = file_of_loaded("libtorch_cpu.so");
   if (beside.empty()) beside = file_of_loaded("libc10.so");
@@ -94,9 +95,9 @@ void load_torch_cuda() {
   }
 }
 
-// Opens libfsdp_cuda.so. The library folder beside the program's folder is searched first, then the
-// loader's search path. If the file in that folder cannot be opened, no file from elsewhere
-// replaces it.
+// Opens libfsdp_cuda.so. Searches in the library folder beside the program's folder first, then in
+// the loader's search path. If that folder has the file but the file cannot be loaded, the search
+// path is not tried.
 void* open_library() {
   std::error_code failed;
   const fs::path program = fs::read_symlink("/proc/self/exe", failed);
@@ -136,8 +137,9 @@ const CudaLibrary* checked(void* library) {
 OpenCuda open() {
   OpenCuda opened;
   try {
-    // The order matters. Without a driver no other library is loaded. LibTorch's CUDA library is
-    // loaded before LibTorch is asked for CUDA, because LibTorch keeps its first answer.
+    // The order matters. If there is no driver, no other library is loaded. LibTorch's CUDA library
+    // is loaded before any call asks LibTorch if it has CUDA, because LibTorch keeps its first
+    // answer.
     require_driver();
     load_torch_cuda();
     const CudaLibrary* library = checked(open_library());

@@ -12,23 +12,23 @@ struct CudaLibrary;
 struct CudaDevices {
   int count = 0;
   // The reason why there is no GPU, such as "no NVIDIA driver (libcuda.so.1 was not found)". Empty
-  // if there is one.
+  // if there is a GPU.
   std::string why_none;
   std::string hint;  // the remedy; may be empty
 };
 
-// Returns the GPUs. The first call in a process searches for them. If there is a driver, LibTorch's
-// CUDA library is loaded first. This must happen before LibTorch is asked for CUDA, because
-// LibTorch keeps a negative answer. libfsdp_cuda.so must be in the library folder beside the
-// program's folder or on the loader's search path, which an installed package and the build tree
-// set. Thread-safe.
+// Returns the GPUs. The first call in a process searches for GPUs. If there is a driver, this call
+// also loads LibTorch's CUDA library. So it must come before any call that asks LibTorch if it has
+// CUDA, because LibTorch keeps a negative answer. libfsdp_cuda.so must be in the library folder
+// beside the program's folder, or on the loader's search path. In an installed package and in the
+// build tree it is. Thread-safe.
 const CudaDevices& cuda_devices();
 
-// Returns the device of this number, which exists until the process ends. The first call opens the
-// device and loads its kernels. Thread-safe.
-// Errors: DeviceError, which gives the reason, if there is no such device.
+// Returns the device with this number. The device exists until the process ends. The first call
+// opens the device and loads its kernels. Thread-safe.
+// Errors: DeviceError if there is no such device. The error has the reason.
 const Device& cuda_device(int ordinal);
-// Returns the other functions of libfsdp_cuda.so; null if cuda_devices() has no GPU.
+// Returns the table of functions in libfsdp_cuda.so, or null if cuda_devices() has no GPU.
 const CudaLibrary* cuda_library();
 
 }  // namespace fsdp

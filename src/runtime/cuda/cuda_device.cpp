@@ -12,14 +12,15 @@
 namespace fsdp {
 namespace {
 
-// CUDA reports times as a float of milliseconds, which is exact to 60 ns during a clock's life. If
-// the former clock is older than ten lives, the new clock is set from the host's clock. The error
-// of the host's clock is then smaller than the float's error over such a long time.
+// Each CudaClock is used for kClockLife. CUDA reports times as a float of milliseconds, which is
+// exact to 60 ns within this time. A new clock is normally set from the former clock. But if the
+// former clock is older than kChainedLife, the new clock is set from the host's clock, because the
+// float's error is then larger than the error of the host's clock.
 constexpr int64_t kClockLife = 1'000'000'000;  // ns
 constexpr int64_t kChainedLife = 10 * kClockLife;
 
-// A stream that owns its CUDA stream. `own_` is destroyed before the base class, and its destructor
-// synchronizes the stream. Then the base class drops the calls that are still queued.
+// A CudaStream that owns its CUDA stream. `own_` is destroyed first, and its destructor
+// synchronizes the CUDA stream. Then the base class drops the calls that are still queued.
 class OwnCudaStream final : public CudaStream {
  public:
   OwnCudaStream(const CudaDevice& device, CudaStreamHandle own)
@@ -46,8 +47,8 @@ std::unique_ptr<Stream> CudaDevice::make_stream(const StreamOptions& options) co
 
 Stream& CudaDevice::compute_stream(void* native) const {
   auto* handle = static_cast<cudaStream_t>(native);
-  // There is one object per handle for the life of the device, because callers keep references to
-  // it.
+  // The object for a handle is kept as long as the device exists, because callers keep references
+  // to it.
   const std::lock_guard lock(mutex_);
   auto& stream = compute_streams_[handle];
   if (!stream) stream = std::make_unique<CudaStream>(*this, handle);
@@ -85,7 +86,8 @@ Buffer CudaDevice::allocate(int64_t bytes, MemoryKind kind) const {
 
 void CudaDevice::drain() const noexcept {
   const CudaScope scope(ordinal_, std::nothrow);
-  // An error is cleared. drain() is called on error paths, which already report the first cause.
+  // Clear an error and do not report it, because drain() is called on error paths, which already
+  // report the first cause.
   forget_cuda(cudaDeviceSynchronize());
 }
 
@@ -114,13 +116,14 @@ std::shared_ptr<const CudaClock> CudaDevice::clock() const {
   const std::lock_guard lock(mutex_);
   if (clock_ && span_clock_ns() - clock_->zero_ns < kClockLife) return clock_;
   const CudaScope scope(ordinal_);
-  // A new object is created, because pending spans keep the clock with which they began.
+  // A new object is made, because pending spans still use the clock with which they began.
   auto clock = std::make_shared<CudaClock>(ordinal_);
   check_cuda(cudaEventRecord(clock->zero.get(), zeroing_->get()), "cudaEventRecord");
   check_cuda(cudaEventSynchronize(clock->zero.get()), "cudaEventSynchronize");
   const int64_t now = span_clock_ns();
-  // If the former clock is young enough, it measures the zero of the new clock. So spans that cross
-  // the change keep their lengths.
+  // If the former clock is not too old, the zero of the new clock is computed from the former
+  // clock. So a span that begins before the change of clocks and ends after it has the right
+  // length.
   const bool is_chained = clock_ && now - clock_->zero_ns < kChainedLife;
   clock->zero_ns = is_chained ? clock_->time_of(clock->zero.get()) : now;
   clock_ = clock;

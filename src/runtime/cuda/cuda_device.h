@@ -18,21 +18,22 @@
 
 namespace fsdp {
 
-// A point in time that is known on the device's clock and on the host's clock.
+// A point in time that is known both on the device's clock and on the host's clock. It converts
+// device times to host times.
 struct CudaClock {
   explicit CudaClock(int current) : zero(current, CudaTiming::kOn) {}
   CudaEvent zero;
   int64_t zero_ns = 0;  // the point in nanoseconds of span_clock_ns
 
   // Returns the time of `event` in nanoseconds of span_clock_ns.
-  // Requires: `event` is reached and has timing.
+  // Requires: `event` is reached and was created with timing.
   int64_t time_of(cudaEvent_t event) const;
 };
 
 // A GPU. Its streams are non-blocking, so LibTorch's default stream does not order their work.
 class CudaDevice : public Device {
  public:
-  // Requires: `table` lives as long as the device, and its kernels are loaded.
+  // Requires: `table` exists as long as the device, and the kernels in it are loaded.
   // Errors: DeviceError if the device does not exist.
   CudaDevice(int ordinal, const kernels::KernelTable& table);
   ~CudaDevice() override;
@@ -42,7 +43,7 @@ class CudaDevice : public Device {
   std::string_view name() const override { return name_; }
   void make_current() const override;
   std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override;
-  // Returns one object per handle. The first call creates it.
+  // Returns the stream object of this handle. The first call for a handle creates the object.
   Stream& compute_stream(void* native = nullptr) const override;
   void drain() const noexcept override;
   void fail_waits(const std::exception_ptr& why) const noexcept override;
@@ -55,13 +56,14 @@ class CudaDevice : public Device {
   // than recording it.
   // Requires: the device is current in the calling thread.
   CudaEvent take_event() const;
-  // Returns an event to the pool. The event may be recorded again at once. The event's mark is
-  // destroyed, so no new wait on it can begin, and the waits that were issued have captured its
-  // state.
+  // Returns an event to the pool. The event may be recorded again at once: its mark is destroyed,
+  // so no new wait for the event can begin, and waits that were already issued do not see a later
+  // record.
   void give_event(CudaEvent event) const noexcept;
 
-  // Returns the clock, which is replaced every second. CUDA reports time differences as a float of
-  // milliseconds, which is exact to a microsecond only for some seconds.
+  // Returns the current clock. A new clock is made every second, because CUDA reports time
+  // differences as a float of milliseconds, and this is exact to a microsecond only for differences
+  // of some seconds.
   std::shared_ptr<const CudaClock> clock() const;
 
  private:
@@ -74,8 +76,8 @@ class CudaDevice : public Device {
   mutable std::vector<CudaEvent> events_;
   mutable std::map<cudaStream_t, std::unique_ptr<CudaStream>> compute_streams_;
   mutable std::shared_ptr<const CudaClock> clock_;  // shared with spans, which read times by it
-  // A stream that zeroes memory and records clocks. On the default stream this work would delay
-  // LibTorch's work.
+  // A stream for zeroing memory and for recording clocks. On the default stream this work would
+  // delay LibTorch's work.
   std::optional<CudaStreamHandle> zeroing_;
 };
 

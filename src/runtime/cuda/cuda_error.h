@@ -8,12 +8,12 @@
 namespace fsdp {
 
 // Throws unless `code` is cudaSuccess. `operation` names the call and its sizes.
-// Errors: DeviceError "cudaMalloc failed: out of memory (cudaErrorMemoryAllocation)"; its subclass
-//   OutOfMemory if memory is short.
+// Errors: OutOfMemory (a subclass of DeviceError) if memory is short, otherwise DeviceError.
+//   Example: "cudaMalloc failed: out of memory (cudaErrorMemoryAllocation)".
 void check_cuda(cudaError_t code, std::string_view operation);
 
-// Clears the error of a release call in a destructor, which cannot throw. Otherwise CUDA would
-// report it at the next launch.
+// Clears the error `code` of a call that frees a resource, for destructors, which cannot throw.
+// Otherwise CUDA would report this error at the next launch.
 inline void forget_cuda(cudaError_t code) noexcept {
   if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
 }

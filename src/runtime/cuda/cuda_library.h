@@ -1,5 +1,5 @@
-// The functions that libfsdp_cuda.so exports, as a table. The library and the program must be from
-// the same build. The table holds the name of the build.
+// The table of functions in libfsdp_cuda.so. The library and the program must be from the same
+// build, so the table also has the name of the build.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct CudaDeviceFacts {
   Mode mode = Mode::kShared;  // the processes that may compute on it
 };
 
-// Versions as CUDA numbers them: 13020 is 13.2. `driver` is the newest CUDA version that the driver
-// supports. 0: no driver runs.
+// CUDA's version numbers: 13020 is 13.2. `driver` is the newest CUDA version that the driver
+// supports, or 0 if no driver is loaded.
 struct CudaVersions {
   int driver = 0;
   int runtime = 0;
@@ -29,10 +29,10 @@ struct CudaVersions {
 
 struct CudaLibrary {
   const char* build = nullptr;  // kFsdpCudaBuild of the build that compiled the library
-  // Returns the number of GPUs. If it is 0, sets `why_none`.
+  // Returns the number of GPUs. If there is none, sets `why_none` to the reason.
   int (*device_count)(std::string& why_none) = nullptr;
-  // Opens a device and loads all its kernels. Otherwise the first launch of a kernel could
-  // deadlock: loading it can wait for work that itself waits for the kernel.
+  // Opens a device and loads all its kernels. If a kernel were loaded at its first launch, this
+  // could deadlock: the loading may wait for work that itself waits for the kernel.
   // Errors: DeviceError.
   std::unique_ptr<Device> (*open_device)(int ordinal) = nullptr;
   // Returns the device's bus address, "0000:1b:00.0". The address is the same in all processes of
@@ -44,7 +44,7 @@ struct CudaLibrary {
   CudaDeviceFacts (*device_facts)(int ordinal) = nullptr;
   int64_t (*device_free_bytes)(int ordinal) = nullptr;
   // Frees all resources of this process on the device, because a GPU may be limited to one process.
-  // Requires: no resource of the device is used any more.
+  // Requires: this process does not use any resource of the device afterwards.
   void (*leave_device)(int ordinal) = nullptr;
   // Returns true if kernels on `from` can access the memory of another device, `to`.
   bool (*reaches)(int from, int to) = nullptr;

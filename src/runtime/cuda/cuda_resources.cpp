@@ -4,7 +4,7 @@
 
 namespace fsdp {
 
-// The query uses the driver's interface, because a call of the runtime would create the context.
+// The function queries the driver API, because a call of the runtime API would create the context.
 bool has_cuda_context(int ordinal) noexcept {
   constexpr char kQuestion[] = "cuDevicePrimaryCtxGetState";
   constexpr unsigned kVersion = 12000;  // version of the driver interface
@@ -12,8 +12,8 @@ bool has_cuda_context(int ordinal) noexcept {
   const cudaError_t found =
       cudaGetDriverEntryPointByVersion(kQuestion, &function, kVersion, cudaEnableDefault, nullptr);
   forget_cuda(found);
-  // If the driver cannot answer, the result is true. CudaScope then restores the former device, as
-  // it usually does.
+  // If the driver cannot answer, the result is true, so that CudaScope restores the former device,
+  // as usual.
   if (found != cudaSuccess || function == nullptr) return true;
   const auto ask = reinterpret_cast<decltype(&cuDevicePrimaryCtxGetState)>(function);
   unsigned flags = 0;

@@ -1,5 +1,5 @@
-// RAII classes for CUDA resources. Destructors never throw. After a sticky error they may fail,
-// which does not matter because the process can no longer use its device.
+// RAII classes for CUDA resources. Destructors never throw. After a sticky error they may fail to
+// free a resource. This does not matter, because the process can no longer use the device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,12 +18,13 @@ bool has_cuda_context(int ordinal) noexcept;
 
 // A scope in which the CUDA calls of this thread act on device `ordinal`.
 //
-// [Note: one context a process]
-// cudaSetDevice creates a context on the device. A thread's first other call also creates one, on
-// the thread's current device, which is 0 until the thread sets another. A context occupies half a
-// gigabyte of a GPU that may belong to another rank. A GPU in exclusive mode refuses a second
-// process. So every call that needs a context, also a release or a query, runs in a scope. The
-// scope restores the former device only if that device already has a context.
+// [Note: one context a process] cudaSetDevice creates a context on the device. If a thread calls
+// another CUDA function first, this call also creates a context, on the thread's current device:
+// device 0, unless the thread has set another one. Such a context would occupy half a gigabyte on a
+// GPU that may belong to another rank, and a GPU in exclusive mode refuses a second process. So
+// every call that needs a context, also a release or a query, runs in a CudaScope. The destructor
+// makes the former device current again only if the process already has a context on the former
+// device.
 class CudaScope {
  public:
   explicit CudaScope(int ordinal) : CudaScope(ordinal, std::nothrow) { check_cuda(code_, call_); }
@@ -81,9 +82,9 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// A stream of device `current` that is not ordered by LibTorch's default stream. The destructor
-// waits for its work, because pending work of a destroyed CUDA stream would continue after its
-// memory is freed.
+// A non-blocking stream of device `current`: LibTorch's default stream does not order its work. The
+// destructor waits for the stream's work. Otherwise pending work would continue after the stream is
+// destroyed, and could use memory that is already freed.
 // Requires: `current` is the current device of the calling thread.
 class CudaStreamHandle {
  public:

@@ -12,8 +12,8 @@ namespace fsdp {
 
 namespace {
 
-// Queries an event in relaxed capture mode. In the default mode, CUDA refuses the query while
-// another thread captures a graph in global mode, and that capture then fails.
+// Queries an event in relaxed capture mode. In the default mode, the query would fail while another
+// thread captures a CUDA graph in global mode, and would also invalidate that capture.
 cudaError_t query_beside_captures(cudaEvent_t event) {
   constexpr char kCall[] = "cudaThreadExchangeStreamCaptureMode";
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -41,8 +41,8 @@ class CudaMark final : public EventMark {
   void wait() override {
     const CudaScope scope(device_.ordinal());
     check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize");
-    // The point is reached. If a peer died, the results before it are worthless, so this call
-    // throws.
+    // The point is reached. If another rank has died, the results before this point may be wrong,
+    // so this call throws.
     device_.require_trusted();
   }
   bool reached() override {
@@ -77,8 +77,8 @@ std::shared_ptr<CudaMark> CudaStream::make_mark() {
 }
 
 std::shared_ptr<EventMark> CudaStream::mark(CodePlace) {
-  // Make the calls whose marks are reached now, because no other thread makes them ([Note: calls in
-  // stream order]).
+  // Make the calls whose marks are already reached, because there is no separate thread for calls
+  // ([Note: calls in stream order]).
   make_due_calls();
   return make_mark();
 }
@@ -98,7 +98,7 @@ void CudaStream::synchronize() {
 }
 
 void CudaStream::read(void* to, const void* from, int64_t bytes) {
-  // The contract holds for 0 bytes, too: all issued work is done when the call returns.
+  // With 0 bytes, too, read() must return only after all issued work is done.
   if (bytes == 0) return synchronize();
   const CudaScope scope(ordinal());
   check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, handle_),
@@ -121,8 +121,8 @@ void CudaStream::call(std::function<void()> on_host) {
 }
 
 void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
-  // Events of the pool have no timing, so a new event is used. The call keeps the clock and the
-  // event alive until it runs.
+  // Events of the pool have no timing, so a new event is made. The queued call keeps the clock and
+  // the event alive until it runs.
   auto clock = device_.clock();
   const CudaScope scope(ordinal());
   auto here = std::make_shared<CudaEvent>(ordinal(), CudaTiming::kOn);
@@ -131,9 +131,9 @@ void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
 }
 
 // Makes all calls whose marks are reached, in the order of issue. Engines of several threads may
-// share a stream, so only one thread makes calls at a time, and a second thread waits for it.
-// Otherwise an engine could return from synchronize() and be destroyed, while another thread still
-// makes this engine's calls.
+// share a stream, so only one thread makes calls at a time, and other threads wait. Otherwise an
+// engine could return from synchronize() and be destroyed while another thread still makes a call
+// of this engine.
 void CudaStream::make_due_calls() {
   const std::lock_guard making(making_);
   for (;;) {

@@ -1,5 +1,5 @@
-// Streams of a GPU. A call issues work and returns before the work is done. Only synchronize, read
-// and an event's synchronize block the host.
+// Streams of a GPU. Their functions issue work and return before the work is done. Only
+// synchronize, read and Event::synchronize block the host.
 //
 // Only CUDA code includes this header.
 #pragma once
@@ -21,11 +21,11 @@ class CudaMark;
 // A CUDA stream as a Stream.
 class CudaStream : public Stream {
  public:
-  // Wraps a stream of LibTorch, or the stream that OwnCudaStream owns. Requires: it outlives this
-  // object.
+  // Wraps a stream of LibTorch, or the stream that OwnCudaStream owns. Requires: the wrapped stream
+  // outlives this object.
   CudaStream(const CudaDevice& device, cudaStream_t handle);
-  // Drops calls that were not made yet and releases memory that is still held. Requires: the stream
-  // was synchronized.
+  // Drops the calls that were not made yet, and releases the memory that hold() keeps. Requires:
+  // the stream was synchronized.
   ~CudaStream() override;
 
   cudaStream_t handle() const { return handle_; }
@@ -37,11 +37,10 @@ class CudaStream : public Stream {
   void read(void* to, const void* from, int64_t bytes) override;
   void copy(void* to, const void* from, int64_t bytes) override;
   bool is_inline() const override { return false; }
-  // [Note: calls in stream order]
-  // Calls are not CUDA host functions. Host functions run on a thread of the driver, which must not
-  // block, and they make the stream wait for the host. Instead, a call is queued with a mark. After
-  // the mark is reached, the next thread that issues to this stream or synchronizes it makes the
-  // call.
+  // [Note: calls in stream order] call() does not use CUDA host functions. They run on a thread of
+  // the driver, which must not block, and the stream waits until they return. Instead, a call is
+  // queued together with a mark of the stream. After the mark is reached, the next thread that
+  // issues work to this stream or synchronizes it makes the call.
   void call(std::function<void()> on_host) override;
   void tell_time(std::function<void(int64_t ns)> tell) override;
 
@@ -64,7 +63,7 @@ class CudaStream : public Stream {
   std::deque<Call> calls_;
 };
 
-// Casts a stream. Errors: StateError if it belongs to another kind of device.
+// Casts `stream`. Errors: StateError if the stream belongs to another kind of device.
 CudaStream& cuda_stream(Stream& stream);
 
 }  // namespace fsdp
