@@ -13,11 +13,11 @@
 namespace fsdp {
 namespace {
 
-// Blocks of at least this size are separate mappings. Releasing one returns its pages to the system
-// at once, although base/heap.h lets malloc keep freed memory.
+// Blocks of at least this size are separate mappings. So a freed block returns to the system at
+// once, even while malloc keeps freed memory (base/heap.h).
 constexpr int64_t kMapFrom = 256 * 1024;
-// The size of two cache lines, which cores fetch as a pair. So threads that write neighbouring
-// blocks share neither line.
+// The size of two cache lines, which cores fetch as a pair. With this alignment, threads that write
+// neighbouring blocks share no cache line.
 constexpr int64_t kLinePair = 128;
 
 [[noreturn]] void throw_out_of_memory(int64_t bytes) {
@@ -33,8 +33,8 @@ Buffer allocate_host(int64_t bytes) {
   if (bytes >= kMapFrom) {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) throw_out_of_memory(bytes);
-    // An optimizer's update reads and writes the whole block and is 3 % faster with large pages. A
-    // system without them refuses the call, which has no other effect.
+    // An optimizer's update reads and writes the whole block, and takes 3 % less time with large
+    // pages. On a system without large pages, madvise fails and has no effect.
     madvise(data, bytes, MADV_HUGEPAGE);
     return {data, bytes, [bytes](void* mapped) { munmap(mapped, bytes); }};
   }

@@ -8,8 +8,8 @@
 
 namespace fsdp {
 
-// An owned block of `bytes` bytes at `data`. Move-only. The destructor calls `release` once. An
-// empty buffer (null, 0 bytes) is legal everywhere.
+// An owned block of `bytes` bytes at `data`. Move-only. The destructor calls `release` once. A
+// buffer may be empty (null, 0 bytes).
 class Buffer {
  public:
   Buffer() = default;
@@ -44,9 +44,9 @@ class Buffer {
 };
 
 // Allocates zeroed host memory, aligned to 128 bytes (two cache lines, which cores fetch as a
-// pair). A block of 256 KiB or more is a separate mapping. It returns to the system when it is
-// released, whatever malloc's settings are.
-// Errors: DeviceError, which names the size, if the system is out of memory.
+// pair). A block of 256 KiB or more is a separate mapping, so it returns to the system when it is
+// released, independent of malloc's settings.
+// Errors: DeviceError if the system is out of memory. The error names the size.
 Buffer allocate_host(int64_t bytes);
 
 }  // namespace fsdp

@@ -7,9 +7,9 @@
 
 namespace fsdp {
 
-// Runs `body`. If it throws a DeviceError without a place, adds `where()` ("reduce of unit
-// 'layers.0'"). So in nested calls the innermost place is reported. There is no cost unless an
-// error is thrown.
+// Runs `body`. If `body` throws a DeviceError without a place, adds the place `where()` ("reduce of
+// unit 'layers.0'"). So in nested calls the error has the innermost place. `where` is called only
+// if an error is thrown.
 template <class Where, class Body>
 decltype(auto) with_place(const Where& where, const Body& body) {
   try {

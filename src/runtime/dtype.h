@@ -32,8 +32,8 @@ constexpr int64_t size_of(DType dtype) {
 
 constexpr bool is_floating(DType dtype) { return dtype <= DType::kFloat64; }
 
-// LibTorch's numbers of these types, in the order of DType. torch_compat.cpp checks them against
-// LibTorch's headers.
+// LibTorch's numbers of these types, in the order of DType. torch_compat.cpp checks that LibTorch's
+// headers have the same numbers.
 inline constexpr std::array kScalarTypes{std::pair(DType::kFloat32, c10::ScalarType{6}),
                                          std::pair(DType::kBFloat16, c10::ScalarType{15}),
                                          std::pair(DType::kFloat16, c10::ScalarType{5}),
@@ -42,7 +42,8 @@ inline constexpr std::array kScalarTypes{std::pair(DType::kFloat32, c10::ScalarT
                                          std::pair(DType::kInt32, c10::ScalarType{3}),
                                          std::pair(DType::kUInt8, c10::ScalarType{0})};
 
-// Returns the type, or nothing if the engine does not support it (complex, quantised, bool, …).
+// Returns the DType, or nothing if the engine does not support `type` (complex, quantised, bool,
+// …).
 constexpr std::optional<DType> dtype_of(c10::ScalarType type) {
   for (const auto& [dtype, scalar_type] : kScalarTypes) {
     if (scalar_type == type) return dtype;

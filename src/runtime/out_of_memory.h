@@ -6,7 +6,7 @@
 
 namespace fsdp {
 
-// A DeviceError, so callers without a handler for OutOfMemory treat it as one.
+// The error class. It derives from DeviceError, so a handler of DeviceError also catches it.
 class OutOfMemory : public DeviceError {
  public:
   using DeviceError::DeviceError;

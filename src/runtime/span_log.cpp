@@ -30,7 +30,8 @@ std::string_view name_of(SpanLane lane) {
 }
 
 namespace {
-// Reserves enough for about ten steps of a large model. A longer trace rarely allocates.
+// Number of spans for which start() reserves memory: about ten steps of a large model. A longer
+// trace then allocates memory, but rarely.
 constexpr size_t kSpansAhead = 1 << 16;
 constexpr size_t kBytesAhead = 1 << 14;
 }  // namespace
@@ -41,7 +42,7 @@ int64_t span_clock_ns() {
 
 void SpanLog::start() {
   const std::lock_guard lock(mutex_);
-  // A nested start keeps the records of the outermost start.
+  // In a nested start, keep the records since the outermost start.
   if (starts_++ > 0) return;
   spans_.clear();
   bytes_.clear();

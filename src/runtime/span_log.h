@@ -1,6 +1,5 @@
-// A log of one rank's work over time, for traces that people read. It holds spans, which are
-// grouped in lanes, and the bytes in use. Until a trace starts it, the log is off and costs almost
-// nothing.
+// A log of one rank's work over time, for the traces that users read. It holds spans (grouped in
+// lanes) and the bytes in use. The log is off, and costs almost nothing, until a trace starts it.
 #pragma once
 
 #include <array>
@@ -14,8 +13,8 @@
 
 namespace fsdp {
 
-// A row of the trace. Spans in kBackward may overlap, because a unit closes after the next unit has
-// opened.
+// A row of the trace. Spans in kBackward may overlap, because the span of a unit ends after the
+// next unit's span has begun.
 enum class SpanLane : uint8_t {
   kStep,
   kInput,
@@ -47,16 +46,15 @@ struct BytesAt {
   std::array<int64_t, kByteCounts> bytes{};  // one per category, in the caller's order
 };
 
-// [Note: a log that leaves the heap alone]
-// While steps are recorded, the log makes no lasting allocation until it outgrows the memory that
-// start() reserved. Otherwise a small block could occupy the hole that a freed activation left. The
-// activation of the next step would then need fresh pages. Steps of one rank took 1.9 times as
-// long.
+// [Note: a log that leaves the heap alone] While it records steps, the log keeps its records in the
+// memory that start() reserved, as long as this memory is sufficient. Otherwise a small block of
+// the log could occupy memory that a freed activation left, and the activation of the next step
+// would need new pages from the system. In a run with one rank, steps then took 1.9 times as long.
 //
 // Thread-safe, because worker threads of streams also write to the log.
 class SpanLog {
  public:
-  // Starts recording. The first start discards earlier records. Starts can be nested.
+  // Starts recording. Starts can be nested; the outermost start discards earlier records.
   void start();
   void stop();
   bool is_on() const { return starts_ > 0; }
@@ -78,7 +76,7 @@ class StreamSpan {
   StreamSpan(SpanLog& log, Stream& stream, SpanLane lane, std::string_view what,
              std::string_view subject)
       : StreamSpan(log, stream, {.lane = lane, .what = what, .subject = subject}) {}
-  // Uses `span` except for its times, which the stream sets.
+  // Logs `span`, but with the times at which the stream reaches the begin and the end of the scope.
   StreamSpan(SpanLog& log, Stream& stream, const Span& span);
   ~StreamSpan();
   StreamSpan(const StreamSpan&) = delete;

@@ -17,15 +17,14 @@ void Stream::require_own(const Event& event) const {
 
 void Stream::record(Event& event, CodePlace place) {
   require_own(event);
-  // A new mark is created. Streams that already wait hold the former mark, so an event may be
-  // recorded again.
+  // An event may be recorded again, so each record creates a new mark. Streams that already wait
+  // still hold the former mark.
   event.mark_ = mark(place);
 }
 
 void Stream::wait(const Event& event, CodePlace place) {
   require_own(event);
-  // The mark is null if the event was never recorded, or if the recording stream did its work at
-  // once.
+  // The mark is null if the event was never recorded, or if the recording stream is inline.
   if (event.mark_) wait_for(event.mark_, place);
 }
 

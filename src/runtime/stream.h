@@ -1,8 +1,8 @@
 // Streams and events: the order in which work is done on a device.
 //
 // A stream runs its work in the order of issue. Two streams are ordered only by an event: one
-// stream records it and the other waits for it. The engine's list of waits (docs/streams.md) refers
-// only to these two classes. A new device implements these two classes and adds no rules.
+// stream records it and the other waits for it. docs/streams.md lists the engine's waits in terms
+// of these two classes only. A new kind of device implements these two classes and adds no rules.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class EventMark {
 };
 
 // A handle for a point in a stream's work. Device::make_event creates an event for the streams of
-// that device. An event is cheap to keep and to record again. Only streams record it and wait for
-// it.
+// that device. An event is cheap to keep and to record again. Events are recorded by
+// Stream::record; Stream::wait waits for them.
 class Event {
  public:
   explicit Event(const Device& device) : device_(&device) {}
@@ -58,19 +58,19 @@ class Stream {
   const Device& device() const { return device_; }
 
   // Records the end of the work issued so far in the event. A second call replaces the recorded
-  // point. `place` is the caller's position in the source, as for wait.
+  // point. `place` has the same meaning as for wait.
   // Errors: StateError if the event belongs to another device.
   void record(Event& event, CodePlace place = CodePlace::current());
   // Makes work issued after this call wait for the event's last recorded point. An event that was
   // never recorded counts as reached. On an inline stream this call blocks the caller's thread.
-  // `place` is the caller's position in the source, for a stream that checks the order of work.
-  // Callers leave it out.
-  // Errors: StateError if the event belongs to another device; rethrows an exception of the
-  //   recording stream's work before that point.
+  // `place` is the caller's position in the source, for streams that check the order of work.
+  // Callers omit this argument.
+  // Errors: StateError if the event belongs to another device. Rethrows an exception that the
+  //   recording stream's work threw before the recorded point.
   void wait(const Event& event, CodePlace place = CodePlace::current());
   // Blocks the caller until all issued work is done.
-  // Errors: rethrows an exception of that work. After its work has thrown, a stream does no more
-  //   work, and every wait on it throws.
+  // Errors: rethrows an exception of that work. After some work of a stream has thrown, the stream
+  //   does no more work, and every wait for the stream throws.
   virtual void synchronize() = 0;
   // Copies `bytes` bytes of device memory to the host, after the work issued so far. Blocks until
   // the copy is done.
@@ -85,14 +85,14 @@ class Stream {
   // Returns true if work is done before the issuing call returns.
   virtual bool is_inline() const = 0;
 
-  // Calls `on_host` on some host thread, in stream order. If the stream is inline, calls it at
-  // once. `on_host` must not use the device.
+  // Calls `on_host` on some host thread, in stream order. An inline stream calls `on_host` at once.
+  // `on_host` must not use the device.
   virtual void call(std::function<void()> on_host) = 0;
   // Calls `tell` with the time at which the stream reaches this point (span_clock_ns of
-  // runtime/span_log.h). The call happens at that time or later, in the same way as for `call`.
-  // Only traces use this function, because it is expensive.
+  // runtime/span_log.h). `tell` runs at that time or later, as in call(). Only traces use this
+  // function, because it is expensive.
   virtual void tell_time(std::function<void(int64_t ns)> tell) = 0;
-  // Keeps `memory` alive until the work issued so far is done.
+  // Keeps a reference to `memory` until the work issued so far is done.
   void hold(std::shared_ptr<const void> memory) {
     if (!is_inline()) call([held = std::move(memory)] {});
   }

@@ -20,12 +20,12 @@
 
 namespace fsdp {
 
-// The pages that a view shows: the read-only pages of the file, a private copy that is being made,
-// or the finished private copy.
+// The content of a view: the read-only pages of the file (kShared), a private copy that is being
+// made (kChanging), or the finished private copy (kPrivate).
 enum class Shown : uint32_t { kShared, kChanging, kPrivate };
 
-// The entry of one view. The signal handler may read it at any time, so it is never freed. The
-// other members are valid while `begin` is set.
+// The entry of one view in the table. The signal handler may read the entry at any time, so it is
+// never freed. The other members are valid while `begin` is not null.
 struct GuardEntry {
   std::atomic<std::byte*> begin;  // null: the entry maps nothing
   FilePages pages;
@@ -48,7 +48,8 @@ std::mutex table_mutex;
 bool installed = false;
 struct sigaction previous;
 
-// Maps the entry's pages over the mapping at `at`. The addresses are mapped at every moment.
+// Maps the entry's pages over the existing mapping at `at`, in one step: the addresses are never
+// unmapped.
 bool show(const GuardEntry& entry, std::byte* at, int protection, int sharing) {
   const FilePages& pages = entry.pages;
   return mmap(at, pages.bytes, protection, sharing | MAP_FIXED | MAP_NORESERVE, pages.file,
@@ -65,7 +66,7 @@ bool is_write([[maybe_unused]] void* context) {
 }
 
 // Runs in the signal handler. It takes no lock. It reads only atomics, and members that are valid
-// while `begin` is set.
+// while `begin` is not null.
 GuardEntry* find_entry(const std::byte* address) {
   const size_t used = used_entries.load(std::memory_order_acquire);
   for (size_t i = 0; i < used; ++i) {
@@ -77,14 +78,14 @@ GuardEntry* find_entry(const std::byte* address) {
   return nullptr;
 }
 
-// Replaces the view by a private, writable copy of its pages. Returns false if the system refuses.
-// One mmap call replaces all pages, so other threads can read them at every moment.
+// Replaces the view by a private, writable copy of its pages. Returns false if mmap fails. One mmap
+// call replaces all pages, so other threads can read the pages at any time.
 bool make_writable(GuardEntry& entry, std::byte* address) {
   Shown expected = Shown::kShared;
   if (entry.shown.compare_exchange_strong(expected, Shown::kChanging)) {
     entry.first_write.store(address);
     // The code uses the system call instead of mmap(). The thread sanitizer would treat mmap() as a
-    // write to all pages, and report a race with the threads that read them.
+    // write to all pages, and would report a race with threads that read the pages.
     const FilePages& pages = entry.pages;
     const bool done =
         syscall(SYS_mmap, entry.begin.load(), pages.bytes, PROT_READ | PROT_WRITE,
@@ -92,8 +93,8 @@ bool make_writable(GuardEntry& entry, std::byte* address) {
     entry.shown.store(done ? Shown::kPrivate : Shown::kShared);
     return done;
   }
-  // Another thread was first, so wait until its copy is mapped. The faulting instruction then runs
-  // again. If the other thread's mmap failed, the instruction faults again.
+  // Another thread is already making the copy, so wait until the copy is mapped. The instruction
+  // that faulted then runs again. If the other thread's mmap failed, this instruction faults again.
   while (entry.shown.load() == Shown::kChanging) sched_yield();
   return true;
 }
@@ -106,8 +107,9 @@ void hand_on(int signal, siginfo_t* info, void* context) {
   } else if (previous.sa_handler == SIG_IGN && !by_instruction) {
     return;
   } else if (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN) {
-    // The default action ends the process. A faulting instruction repeats and faults again. A sent
-    // signal must be raised again.
+    // Restore the default action, which ends the process. If an instruction caused the signal, it
+    // runs again and faults again. If another process or raise() sent the signal, it must be raised
+    // again.
     struct sigaction fatal {};
     fatal.sa_handler = SIG_DFL;
     sigaction(signal, &fatal, nullptr);
@@ -136,8 +138,8 @@ void install() {
   // one.
   action.sa_sigaction = on_fault;
   action.sa_mask = previous.sa_mask;
-  // The alternate stack is used if there is one, because a stack that overflowed has no room for a
-  // handler.
+  // The handler runs on the alternate signal stack, if there is one, because a stack that has
+  // overflowed has no room for a handler.
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | (previous.sa_flags & SA_NODEFER);
   sigaction(SIGSEGV, &action, nullptr);
   installed = true;
@@ -149,8 +151,8 @@ GuardEntry* take_entry() {
   for (size_t i = 0; i < kEntries; ++i) {
     if (table[i].taken) continue;
     table[i].taken = true;
-    // The handler searches entries below this number. The new entry has no `begin` yet, so it is
-    // skipped.
+    // The handler searches the entries below used_entries. It skips the new entry, because `begin`
+    // of the new entry is still null.
     if (i >= used_entries.load()) used_entries.store(i + 1, std::memory_order_release);
     return &table[i];
   }
@@ -175,8 +177,8 @@ void give_back(GuardEntry& entry) {
 GuardedPages::GuardedPages(FilePages pages, std::byte* at) : entry_(take_entry()) {
   if (entry_ == nullptr) refused(pages, "this process already has 16384 views");
   entry_->pages = pages;
-  // The pages are mapped first and `begin` is published last, because the handler then reads the
-  // other members.
+  // `begin` is set last, because the handler reads the other members as soon as `begin` is not
+  // null.
   entry_->shown.store(Shown::kShared);
   if (!show(*entry_, at, PROT_READ, MAP_SHARED)) {
     const int error = errno;
@@ -191,7 +193,8 @@ GuardedPages::GuardedPages(GuardedPages&& other) noexcept
 
 GuardedPages::~GuardedPages() {
   if (entry_ == nullptr) return;
-  // The entry is hidden from the handler before another view can reuse it.
+  // Set `begin` to null before another view can reuse the entry, so that the handler skips the
+  // entry.
   entry_->begin.store(nullptr, std::memory_order_release);
   give_back(*entry_);
 }

@@ -1,5 +1,5 @@
-// Maps shared memory as read-only views. An accidental write to a view is reported and does not
-// crash.
+// Maps shared memory as read-only views. An accidental write to a view is reported to the engine,
+// and does not crash the process.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,18 @@ struct FilePages {
 };
 
 // [Note: guarded writes] A read-only view of pages of a file that other processes write. An
-// in-place operator on a peer's weights may write to the view. The writer then gets a private
-// copy of the pages, the write goes to that copy, and the program continues. So the process does
-// not end by a bare SIGSEGV, and take_write() lets the engine name the parameter. The first
-// GuardedPages of a process installs a handler for SIGSEGV. The handler passes every fault that is
-// not a write to such pages to the former handler, or to the system.
+// in-place operator on a peer's weights may write to the view. The writer then gets a private copy
+// of the pages, the write goes to that copy, and the program continues. So the process does not die
+// of SIGSEGV without an explanation: take_write() tells the engine which address was written, and
+// the engine names the parameter. The first GuardedPages of a process installs a handler for
+// SIGSEGV. The handler handles only writes to such pages. It passes all other faults to the former
+// handler, or to the system.
 class GuardedPages {
  public:
   // Maps `pages` at `at`, over the existing mapping.
   // Requires: the address, the offset and the size are multiples of a page; the file stays open;
   //   the caller owns the addresses at `at` and unmaps them after this object is destroyed.
-  // Errors: DeviceError if the system refuses, or if 16,384 views exist.
+  // Errors: DeviceError if the mapping fails, or if 16,384 views exist.
   GuardedPages(FilePages pages, std::byte* at);
   GuardedPages(GuardedPages&& other) noexcept;
   GuardedPages& operator=(GuardedPages&&) = delete;
@@ -36,7 +37,7 @@ class GuardedPages {
 
   // If there was a write since the last call, returns the offset of the first written byte and maps
   // the file's pages again. If there was no write, the call is almost free.
-  // Requires: no thread writes during the call. Errors: DeviceError if the system refuses.
+  // Requires: no thread writes during the call. Errors: DeviceError if the mapping fails.
   std::optional<int64_t> take_write();
 
  private:

@@ -16,8 +16,8 @@ namespace fsdp {
 
 namespace {
 
-// A point that a worker reaches and for which other threads wait. The event and the worker share
-// it, so it may outlive either of them.
+// A point in the queue of a stream with a worker. Other threads can wait until the worker reaches
+// it. The event and the worker share the mark, so the mark may outlive one of them.
 struct Mark final : EventMark {
   std::mutex mutex;
   std::condition_variable changed;
@@ -56,13 +56,14 @@ class InlineCpuStream final : public CpuStream {
 
  private:
   std::shared_ptr<EventMark> mark(CodePlace) override { return nullptr; }
-  // The mark belongs to a threaded stream, so this call blocks until that stream's worker reaches
-  // it.
+  // `mark` belongs to a threaded stream. This call blocks until that stream's worker reaches the
+  // mark.
   void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace) override { mark->wait(); }
 };
 
-// A stream with a worker that runs a queue in the order of issue. After the first exception the
-// worker drops all work and only reaches marks, which then rethrow that exception.
+// A stream with a worker thread, which runs the queue in the order of issue. After the first
+// exception the worker drops all further work. It still reaches marks, and waiting for such a mark
+// rethrows the exception.
 class ThreadedCpuStream final : public CpuStream {
  public:
   ThreadedCpuStream(const Device& device, const std::string& name)
@@ -131,8 +132,8 @@ class ThreadedCpuStream final : public CpuStream {
       } catch (...) {
         thrown = std::current_exception();
       }
-      // The task may hold the last reference to memory. Release it without the lock, because its
-      // destructor may issue to this stream.
+      // The task may hold the last reference to some memory. Destroy the task without the lock,
+      // because the memory's destructor may issue work to this stream.
       item.task = nullptr;
       lock.lock();
       if (thrown && !failure_) failure_ = thrown;
@@ -154,8 +155,8 @@ std::unique_ptr<Stream> make_cpu_stream(const Device& device, const StreamOption
   return std::make_unique<ThreadedCpuStream>(device, options.name);
 }
 
-// The copy runs in the caller's thread. After synchronize() returns, no work of this stream writes
-// `from`.
+// The copy runs in the caller's thread. After synchronize(), no work of this stream writes to
+// `from` any more.
 void CpuStream::read(void* to, const void* from, int64_t bytes) {
   synchronize();
   std::memcpy(to, from, static_cast<size_t>(bytes));

@@ -1,7 +1,7 @@
-// Streams of the host. An inline stream does work at once, in the caller's thread. The compute
-// stream is inline, because LibTorch's operators run in the calling thread. By default all other
-// streams are inline, too. A threaded stream has a worker thread, so communication overlaps with
-// compute. Tests use threaded streams to find missing waits.
+// Streams of the host. A stream is inline or threaded. An inline stream does work at once, in the
+// caller's thread. The compute stream is inline, because LibTorch's operators run in the calling
+// thread. By default all other streams are inline, too. A threaded stream has a worker thread, so
+// communication overlaps with compute. Tests use threaded streams to find missing waits.
 //
 // Only CPU kernels and CPU communicators include this header.
 #pragma once
@@ -23,7 +23,7 @@ class CpuStream : public Stream {
   void tell_time(std::function<void(int64_t ns)> tell) override;
 
   // Runs the task in stream order. If the stream is inline, runs it at once.
-  // Requires: objects to which the task refers live until the stream has run it.
+  // Requires: the objects to which the task refers exist until the stream has run the task.
   template <class Task>
   void run(Task&& task) {
     if (is_inline()) {
@@ -34,11 +34,11 @@ class CpuStream : public Stream {
   }
 };
 
-// Casts a stream. Errors: StateError if it belongs to another kind of device.
+// Casts `stream`. Errors: StateError if the stream belongs to another kind of device.
 CpuStream& cpu_stream(Stream& stream);
 
-// Creates a stream. If it has a worker thread, the thread is named after options.name (the first 15
-// characters).
+// Creates a stream. If the stream has a worker thread, the first 15 characters of options.name are
+// the thread's name.
 std::unique_ptr<Stream> make_cpu_stream(const Device& device, const StreamOptions& options);
 
 }  // namespace fsdp
