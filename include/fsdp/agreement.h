@@ -33,11 +33,11 @@ struct Outcome {
 };
 
 // Runs `work` on a second thread and returns when `work` has ended on every rank. Meanwhile the
-// calling thread answers the other ranks, so a slow disk does not count as a late rank. If `work`
-// takes more than five seconds on a rank, this rank warns once (MeshOptions::on_event). The warning
-// contains `what` ("writing the model").
+// calling thread takes part in the collectives of the ranks that wait, so a slow disk does not
+// cause a time-out. If `work` takes more than five seconds on a rank, this rank warns once
+// (MeshOptions::on_event). The warning contains `what` ("writing the model").
 // Requires: collective; outside forward and backward. `work` must not call a function of this
-//   header, nor Mesh::sum, mean, max or gather, because they use the same control communicator.
+//   header, nor Mesh::sum, mean, max or gather, because this function uses the same communicator.
 // Errors: CommError as in any collective. It is thrown after this rank's own work has ended.
 //   Exceptions that `work` throws are stored in the outcome and not rethrown.
 [[nodiscard]] Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,

@@ -33,10 +33,10 @@ class BatchCopies {
   BatchCopies(const BatchCopies&) = delete;
   BatchCopies& operator=(const BatchCopies&) = delete;
 
-  // Replaces each CPU tensor by a copy on the device. The copy reads pinned memory, which LibTorch
-  // keeps until the copy has finished. The copies wait for all work issued on compute so far,
-  // because this work may still use the memory into which the batch is copied. The host does not
-  // block.
+  // Replaces each CPU tensor by a copy on the device. The data is copied from pinned memory, and
+  // LibTorch keeps this memory until the copy has finished. The copies wait for all work issued on
+  // compute so far, because this work may still use the memory into which the batch is copied. The
+  // host does not block.
   // Errors: InvalidArgument if a tensor is neither on the CPU nor on this device, or requires a
   //   gradient.
   void begin(const std::vector<at::Tensor*>& batch);

@@ -1,6 +1,7 @@
 // Loads and saves the weights of a live engine and the state of its optimizers, as safetensors
 // files. Weights can also be loaded from files that PyTorch saved. No rank holds the whole model: a
-// rank loads its own intervals in chunks of at most 8 MiB, and saving gathers one unit at a time.
+// rank loads its own intervals of the parameters in chunks of at most 8 MiB, and saving gathers one
+// unit at a time.
 //
 //   fsdp::load_weights(engine, "pretrained/");  // or a .safetensors file, or a .pt
 //   …
@@ -82,8 +83,8 @@ struct LoadReport {
 // Errors: IoError kCorruptData in these cases:
 //   - a tensor is missing, unexpected or duplicate, or copies of a tied parameter differ (the error
 //     names them);
-//   - a tensor has another shape, or a type that weights cannot have (the error names both
-//     shapes or types);
+//   - a tensor's shape differs from the parameter's, or its type is not allowed for weights (the
+//     error names both shapes or types);
 //   - a value of a parameter is not finite as float32 (the error names the tensor and
 //     the element).
 //   After an error, some shards may already have the file's values. Buffers are unchanged.
@@ -156,11 +157,11 @@ void save_weights_folder(Engine& engine, const std::filesystem::path& folder,
 
 // Writes the optimizer's state into one file. The file appears complete or not at all. For each
 // trained parameter the file contains the moments and the number of updates (`FQN.exp_avg`,
-// `FQN.exp_avg_sq` or `FQN.momentum_buffer`, and `FQN.step`). Parameters that were frozen after
-// their last update are included; other frozen parameters are not. The metadata contain lr,
-// steps(), the other options, the settings of groups by name, and a digest of the current weights.
-// The content does not depend on the number of ranks, the strategy, cpu_offload or the choice of
-// units. Moments are gathered one unit at a time. Rank 0 writes while the other ranks wait.
+// `FQN.exp_avg_sq` or `FQN.momentum_buffer`, and `FQN.step`). A frozen parameter is included only
+// if it was updated before it was frozen. The metadata contain lr, steps(), the other options, the
+// settings of groups by name, and a digest of the current weights. The content does not depend on
+// the number of ranks, the strategy, cpu_offload or the choice of units. Moments are gathered one
+// unit at a time. Rank 0 writes while the other ranks wait.
 // Requires: if the program unfroze parameters, it did so directly after a zero_grad.
 // Errors: the same as save_weights.
 void save_optimizer(Optimizer& optimizer, const std::filesystem::path& file);
@@ -176,7 +177,7 @@ struct OptimizerReport {
 struct LoadOptimizerOptions {
   // true: the state is loaded even if the engine's weights differ from the weights with which the
   // state was saved. Examples are weights that were saved in a lower precision, averaged, or
-  // changed since.
+  // changed since then.
   bool beside_other_weights = false;
 };
 

@@ -233,8 +233,8 @@ class Engine {
   std::string describe() const;
 
   // Makes the engine call `observer` for each event of this rank, in order. `event` is the name of
-  // the event ("unshard", "forward", "pre_backward", "reduce", "reshard", …) and `unit_fqn` the
-  // unit. nullptr removes the observer. For tests and traces.
+  // the event ("unshard", "forward", "pre_backward", "reduce", "reshard", …) and `unit_fqn` names
+  // the unit. nullptr removes the observer. Tests and traces use this function.
   using EventObserver = std::function<void(std::string_view event, std::string_view unit_fqn)>;
   void observe_events(EventObserver observer);
 
@@ -275,12 +275,12 @@ class Gathered {
   std::vector<int> units_;
 };
 
-// A scope that changes how backwards inside it reduce gradients.
+// A scope that changes how gradients are reduced in the backward passes inside it.
 //   kNone (`reduce` false): each rank keeps whole gradients and does not reduce them. This needs 4
 //   more bytes per element. The next backward outside the scope reduces the accumulated gradients.
-//   So several backwards need only one reduction.
-//   kInside: gradients are reduced within groups. The next backward outside the scope sums them
-//   over the groups (FSDP2's set_requires_all_reduce).
+//   So several backward passes need only one reduction.
+//   kInside: gradients are reduced within groups. The next backward outside the scope sums the
+//   gradients over the groups (FSDP2's set_requires_all_reduce).
 // Errors: an optimizer's step throws StateError before this next backward has run. A backward under
 //   kInside throws StateError if an earlier backward of the same step has already summed over the
 //   groups.

@@ -55,7 +55,7 @@ class InvalidArgument : public Error {
       : Error(code, std::move(text)) {}
 };
 
-// A call in a state that does not allow it.
+// A call that is not allowed in the current state.
 class StateError : public Error {
  public:
   explicit StateError(ErrorText text) : Error(ExitCode::kInternal, std::move(text)) {}

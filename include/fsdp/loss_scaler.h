@@ -52,9 +52,9 @@ class LossScaler {
   // Returns float32(loss) · scale, on which the caller runs backward.
   // Requires: this backward has run before the next update().
   at::Tensor scale(const at::Tensor& loss) const;
-  // Waits for the report of a step, as skipped() does, and sets the next scale. As long as every
-  // step was skipped, each skipped step also causes a warning (MeshOptions::on_event): the scale is
-  // still too large.
+  // Waits for the report of a step, as skipped() does, and sets the next scale. Before the first
+  // step that is applied, each skipped step also causes a warning (MeshOptions::on_event): the
+  // scale is still too large.
   // Errors: InvalidArgument if the optimizer has skip_nonfinite = false, or if gradients overflow
   //   at the smallest scale. The state is then unchanged.
   void update(const StepReport& report);

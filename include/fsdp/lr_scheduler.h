@@ -158,7 +158,7 @@ class CosineAnnealingLR : public LRScheduler {
   CosineAnnealingLR(Optimizer& optimizer, CosineAnnealingLROptions options);
 };
 
-// Sets the rate to the initial rate times lr_lambda(epoch). The function is not part of the state.
+// Sets the rate to the initial rate times lr_lambda(epoch). The state does not contain lr_lambda.
 // With an LrSchedule as lr_lambda, this class equals Hugging Face's
 // get_linear_schedule_with_warmup, get_cosine_… or get_constant_….
 class LambdaLR : public LRScheduler {

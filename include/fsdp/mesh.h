@@ -95,8 +95,8 @@ struct PartOptions {
 
 // A handle of one rank in a job. Copies of a mesh share its state and represent the same rank. When
 // the last copy is destroyed, the rank has finished. Ranks that still wait for this rank then get
-// an error: this rank has left. If an exception destroys the last copy, the other ranks are
-// notified that this rank failed.
+// an error, which tells them that this rank has left. If an exception destroys the last copy, the
+// other ranks are notified that this rank failed.
 class Mesh {
  public:
   // Makes the mesh from the launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK and
@@ -117,16 +117,16 @@ class Mesh {
   static std::vector<Mesh> local(int world_size, MeshOptions options = {});
 
   // Splits the mesh as MPI_Comm_split does. Ranks with equal `color` form a part, which is a new
-  // mesh with its own engines. The order of the ranks is the same in the part as in this mesh. An
-  // example of parts are the stages of a pipeline. A part can be split again.
+  // mesh with its own engines. The order of the ranks is the same in the part as in this mesh. The
+  // stages of a pipeline are an example of parts. A part can be split again.
   //
   //   const Mesh stage = mesh.part(mesh.rank() / ranks_of_a_stage);
   //   Engine engine(model_of(stage), stage, options);
   //
   // All parts belong to the same job. The first failure of a rank ends the job, with all parts.
   // Errors name a rank by its number in the job. Different parts may run different collectives.
-  // This mesh can still be used between the collectives of its parts. All engines of a rank share
-  // one memory limit.
+  // Collectives of this mesh are still possible between the collectives of its parts. All engines
+  // of a rank share one memory limit.
   // Requires: collective over this mesh, before any engine is made on it.
   // Effects: blocks until all ranks have called this function. The part keeps this mesh alive. A
   //   rank that destroys its part stays in the job.
@@ -167,8 +167,9 @@ class Mesh {
   // device. A std::array or std::vector of values needs only one collective and returns the same
   // number of results. Integers are summed exactly and stay int64_t; other numbers and tensors
   // become double. Values are summed in rank order, so all ranks get the same bits.
-  // Requires: collective; outside forward and backward. All ranks must call in the same order, with
-  //   an equal `label` (shown in errors and traces) and the same number and kind of values.
+  // Requires: collective; outside forward and backward. All ranks must make these calls in the same
+  //   order, with an equal `label` (shown in errors and traces) and the same number and kind of
+  //   values.
   // Errors: CommError as in any collective. If the labels or the counts of values differ between
   //   ranks, the error names both. InvalidArgument if a tensor does not have exactly one element,
   //   or if an integer does not fit int64_t. InvalidArgument on all ranks if the sum of integers

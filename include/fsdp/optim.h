@@ -1,6 +1,6 @@
-// Optimizers on flat shards. An optimizer updates each segment in one pass over memory. Its state
-// is sharded in the same way as the main shards. Results equal those of torch::optim on
-// Engine::parameters().
+// Optimizers on flat shards. An optimizer updates each contiguous part of the shards in one pass
+// over memory. Its state is sharded in the same way as the main shards. Results equal those of
+// torch::optim on Engine::parameters().
 //
 //   fsdp::AdamW generator(engine, {.lr = 2e-4, .parameters = fsdp::under("generator")});
 //   fsdp::AdamW discriminator(engine, torch::optim::AdamWOptions(1e-4));  // of all parameters
@@ -97,8 +97,8 @@ class OptimizerParamGroup {
   // change a group's own rate in the same way as the optimizer's rate, starting from the group's
   // current rate.
   double lr() const { return own_lr_ ? *own_lr_ : *optimizer_lr_ * lr_scale_; }
-  // Errors: InvalidArgument if the rate is negative or not finite. set_weight_decay throws
-  //   likewise.
+  // Errors: set_lr and set_weight_decay throw InvalidArgument if the value is negative or not
+  //   finite.
   void set_lr(double lr);
   double weight_decay() const { return set_decay_.value_or(weight_decay_); }
   void set_weight_decay(double weight_decay);
@@ -117,8 +117,8 @@ class OptimizerParamGroup {
 // The base of AdamW and SGD. An engine may have several optimizers with disjoint parameters. At the
 // first step, a warning (MeshOptions::on_event) names trainable parameters that have no optimizer.
 // Requires: the engine is alive; otherwise the functions throw. All functions are collective and
-//   must be called between steps. The exceptions are lr, momentum, param_groups and steps, and the
-//   functions that set them.
+//   must be called between steps. This does not apply to lr, set_lr, momentum, set_momentum,
+//   param_groups and steps.
 // Effects: the functions issue work and do not wait for it. The device computes the clip
 //   coefficient, and decides if a step is skipped.
 // Errors of constructors: InvalidArgument if an option is invalid, if `parameters` or a group

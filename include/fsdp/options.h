@@ -26,7 +26,7 @@ enum class Strategy : uint8_t {
                  // sharded within a group, and each use gathers from this copy
 };
 
-// Selects the reduction of the gradients that a backward computes (GradSync).
+// Selects how the gradients of a backward are reduced (GradSync).
 enum class GradientSync : uint8_t {
   kNone,    // no reduction; each rank keeps whole gradients
   kInside,  // over the ranks of a group; equals kAll if no strategy has groups
@@ -91,8 +91,8 @@ struct Tuning {
   // a lower param_dtype, units under 256 KiB per rank, cpu_offload) are gathered into slots. false:
   // parameters are always gathered into slots.
   bool map_shards = true;
-  // If this is not kOff, the engine has a separate communicator for gathers, and each rank copies
-  // its float32 shard into the slot before the gather, which then works in place.
+  // If this is not kOff, the engine has a separate communicator for gathers. Each rank copies its
+  // float32 shard into the slot, and the gather then works in place.
   // Requires (unless kOff): one GPU per rank, NCCL 2.31.2 or newer, kFullShard, and only one group
   //   of ranks. Otherwise the engine's constructor throws with the reason.
   NcclRegistration nccl_registration = NcclRegistration::kOff;

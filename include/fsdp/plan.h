@@ -71,8 +71,8 @@ struct TorchMemoryPlan {
   bool operator==(const TorchMemoryPlan&) const = default;
 };
 
-// The plan of a later step of a run: the engine then knows the order of units, and has allocated
-// all its buffers.
+// The plan of a step after the first steps of a run. The engine then knows the order of units, and
+// has allocated all its buffers.
 struct StepPlan {
   MemoryPlan memory;  // Engine::memory_plan() of such a run
   TorchMemoryPlan torch;
@@ -142,7 +142,7 @@ class Planner {
 //   the host fills must be made with torch::kCPU.
 // Errors: InvalidArgument for everything that an Engine refuses, and if shard · replicate is not
 //   `ranks`. InvalidArgument that names the operator and the unit if an operator needs values.
-//   Exceptions of build and step are passed on.
+//   Exceptions that build or step throws are rethrown.
 template <class Build, class Step>
 StepPlan plan(const PlanRequest& request, Build&& build, Step&& step) {
   return Planner(std::ref(build), std::ref(step)).plan(request);

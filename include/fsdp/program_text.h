@@ -12,9 +12,9 @@ namespace fsdp {
 
 // Returns a size as "512 B", "1.5 KiB", "43.3 MiB" or "2.0 GiB".
 std::string format_bytes(int64_t bytes);
-// Returns the bytes of "16GiB", "1.5 GB", "500MB" or "1073741824". KiB is 1024 bytes and KB is 1000
-// bytes. The case of letters does not matter. Fractions of a byte are rounded down. Returns nothing
-// for other text, a negative size, or a size beyond 2^63.
+// Returns the number of bytes that a text such as "16GiB", "1.5 GB", "500MB" or "1073741824" means.
+// KiB is 1024 bytes and KB is 1000 bytes. The case of letters does not matter. Fractions of a byte
+// are rounded down. Returns nothing for other text, a negative size, or a size beyond 2^63.
 std::optional<int64_t> parse_bytes(std::string_view text);
 // If `text` is a number below a million without a unit, returns a question such as "add a unit:
 // 80GiB, or 80B for bytes", because the user probably did not mean bytes. Returns an empty string
@@ -24,7 +24,7 @@ std::string question_of_unit(std::string_view text);
 std::string spell_bytes(int64_t bytes);
 
 // Returns `text` in a form that is safe for a terminal or an error line. Control characters and
-// bytes that are not UTF-8 become \xNN, except the characters of `kept`.
+// bytes that are not UTF-8 become \xNN, except the characters in `kept`.
 std::string printable(std::string_view text, std::string_view kept = {});
 // Returns printable(name) in single quotes, cut to about 100 bytes, because a name in a malicious
 // file can be megabytes long.

@@ -81,9 +81,9 @@ auto recompute(const UnitBase* unit, Fn fn, Inputs&&... inputs) {
 //   first run.
 // Errors: InvalidArgument if fn changes an input in place. backward throws StateError if fn draws
 //   other random numbers than in forward, if fn returns other tensors, if a large buffer that fn
-//   reads has changed, or if it is called by autograd::grad or with create_graph. (Thread ranks
-//   share LibTorch's generator, so fn also draws other random numbers if another thread rank draws
-//   in between.)
+//   reads has changed, or if the program uses autograd::grad or create_graph. (Thread ranks share
+//   LibTorch's generator, so fn also draws other random numbers if another thread rank draws in
+//   between.)
 template <class Fn, class... Inputs>
 auto recompute(Fn fn, Inputs&&... inputs) {
   return recompute_detail::recompute(nullptr, std::move(fn), std::forward<Inputs>(inputs)...);

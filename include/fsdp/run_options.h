@@ -31,8 +31,8 @@ struct RunFlag {
   std::string meaning;
   std::string value;  // current value, as the user would type it; may be empty
   std::string alone;  // value if the user gives none; empty: the user must give one
-  // Sets the value. Errors: InvalidArgument (64) that names the flag, the value and the allowed
-  // values.
+  // Sets the value. Errors: InvalidArgument (64) if the value is not allowed. The error names the
+  // flag, the value and the allowed values.
   std::function<void(std::string_view value)> set;
 };
 

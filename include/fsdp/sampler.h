@@ -51,8 +51,8 @@ struct GlobalBatch {
 // samples.
 class BatchSampler {
  public:
-  // Errors: InvalidArgument if there is no sample, if a count is not positive, if the rank is
-  //   outside the world, if a step has more than 2^62 samples, or if drop_last leaves no sample.
+  // Errors: InvalidArgument if there is no sample, if a count is not positive, if rank is not in
+  //   [0, world_size), if a step has more than 2^62 samples, or if drop_last leaves no sample.
   explicit BatchSampler(const SamplerOptions& options);
 
   int64_t batches_per_epoch() const { return batches_per_epoch_; }

@@ -1,4 +1,5 @@
-// The collectives and bytes that a rank sends, by axis of the mesh.
+// The number of a rank's collectives, and the bytes that the rank sends in them, by axis of the
+// mesh.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -7,9 +8,9 @@
 
 namespace fsdp {
 
-// The collectives over the ranks of an axis. Bytes are computed for a ring algorithm. For S bytes
-// over n ranks, a rank sends (n - 1) / n · S in an all_gather or reduce_scatter, and twice this
-// number in an all_reduce.
+// One rank's collectives over the ranks of an axis. Bytes are computed for a ring algorithm. For S
+// bytes over n ranks, a rank sends (n - 1) / n · S in an all_gather or reduce_scatter, and twice
+// this number in an all_reduce.
 struct AxisTraffic {
   int64_t gathers = 0;  // number of collectives
   int64_t gathered_bytes = 0;

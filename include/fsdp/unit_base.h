@@ -27,7 +27,7 @@ class UnitBase {
 
   // Returns true if backward will recompute a forward that begins now (Options::recompute).
   bool recomputes() const { return recomputes_ && runs_ == 0 && c10::GradMode::is_enabled(); }
-  // A scope around each run of the unit's own forward inside a recomputation. It prevents a nested
+  // A scope in which a recomputation runs the unit's own forward. The scope prevents a nested
   // recomputation of the same forward.
   class Again {
    public:
@@ -41,8 +41,8 @@ class UnitBase {
   };
   // Returns "unit 'layers.0'", for use in errors.
   std::string unit_place() const;
-  // Throws because a recomputed forward may write to its arguments, returns nothing, or has
-  // arguments that cannot be copied.
+  // Throws the error for a forward that cannot be recomputed, because it may write to its
+  // arguments, returns nothing, or has arguments that cannot be copied.
   [[noreturn]] void refuse_recompute() const;
 
  protected:

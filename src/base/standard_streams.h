@@ -12,9 +12,9 @@ namespace fsdp {
 void open_standard_streams();
 
 // Returns text that moves a terminal's cursor to the start of an empty row. If the row is already
-// empty, the cursor stays there. Use this text before a line that must begin in the first column,
-// whatever is already in the row, such as a status line or the echo of Ctrl-C. Returns an empty
-// string if `stream` is not a terminal.
+// empty, the cursor stays there. Print this text before a line that must begin in the first column.
+// The current row may contain other text, such as a status line or the echo of Ctrl-C. Returns an
+// empty string if `stream` is not a terminal.
 std::string fresh_row(int stream);
 
 // Writes `line` and a line break to stderr. On a terminal the line begins in a new row. If stderr

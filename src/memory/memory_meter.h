@@ -66,8 +66,8 @@ class MemoryMeter : public std::enable_shared_from_this<MemoryMeter> {
   void set_refusal(Refuse refuse);
   bool has_refusal() const;
 
-  // Returns a text like "out of memory: 24.0 MiB more than the 20.5 MiB that the limit of 64.0 MiB
-  // leaves".
+  // Returns a text like "out of memory: 24.0 MiB are needed, but the limit of 64.0 MiB leaves 20.5
+  // MiB".
   static std::string describe(const MemoryDemand& demand);
 
  private:

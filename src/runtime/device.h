@@ -61,8 +61,8 @@ class Device {
   // Makes host waits on this device throw `why`: Stream::synchronize, Stream::read and an event's
   // synchronize. Pending waits throw `why` when they end. Call this function when another rank has
   // died, because results that depend on that rank's data are wrong. Only the first call has an
-  // effect. Thread-safe. It does nothing on a device whose streams throw the failure themselves,
-  // because waits on these streams then throw anyway.
+  // effect. Thread-safe. This function does nothing on a device whose streams throw the failure
+  // themselves, because waits on these streams then throw anyway.
   virtual void fail_waits(const std::exception_ptr& why) const noexcept { static_cast<void>(why); }
   // Allocates zeroed memory, aligned to 64 bytes. Returns an empty buffer for 0 bytes.
   // Errors: DeviceError if no memory is left. The error names the size.

@@ -21,7 +21,7 @@ struct CudaDevices {
 // also loads LibTorch's CUDA library. So it must come before any call that asks LibTorch if it has
 // CUDA, because LibTorch keeps a negative answer. libfsdp_cuda.so must be in the library folder
 // beside the program's folder, or on the loader's search path. In an installed package and in the
-// build tree it is. Thread-safe.
+// build tree this is the case. Thread-safe.
 const CudaDevices& cuda_devices();
 
 // Returns the device with this number. The device exists until the process ends. The first call

@@ -2,7 +2,8 @@
 //
 // A stream runs its work in the order of issue. Two streams are ordered only by an event: one
 // stream records it and the other waits for it. docs/streams.md lists the engine's waits in terms
-// of these two classes only. A new kind of device implements these two classes and adds no rules.
+// of streams and events only. A new kind of device implements Stream and EventMark, and adds no
+// rules.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,8 @@ class Event {
  public:
   explicit Event(const Device& device) : device_(&device) {}
 
-  // Blocks the caller until the last recorded point is reached. Errors: as EventMark::wait.
+  // Blocks the caller until the last recorded point is reached. Errors: the same as those of
+  // EventMark::wait.
   void synchronize() const {
     if (mark_) mark_->wait();
   }
@@ -74,7 +76,7 @@ class Stream {
   virtual void synchronize() = 0;
   // Copies `bytes` bytes of device memory to the host, after the work issued so far. Blocks until
   // the copy is done.
-  // Errors: as synchronize.
+  // Errors: the same as those of synchronize.
   virtual void read(void* to, const void* from, int64_t bytes) = 0;
   // Copies `bytes` bytes in stream order, within device memory or between device memory and pinned
   // host memory.

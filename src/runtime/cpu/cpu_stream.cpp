@@ -17,7 +17,7 @@ namespace fsdp {
 namespace {
 
 // A point in the queue of a stream with a worker. Other threads can wait until the worker reaches
-// it. The event and the worker share the mark, so the mark may outlive one of them.
+// it. The event and the worker share the mark, so the mark may outlive either of them.
 struct Mark final : EventMark {
   std::mutex mutex;
   std::condition_variable changed;
