@@ -49,7 +49,7 @@ std::optional<Failure> NcclPeers::gone(const std::vector<int>& ranks, const Call
     const std::optional<PeerEnd> end = plane_.end_of(peer);
     if (!end) continue;
     // A finished rank may have issued its collective before it finished. If the collective has no
-    // place in the sequence, this cannot be checked, so it is assumed.
+    // place in the sequence, this cannot be checked, and the rank counts as having issued it.
     const bool was_here =
         record != nullptr &&
         (record->sequence == 0 || plane_.last_posted(peer, record->sequence) >= record->sequence);
