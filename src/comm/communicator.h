@@ -236,7 +236,7 @@ class Communicator {
   //   communicators (CPU: 56 per rank, counting destroyed ones).
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  // Returns a communicator of the same ranks for registered memory
+  // Returns a communicator of the same ranks that allocates registered memory
   // (Options::tuning.nccl_registration). The allocate() of this communicator is a collective. GPUs
   // of other ranks access the memory from this allocate() without a copy. The memory must be used
   // on all ranks alike: in every collective, all ranks must use the same offsets of the buffers
@@ -248,7 +248,8 @@ class Communicator {
   virtual std::unique_ptr<Communicator> with_windows(bool by_copy_engines);
 
   // Makes pending and later collectives of every rank throw an error with the cause `cause`, unless
-  // the job has already failed. A rank calls abort when it gives up. Never blocks and never throws.
+  // the job has already failed. A rank calls abort when it has failed and will issue no more
+  // collectives. Never blocks and never throws.
   virtual void abort(std::string_view cause) noexcept = 0;
 };
 

@@ -29,7 +29,8 @@ class RanksView {
   // Makes a view of addresses without memory, for a device that has no memory (MetaDevice).
   explicit RanksView(Buffer addresses) : addresses_(std::move(addresses)) {}
   // Maps `pieces`, which must be in rank order and have equal lengths. `files` keeps the files of
-  // the pieces open and is shared with the job. Errors: DeviceError if the system refuses.
+  // the pieces open and is shared with the job. Errors: DeviceError if the system cannot map the
+  // pieces.
   RanksView(std::shared_ptr<const void> files, std::span<const FilePages> pieces);
 
   void* data() const { return addresses_.data(); }

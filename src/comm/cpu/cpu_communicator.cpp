@@ -81,8 +81,8 @@ void CpuCommunicator::execute(std::span<const CollectivePart> parts,
     for (const CollectivePart& part : here) {
       eager_bytes += round_up(bytes_of(part, part.numel) * call.pieces, kEagerAlignment);
     }
-    // Ranks with equal records make the same decision. Ranks with different records also pass the
-    // first barrier, and then compare() throws.
+    // Ranks with equal records get the same value of is_eager. Ranks with different records also
+    // pass the first barrier, and then compare() throws.
     call.is_eager = eager_bytes <= kEagerBytes;
     call.is_eager ? exchange_eagerly(call) : exchange_through_memory(call);
   } while (!parts.empty());

@@ -48,7 +48,7 @@ class Device;
 // this itself before it throws. Until the abort, the session also owns the objects that NCCL is
 // still creating, because NCCL's threads write to them.
 
-// One rank's use of NCCL. The rank's communicators share it.
+// The state that one rank's NCCL communicators share.
 class NcclSession {
  public:
   struct Parts {

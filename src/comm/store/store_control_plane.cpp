@@ -257,8 +257,8 @@ void StoreRelay::hear_from(int rank, const std::string& said) {
 }
 
 // Returns true if this rank's posts differ from those of `rank`, up to the last place of `rank` in
-// some sequence. If that sequence belongs to another part, this rank has no such place, and nothing
-// is compared.
+// some sequence. If this rank is not in that sequence, it has no such place, and nothing is
+// compared.
 bool StoreRelay::differs(int rank) const {
   for (int order = 0; order < kOrders; ++order) {
     const uint64_t theirs = peers_[static_cast<size_t>(rank)].history[static_cast<size_t>(order)];
