@@ -15,9 +15,9 @@ constexpr auto kAnswerEvery = std::chrono::milliseconds(20);
 // The time after which a rank whose work is not done warns that the other ranks wait for it.
 constexpr auto kPatience = std::chrono::seconds(5);
 
-// Waits until the work of every rank is done. Each round is one all_reduce. A rank whose work is
-// not done takes part in all rounds. So the time-out of collectives does not limit the work, but a
-// rank that died is still detected.
+// Waits until the work of every rank is done. The ranks ask each other in rounds, and each round is
+// one all_reduce. A rank takes part in all rounds, even while its work is not done. So the time-out
+// of collectives does not limit the work, but a rank that died is still detected.
 void wait_for_all(const Mesh& mesh, std::string_view what, const std::future<void>& done) {
   const auto began = SteadyClock::now();
   bool told = false;

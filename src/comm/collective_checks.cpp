@@ -17,7 +17,8 @@ void require_valid(const Collective& collective, int size) {
                                                static_cast<int>(collective.operation)),
                            .hint = "use a value of Operation"});
   }
-  // Composes the description for errors only, because it costs more than all checks.
+  // The description is composed only for errors, because composing it costs more than all checks
+  // together.
   const auto where = [&] { return describe(make_record(collective)); };
   for (const CollectivePart& part : collective.parts) {
     if (part.numel < 0) {
@@ -27,7 +28,8 @@ void require_valid(const Collective& collective, int size) {
            .hint = "set numel to 0 or more"});
     }
     const int64_t sends = part.numel * collective.pieces_sent(size);
-    // Communicators copy runs without further checks, so the sum of their lengths must be exact.
+    // Communicators copy the runs without further checks, so the lengths of the runs must add up to
+    // `sends`.
     int64_t in_runs = 0;
     bool negative = false;
     for (const SendRun& run : part.runs) {

@@ -8,8 +8,8 @@
 
 namespace fsdp {
 
-// Checks a collective of a group of `size` ranks. Errors: InvalidArgument for arguments that no
-// rank may use.
+// Checks a collective of a group of `size` ranks. Errors: InvalidArgument if an argument is invalid
+// on its own, whatever the other ranks pass.
 void require_valid(const Collective& collective, int size);
 
 // Errors: InvalidArgument for a negative color of a split.

@@ -1,5 +1,6 @@
 // The collective sequence of a mesh. It orders all collectives of the mesh, over all its
-// communicators and engines, and carries the annotations of a rank's program between them.
+// communicators and engines. It also adds the annotations of a rank's program to the collective
+// that follows them.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +44,8 @@ class CollectiveSequence {
   // collective. The next tag carries all annotations since the previous tag. The collective of that
   // tag compares the annotations over all ranks. If they differ, the error shows them: "rank 0
   // issued all_gather of 16 float32 'a' #12 after 'optimizer step 7: lr 0.001', rank 1 …". All
-  // bytes are compared. Messages show the first 95. Cheap, because it allocates nothing.
+  // bytes of the annotations are compared, but messages show only the first 95 bytes. The call is
+  // cheap, because it allocates nothing.
   void note(std::string_view text);
 
   // Calls `observer` in order for every place that `next` returns from now on. While `observer`

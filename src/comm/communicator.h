@@ -8,7 +8,7 @@
 //   StoreCommunicator      small values over a key-value store
 //   SimulatedCommunicator  a group with simulated peers
 //   AblatedCommunicator    a real group without data transfer
-// A group of one rank is legal everywhere. Such a group does not copy data that is in place.
+// A group may have one rank. Such a group does not copy data that are in place.
 #pragma once
 
 #include <array>
@@ -86,12 +86,12 @@ struct CollectiveAnnotation {
   std::array<char, 96> text{};  // the first 95 bytes, for messages
 };
 
-// [Note: orders of a job] The job's mesh and each part of the mesh number their collectives
-// separately. Each has its own collective sequence. A sequence number includes the number at which
-// its sequence begins. So two meshes of a rank never use the same number, and two parts with
-// different ranks do not either. A sequence number consists of three fields: the index of the
-// sequence among those of its ranks (0 is the job's mesh), the lowest rank of the part, and the
-// place in the sequence. Place 0 of a part is the creation of the part.
+// [Note: orders of a job] The job's mesh and each part of the mesh have their own collective
+// sequence. A sequence number consists of three fields: the index of the sequence, the lowest rank
+// of the mesh or part, and the place in the sequence. The index is 0 for the job's mesh. For a
+// part, it differs from the indexes of all other sequences that the part's ranks use. So two meshes
+// of a rank never use the same number, and two parts with different ranks do not either. Place 0 of
+// a part is the creation of the part.
 inline constexpr int kPlaceBits = 40;
 inline constexpr int kRankBits = 20;
 inline constexpr int kOrders = 8;  // at most, for one rank
@@ -120,13 +120,13 @@ struct CollectiveTag {
 
 // One collective. Every rank of the group issues it with equal values.
 //
-// [Note: operations to come] This struct has room for point-to-point operations and all_to_all. A
-// send and its receive name the other rank in `root` (`has_root`). Only these two ranks issue them,
-// so their tag has no place in the sequence of all ranks. An all_to_all sends to each rank and
-// receives from each rank. Pieces of unequal sizes need a span of counts, one for each rank, in
-// addition to CollectivePart::numel. An operation exists once traits_of has a row for it. No switch
-// over Operation has a default, so that the compiler reports each back-end without the new case.
-// require_valid rejects an operation without a row. require_valid also rejects a root or a
+// [Note: operations to come] This struct can also describe point-to-point operations and
+// all_to_all. A send and its receive name the other rank in `root` (`has_root`). Only these two
+// ranks issue them, so their tag has no place in the sequence of all ranks. An all_to_all sends to
+// each rank and receives from each rank. Pieces of unequal sizes need a span of counts, one for
+// each rank, in addition to CollectivePart::numel. To add an operation, add a row to traits_of. No
+// switch over Operation has a default, so that the compiler reports each back-end without the new
+// case. require_valid rejects an operation without a row. require_valid also rejects a root or a
 // reduce-op that the row does not use.
 struct Collective {
   Operation operation = Operation::kBarrier;
@@ -147,25 +147,26 @@ struct Capabilities {
   bool maps_ranks = false;  // map_ranks maps whole pages, from 256 KiB on
 };
 
-// One rank's end of a group of ranks that issue collectives together.
+// One rank's handle of a group of ranks that issue collectives together.
 //
 // Requires (all collectives): every rank of the group must issue the same collectives in the same
 //   order. Operation, part count, counts, dtypes, reduce-op, root and tag must be equal. Until the
 //   stream has run the collective, `send` memory must not change, and no other code may use `recv`
 //   memory.
-// Effects: the work is issued on `stream`. With an inline CPU stream it is complete on return. The
-//   parts of one call form one collective, so the ranks wait for each other only once (on CPU: once
-//   for each 32 parts).
-// Ordering: sums are formed in rank order 0, 1, …, size-1. Floating types narrower than 64 bits are
-//   summed in fp32 and rounded once. Other types are summed in the type itself, and integers wrap.
-//   So local and shm give the same bits on all ranks. kAvg divides the sum by size() (exact IEEE
-//   division) and needs a floating type. kMax is NaN if any input is NaN.
-// Errors: InvalidArgument for arguments that no rank may use. CommError in three cases: a rank died
-//   (the message names the rank and the cause), the deadline passed (the message names the missing
-//   rank), or ranks disagree (the message shows both sides with operation, count, dtype, reduce-op,
-//   label and sequence). The call throws the CommError or, for threaded streams, the next wait on
-//   the stream does. After an error the job is aborted: every later call on any rank, in any of its
-//   communicators, throws the first error.
+// Effects: the work is issued on `stream`. On an inline CPU stream the work is complete on return.
+//   The parts of one call form one collective, so the ranks wait for each other only once (on CPUs:
+//   once per 32 parts).
+// Ordering (except over NCCL): sums are formed in rank order 0, 1, …, size-1. Floating types
+//   narrower than 64 bits are summed in fp32 and rounded once. Other types are summed in the type
+//   itself, and integers wrap. So thread ranks and process ranks get the same bits. kAvg divides
+//   the sum by size() (exact IEEE division) and needs a floating type. kMax is NaN if any input is
+//   NaN.
+// Errors: InvalidArgument if an argument is invalid on its own, whatever the other ranks pass.
+//   CommError in three cases: a rank died (the message names the rank and the cause), the deadline
+//   passed (the message names the missing rank), or ranks disagree (the message shows both sides
+//   with operation, count, dtype, reduce-op, label and sequence). On a threaded stream, the next
+//   wait on the stream throws the CommError instead of the call. After an error the job is aborted:
+//   every later call on any rank, in any of its communicators, throws the first error.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -176,29 +177,29 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Allocates zeroed memory, aligned to 64 bytes. If the implementation can avoid a copy by it,
-  // peers can read this memory directly. Not a collective. Collectives also accept any other
-  // memory, but may copy it.
+  // Allocates zeroed memory, aligned to 64 bytes. Peers can read this memory directly, if that
+  // saves a copy. Not a collective. Collectives also accept any other memory, but may copy it.
   // Lifetime: the buffer must be destroyed before the communicator.
   virtual Buffer allocate(int64_t bytes) = 0;
 
   // Maps the memory `mine` of all ranks side by side, read-only. Rank r's bytes are at offset
-  // r·bytes of the result. The result is the memory itself and not a copy. If the memory cannot be
-  // mapped, returns an empty view on every rank, and callers must gather instead. This is the case
-  // for threads, for less than 256 KiB, and for memory that does not consist of whole pages. The
-  // call does not synchronize ranks. Callers must separate writes to their own piece from reads of
-  // the view. A write to the view changes a private copy of the page and does not fail.
-  // take_write() of the view reports the write.
-  // Requires: collective, called between operations. `bytes` must be equal on all ranks. `mine`
-  //   must come from allocate().
-  // Lifetime: after its owner has released a piece, the piece reads as zeros or as the data of the
-  //   memory's next user.
+  // r·bytes of the result. The result shows the ranks' memory itself, not a copy. If the memory
+  // cannot be mapped, returns an empty view on every rank, and callers must gather instead. Memory
+  // cannot be mapped if the ranks are threads, if `bytes` is less than 256 KiB, or if the memory
+  // does not consist of whole pages. The call does not synchronize ranks. Between a rank's write to
+  // its own memory and a peer's read of the view, callers must synchronize the ranks. A write to
+  // the view changes a private copy of the page and does not fail. take_write() of the view reports
+  // the write.
+  // Requires: collective, with no operation of this communicator in flight. `bytes` must be equal
+  //   on all ranks. `mine` must come from allocate().
+  // Lifetime: after a rank has released its memory, its piece of the view reads as zeros or as the
+  //   data of the memory's next user.
   virtual RanksView map_ranks(const void* mine, int64_t bytes);
   // Returns the optional abilities. They are equal on all ranks.
   virtual Capabilities capabilities() const { return {}; }
 
-  // Issues a collective on `stream`. The functions below document each operation. An implementation
-  // defines only this function.
+  // Issues a collective on `stream`. The functions below call this function and document each
+  // operation. They are not virtual.
   virtual void issue(const Collective& collective, Stream& stream) = 0;
 
   // Gathers on all ranks: recv[r·numel, (r+1)·numel) = rank r's send. In place: send == recv +
@@ -206,8 +207,8 @@ class Communicator {
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag, Stream& stream) {
     issue({Operation::kAllGather, parts, tag}, stream);
   }
-  // Reduces and scatters: recv = the reduction, over all ranks s, of s's send[rank·numel,
-  // (rank+1)·numel). In place: recv == send + rank·numel. The other pieces of send do not change.
+  // Reduces and scatters: recv = the reduction of send[rank·numel, (rank+1)·numel) over all ranks.
+  // In place: recv == send + rank·numel. The other pieces of send do not change.
   void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
                       Stream& stream) {
     issue({Operation::kReduceScatter, parts, tag, op}, stream);
@@ -227,26 +228,28 @@ class Communicator {
   // Returns a communicator of the ranks that pass the same `color`. Its ranks are ordered by `key`,
   // then by their rank in this communicator, as for MPI_Comm_split. One thread may use the new
   // communicator while another thread uses this one.
-  // Requires: collective over this communicator, called between its operations. A rank must not run
-  //   two splits at a time. `color` must not be negative.
+  // Requires: collective over this communicator, with no operation of it in flight. A rank must not
+  //   run two splits at a time. `color` must not be negative.
   // Messages about the new communicator show the job's rank numbers.
   // Lifetime: the new communicator may outlive this one, but not the mesh.
   // Errors: those of collectives. DeviceError, on all ranks, if the back-end supports no more
   //   communicators (CPU: 56 per rank, counting destroyed ones).
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  // Returns a communicator of the same ranks for registered memory
-  // (Options::tuning.nccl_registration). GPUs of other ranks access the memory from its allocate()
-  // without a copy. This allocate() is a collective. The memory must be used on all ranks alike: in
-  // every collective, all ranks must use the same offsets of the buffers that they allocated
-  // together. With `by_copy_engines` gathers run concurrently with kernels, if possible.
+  // Returns a communicator of the same ranks that allocates registered memory
+  // (Options::tuning.nccl_registration). The allocate() of this communicator is a collective. GPUs
+  // of other ranks access the memory from this allocate() without a copy. The memory must be used
+  // on all ranks alike: in every collective, all ranks must use the same offsets of the buffers
+  // that they allocated together. If `by_copy_engines` is true, gathers use copy engines where
+  // possible, so that they run concurrently with kernels.
   // Requires: collective, with no operation in flight. The memory must be released before the new
   //   communicator is destroyed.
-  // Errors: InvalidArgument, on all ranks, if the back-end has no such memory.
+  // Errors: InvalidArgument, on all ranks, if the back-end cannot register memory.
   virtual std::unique_ptr<Communicator> with_windows(bool by_copy_engines);
 
   // Makes pending and later collectives of every rank throw an error with the cause `cause`, unless
-  // the job has already failed. A rank calls it when it gives up. Never blocks and never throws.
+  // the job has already failed. A rank calls abort when it has failed and will issue no more
+  // collectives. Never blocks and never throws.
   virtual void abort(std::string_view cause) noexcept = 0;
 };
 

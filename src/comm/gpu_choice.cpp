@@ -62,8 +62,8 @@ GpuChoice open_gpu(int ordinal, bool by_nccl) {
     choice.uuid = cuda_library()->device_facts(ordinal).uuid;
     choice.board = fmt::format("{} {}", boot_of_host(), bus);
     choice.place = fmt::format("{} {}", host_name(), bus);
-    // library() throws if there is no NCCL. Then this rank reports the reason before GPUs are
-    // chosen.
+    // library() throws if there is no NCCL. It is called here, so that this rank reports the reason
+    // before the ranks choose GPUs.
     if (by_nccl) nccl::library();
   } catch (const DeviceError& error) {  // driver too old, GPU lost, or no NCCL
     choice = {.why_none = error.text().what, .hint = error.text().hint};

@@ -23,9 +23,9 @@ struct GpuChoice {
   std::string hint;  // may be empty
 };
 
-// Returns the GPU of the process whose local rank is `local_rank`. This is the GPU with that
-// number. If the process sees only one GPU, it is that GPU, because the launcher may have assigned
-// one GPU to each rank.
+// Returns the GPU of the process whose local rank is `local_rank`: the GPU with the number
+// `local_rank`. If the process sees only one GPU, returns this GPU, because the launcher may have
+// assigned one GPU to each rank.
 GpuChoice gpu_of_process(int local_rank);
 // Returns the GPU that ranks share if they are threads of this process, or the reason why there is
 // none. Threads do not get one GPU each, because this could deadlock. A call that allocates or
@@ -36,10 +36,11 @@ GpuChoice gpu_of_threads();
 // Returns true if all ranks of a job compute on GPUs, and false if all compute on the CPU. `own` is
 // this rank's choice. Collective unless options.device is kCpu.
 // Errors: InvalidArgument (78), on all ranks, if options.device is kCuda and some rank has no GPU
-//   or two ranks share one. With kAuto this is not an error. Rank 0 then reports it to
-//   options.on_event.
+//   or two ranks share one. If options.device is kAuto, these cases are no errors, and rank 0
+//   reports them to options.on_event.
 bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPlane& plane);
-// Returns the same for thread ranks, which share their choice.
+// Returns true if thread ranks compute on the GPU `shared`. If `shared` has no GPU, throws or
+// reports as compute_on_gpus does.
 bool compute_on_gpu(const MeshOptions& options, const GpuChoice& shared);
 
 }  // namespace fsdp

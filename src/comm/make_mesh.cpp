@@ -61,7 +61,7 @@ bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& 
 }
 
 // Throws the error for ranks on several hosts that cannot use GPUs. `why_none` is the reason why
-// this rank has no GPU, if that was checked.
+// this rank has no GPU, or empty.
 [[noreturn]] void refuse_hosts(const LaunchEnvironment& environment, std::string_view why_none) {
   throw InvalidArgument(
       {.what = fmt::format("ranks on several hosts need a GPU each, but these {} ranks ({} on this "
@@ -109,8 +109,8 @@ Mesh make_mesh(const MeshOptions& options, const MeshMaking& making) {
   if (making.change) making.change(parts);
   Mesh mesh = mesh_of(std::move(parts));
   const MeshShape& shape = state_of(mesh).shape();
-  // Ranks of other builds could issue other collectives, so a difference of builds fails here, with
-  // a message that names it.
+  // Ranks of different builds could issue different collectives, so a difference of builds fails
+  // here, with a message that names both builds.
   mesh.agree("program", {fmt::format("build {}", build_id()),
                          fmt::format("mesh {} × {}", shape.replicate, shape.shard)});
   return mesh;

@@ -26,7 +26,7 @@ Mesh make_mesh(const MeshOptions& options, const MeshMaking& making = {});
 // Runs a program on the mesh that `making` makes. The contract is that of run_program in program.h.
 int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& making);
 
-// Returns the parts of the meshes of Mesh::local. Element r belongs to rank r.
+// Returns the MeshParts from which Mesh::local makes its meshes. Element r belongs to rank r.
 std::vector<MeshParts> parts_of_threads(int world_size, const MeshOptions& options);
 
 }  // namespace fsdp

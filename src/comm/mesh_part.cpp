@@ -70,8 +70,8 @@ MeshShape shape_of_part(const std::vector<Wish>& members, int color) {
             member.options.shard),
         "pass the same options on all ranks of one color");
   }
-  // Without options each host is a group, so each host must have the same number of ranks of the
-  // part.
+  // Without options, the part's ranks of one host form a group, so this number must be equal on all
+  // hosts.
   const int on_first = ranks_on[first.host];
   const auto uneven =
       std::ranges::find_if(ranks_on, [&](const auto& host) { return host.second != on_first; });
@@ -114,8 +114,8 @@ Part find_part(const std::vector<Wish>& wishes, int color) {
   return own;
 }
 
-// Splits both communicators of an axis. The order must be equal on all ranks, because each split is
-// a collective.
+// Splits both communicators of an axis. The order of the two splits must be equal on all ranks,
+// because each split is a collective.
 AxisCommunicators split(const AxisCommunicators& axis, int color, int key) {
   return {.gather = axis.gather->split(color, key), .reduce = axis.reduce->split(color, key)};
 }
@@ -142,8 +142,8 @@ MeshParts parts_of(const MeshParts& whole, ControlPlane& job, int color, const P
   // All ranks of the part pass one color to the part's own communicator, so the new group contains
   // all of them.
   if (whole.modules || whole.make_modules) parts.modules = parts.world.reduce->split(0, own);
-  // All ranks of a shard group have the same replicate rank, and vice versa, so these ranks serve
-  // as colors.
+  // All ranks of a shard group have the same rank on the replicate axis. All ranks of a replicate
+  // group have the same rank on the shard axis. So these ranks serve as colors.
   if (part.shape.has_two_axes()) {
     parts.shard = split(parts.world, part.shape.rank(Axis::kReplicate, own), own);
     parts.replicate = split(parts.world, part.shape.rank(Axis::kShard, own), own);
@@ -165,8 +165,8 @@ Mesh Mesh::part(int color, PartOptions options) const {
                                              .host = host()}));
   for (const std::string& text : said) wishes.push_back(wish_of(text));
   const Part part = find_part(wishes, color);
-  // The number must be new to all ranks of this mesh. Ranks may have been in different numbers of
-  // parts before, so the largest count is used.
+  // The index of the part's sequence must be new to all ranks of this mesh. Ranks may have been in
+  // different numbers of parts before, so the largest count is used.
   const int order = std::ranges::max(wishes, {}, &Wish::orders_taken).orders_taken;
   state_->orders_taken() = order + 1;
   try {

@@ -46,8 +46,8 @@ std::vector<int> MeshShape::ranks(Axis axis, int world_rank) const {
 
 MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_size) {
   MeshShape shape{.replicate = options.replicate, .shard = options.shard};
-  // 0 means that the size was not given. If a quotient has a remainder, the check of the product
-  // below fails.
+  // 0 means that the size was not given. If a division below leaves a remainder, the check of the
+  // product fails.
   if (shape.shard == 0 && shape.replicate == 0) shape.shard = local_world_size;
   if (shape.shard == 0 && shape.replicate > 0) shape.shard = world_size / shape.replicate;
   if (shape.replicate == 0 && shape.shard > 0) shape.replicate = world_size / shape.shard;
@@ -107,7 +107,7 @@ void wrap_communicators(MeshParts& parts, const WrapCommunicator& wrap) {
 
 std::string host_name() {
   std::array<char, 256> name{};
-  // If gethostname cuts a name, it may not terminate it, so the last byte of the buffer stays 0.
+  // gethostname may not terminate a name that it cuts, so the last byte of the buffer stays 0.
   gethostname(name.data(), name.size() - 1);
   return name.data();
 }

@@ -32,8 +32,7 @@ struct MeshShape {
 
   int size(Axis axis) const;
   int rank(Axis axis, int world_rank) const;
-  // Returns the ranks of the world on the same line of the axis as `world_rank`, in the order of
-  // the axis.
+  // Returns the ranks of the world that share the axis with `world_rank`, in the order of the axis.
   std::vector<int> ranks(Axis axis, int world_rank) const;
   bool has_two_axes() const { return replicate > 1 && shard > 1; }
   bool operator==(const MeshShape&) const = default;
@@ -67,15 +66,15 @@ struct MeshParts {
   // Carries small values in host memory, over all ranks in rank order. Only the thread that
   // computes uses it.
   std::unique_ptr<Communicator> control;
-  // Sums for modules inside a step, over all ranks, in the device's memory. If make_modules is set,
-  // it makes this communicator at first use, on all ranks together. If both are empty, `control` is
-  // used instead.
+  // Used by modules that sum over all ranks inside a step, in the device's memory. If make_modules
+  // is set, it makes this communicator at first use, on all ranks together. If neither is set,
+  // `control` is used instead.
   std::unique_ptr<Communicator> modules{};
   std::function<std::unique_ptr<Communicator>()> make_modules{};
   MeshShape shape;
   AxisCommunicators world;
-  // Used in a mesh with two axes only. Otherwise they are empty, because one axis is the whole
-  // world and each rank is alone on the other axis.
+  // The communicators of each axis, in a mesh with two axes. Otherwise both are empty, because one
+  // axis is the whole world and each rank is alone on the other axis.
   AxisCommunicators shard{};
   AxisCommunicators replicate{};
   std::function<void(const ErrorText& warning)> on_warning{};  // empty if there is no listener

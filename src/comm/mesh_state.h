@@ -67,7 +67,8 @@ class MeshState {
   // Returns the streams of the gather and the reduce communicator. The first call makes them. A
   // communicator may be used by one thread at a time. So all engines of a rank issue on the same
   // two streams, in their common collective sequence. When the last caller releases the streams,
-  // they finish their work and end. With `run_beside` the streams are threaded, otherwise inline.
+  // they finish their work and end. The streams are threaded if `run_beside` is true, otherwise
+  // inline.
   // Requires: callers keep a copy of the mesh as long as they use the streams.
   // Errors: InvalidArgument while streams of the other kind (threaded or inline) are in use.
   MeshStreams streams(bool run_beside);

@@ -57,9 +57,9 @@ std::string without_hint(const std::exception& error) {
   return Error(ours->code(), text).what();
 }
 
-// Handles std::terminate. An exception that no code can catch (in a thread, in a destructor) is
-// then reported as one line, not as `terminate called` and the name of a type. After that the
-// process dies by SIGABRT, which the other ranks see.
+// Handles std::terminate, which C++ calls for an exception that no code can catch (in a thread, in
+// a destructor). Reports the exception in one line, instead of `terminate called` and the name of a
+// type. After that the process dies by SIGABRT, which the other ranks see.
 [[noreturn]] void report_and_abort() {
   ErrorPlace place{.rank = 0, .world_size = 1, .host = host_name(), .step = -1};
   LaunchEnvironment environment;

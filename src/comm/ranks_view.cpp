@@ -44,8 +44,8 @@ std::optional<int64_t> RanksView::take_write() {
   std::optional<int64_t> written;
   int64_t at = 0;
   for (GuardedPages& piece : pieces_) {
-    // take_write is called for every piece, even after a hit, because it restores the view of its
-    // piece.
+    // take_write is called for every piece, even after a written byte was found, because the call
+    // restores the view of the piece.
     const std::optional<int64_t> here = piece.take_write();
     if (here && !written) written = at + *here;
     // All pieces have equal lengths.

@@ -22,14 +22,15 @@ inline bool has_whole_pages(int64_t bytes) {
   return bytes >= kLargeBlockBytes && bytes % kPageBytes == 0;
 }
 
-// A read-only view. Move-only; an empty view is legal everywhere.
+// A read-only view. Move-only. A view may be empty.
 class RanksView {
  public:
   RanksView() = default;
   // Makes a view of addresses without memory, for a device that has no memory (MetaDevice).
   explicit RanksView(Buffer addresses) : addresses_(std::move(addresses)) {}
   // Maps `pieces`, which must be in rank order and have equal lengths. `files` keeps the files of
-  // the pieces open and is shared with the job. Errors: DeviceError if the system refuses.
+  // the pieces open and is shared with the job. Errors: DeviceError if the system cannot map the
+  // pieces.
   RanksView(std::shared_ptr<const void> files, std::span<const FilePages> pieces);
 
   void* data() const { return addresses_.data(); }
@@ -37,10 +38,10 @@ class RanksView {
   explicit operator bool() const { return static_cast<bool>(addresses_); }
 
   // Returns the offset of a byte of the view that this process has written since the last call.
-  // Empty if there is none. If several bytes were written, it is the first one in the piece of the
-  // lowest rank. The write has not changed any rank's memory. The view shows the ranks' data again
-  // afterwards. See [Note: guarded writes] in write_guard.h. No thread may read or write the view
-  // during the call. Cheap if nothing was written.
+  // Empty if there is none. If several bytes were written, the result is the lowest offset. The
+  // write has not changed any rank's memory. The view shows the ranks' data again afterwards. See
+  // [Note: guarded writes] in write_guard.h. No thread may read or write the view during the call.
+  // Cheap if nothing was written.
   std::optional<int64_t> take_write();
 
  private:

@@ -150,7 +150,8 @@ bool is_one_of(std::string_view list, std::string_view typed) {
 std::string other_name_hint(std::string_view typed, const std::vector<std::string>& names) {
   for (const std::span<const std::string_view> things : kSameThings) {
     if (!is_in(things, typed)) continue;
-    // These lists are searched first, because they contain the program's own flag.
+    // The lists of kSameThings are searched before kOtherNames, because the hint is then the
+    // program's own flag.
     for (const std::string_view thing : things) {
       if (is_in(names, thing)) return fmt::format("use {}", thing);
     }

@@ -45,7 +45,8 @@ constexpr auto kFloat16 = scalar_type_of(DType::kFloat16);
 constexpr std::array kDTypes{Choice{"float32", kFloat32},   Choice{"fp32", kFloat32, true},
                              Choice{"bfloat16", kBFloat16}, Choice{"bf16", kBFloat16, true},
                              Choice{"float16", kFloat16},   Choice{"fp16", kFloat16, true}};
-// The first four choices, because gradients are reduced in float32 or bfloat16 only.
+// The dtypes of reductions: only the first four choices, because gradients are reduced in float32
+// or bfloat16.
 constexpr std::span kReduceDTypes = std::span(kDTypes).first<4>();
 constexpr std::array kBools{Choice{"true", true},      Choice{"false", false},
                             Choice{"1", true, true},   Choice{"0", false, true},
@@ -99,7 +100,7 @@ std::string names_of(std::span<const Choice<T>, N> choices) {
   return text;
 }
 
-// Returns a suggestion for a misspelled strategy; empty for other lists. Names of dtypes are
+// Returns a suggestion for a misspelled strategy. Empty for other lists. Names of dtypes are
 // similar but mean different things, so the nearest name would be a bad suggestion. Other lists are
 // short enough to read.
 template <class T, size_t N>
@@ -118,7 +119,7 @@ std::string in_lower_case(std::string_view text) {
 }
 
 // Returns a flag that selects one of `choices`. `target` is a T or a std::optional<T>. The flag
-// refers to `target` and to the elements of `choices`, which must outlive it.
+// refers to `target` and to the elements of `choices`. Both must outlive the flag.
 template <class Target, class T, size_t N>
 RunFlag choice_flag(RunFlag flag, Target& target, std::span<const Choice<T>, N> choices) {
   const auto chosen =
@@ -168,7 +169,7 @@ RunFlag count_flag(const char* name, const char* meaning, int& count, int most =
           }};
 }
 
-// Returns the flag with the value that it has if the user writes it without a value.
+// Returns the flag. `alone` is its value if the user writes the flag without a value.
 RunFlag with_meaning_alone(RunFlag flag, std::string alone) {
   flag.alone = std::move(alone);
   return flag;

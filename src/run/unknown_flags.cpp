@@ -49,7 +49,8 @@ std::vector<std::string> names_of(const std::vector<std::string>& words) {
   return names;
 }
 
-// Groups flags by hint. A copied command line with many foreign flags then shows each hint once.
+// Groups flags by hint, so that the error for a copied command line with many foreign flags shows
+// each hint once.
 std::vector<Refused> refused_flags(const std::vector<std::string>& names, const KnownFlags& known) {
   std::vector<Refused> flags;
   for (const std::string& name : names) {
@@ -82,7 +83,7 @@ std::string with_hyphens(std::string_view flag) {
 }
 
 void refuse_unknown(const std::vector<std::string>& words, const KnownFlags& known) {
-  // The first word cannot be the value of another word.
+  // The first word cannot be the value of a flag.
   if (!is_flag(words.front())) {
     refuse(fmt::format("expected a flag, got '{}'", words.front()), known.usage);
   }

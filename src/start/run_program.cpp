@@ -33,8 +33,8 @@ int run_program(int argc, const char* const* argv, const RunBody& body, ProgramF
     wrong = std::current_exception();
   }
   RunOptions started = run;
-  // In these cases nothing is computed. On the CPU, no warning about missing GPUs is printed above
-  // the message.
+  // If the command line is wrong or asks for help, nothing is computed. The ranks then use the CPU,
+  // so that no warning about missing GPUs is printed above the message.
   if (wrong || run.help) started.mesh.device = DeviceKind::kCpu;
   const auto serve = [&](const Mesh& mesh, ErrorPlace& place) {
     // All ranks end even if the command line is wrong on only one rank.

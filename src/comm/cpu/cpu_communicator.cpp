@@ -56,7 +56,8 @@ void CpuCommunicator::issue(const Collective& collective, Stream& stream) {
     execute(collective.parts, record);
   } else {
     // The stream runs the work later. By then the caller's span of parts may be invalid, so the
-    // parts are copied. Their memory and runs are still valid (Communicator).
+    // parts are copied. The memory and the runs of the parts are still valid, as Communicator
+    // requires.
     cpu.run([this, record, kept = std::vector(collective.parts.begin(), collective.parts.end())] {
       execute(kept, record);
     });
@@ -70,7 +71,7 @@ void CpuCommunicator::execute(std::span<const CollectivePart> parts,
     return execute_alone(parts);
   }
   // The loop runs at least once, because a barrier has no parts but needs an exchange. One exchange
-  // covers at most kMaxParts parts, because an endpoint has only that many places.
+  // covers at most kMaxParts parts, because an endpoint describes at most that many parts.
   do {
     const auto here = parts.first(std::min<size_t>(parts.size(), kMaxParts));
     parts = parts.subspan(here.size());
@@ -80,8 +81,8 @@ void CpuCommunicator::execute(std::span<const CollectivePart> parts,
     for (const CollectivePart& part : here) {
       eager_bytes += round_up(bytes_of(part, part.numel) * call.pieces, kEagerAlignment);
     }
-    // Ranks with equal records make the same decision. Ranks with other records also pass the first
-    // barrier and then fail in compare.
+    // Ranks with equal records get the same value of is_eager. Ranks with different records also
+    // pass the first barrier, and then compare() throws.
     call.is_eager = eager_bytes <= kEagerBytes;
     call.is_eager ? exchange_eagerly(call) : exchange_through_memory(call);
   } while (!parts.empty());
@@ -91,8 +92,9 @@ void CpuCommunicator::execute_alone(std::span<const CollectivePart> parts) const
   for (const CollectivePart& part : parts) copy_sent(part, 0, part.numel, part.recv);
 }
 
-// One barrier is enough. The buffer is next written by the second collective after this one. No
-// rank passes the barrier of the collective between them before all ranks have read this buffer.
+// One barrier is enough. A rank has two eager buffers, so it writes this one again only in the
+// second collective after this one. No rank passes the barrier of the next collective before all
+// ranks have read this buffer.
 void CpuCommunicator::exchange_eagerly(const Call& call) {
   barrier_.open(call.record);
   find_slices(call, {}, kEagerBytes, 0, slices_);
@@ -104,14 +106,15 @@ void CpuCommunicator::exchange_eagerly(const Call& call) {
 
 // [Note: in place] No rank writes memory that a peer may read before the next barrier. all_gather
 // and broadcast write only data that other ranks sent. reduce_scatter writes this rank's own piece,
-// which only this rank reads. The first half of all_reduce writes this rank's share, which only
-// this rank reads. The second half writes the other shares of recv, while peers read only this
+// which only this rank reads. The first step of all_reduce writes this rank's share, which only
+// this rank reads. The second step writes the other shares of recv, while peers read only this
 // rank's share.
 //
 // [Note: rounds] If any rank stages data, all ranks exchange in rounds. The staging area has two
-// halves, which the rounds use in turn. A rank stages the next round while its peers read this
-// round, and one barrier ends both. all_reduce needs the second half for its results. Its first
-// half is free again when all ranks have reduced.
+// halves, which the rounds use in turn. A rank stages the next round in one half while its peers
+// read the current round from the other half. One barrier ends the staging and the reading.
+// all_reduce stages every round in the first half, because its results need the second half. The
+// first half is free again when all ranks have reduced.
 void CpuCommunicator::exchange_through_memory(const Call& call) {
   const bool in_two_steps = call.record.operation == Operation::kAllReduce;
   barrier_.open(call.record);
@@ -124,7 +127,7 @@ void CpuCommunicator::exchange_through_memory(const Call& call) {
   // All ranks see the same flags, so they run the same number of rounds.
   bool staged_anywhere = false;
   for (int peer = 0; peer < size(); ++peer) staged_anywhere |= barrier_.endpoint(peer).staged;
-  // No data pass through the staging area, so one round covers everything.
+  // If no data pass through the staging area, one round covers everything.
   if (!staged_anywhere) find_slices(call, {}, std::numeric_limits<int64_t>::max(), 0, slices_);
   for (int64_t next_half = kHalfBytes;; next_half = kHalfBytes - next_half) {
     {
@@ -140,7 +143,8 @@ void CpuCommunicator::exchange_through_memory(const Call& call) {
     find_slices(call, slices_.back(), kHalfBytes, in_two_steps ? 0 : next_half, upcoming_);
     if (staged_here) stage(call, upcoming_, area);
     barrier_.arrive_and_wait();
-    // After this barrier all peers have read this round, so its memory may be written again.
+    // After this barrier all peers have read the data of this round, so the memory of these data
+    // may be written again.
     if (upcoming_.empty()) return;
     slices_.swap(upcoming_);
   }
@@ -200,8 +204,8 @@ void CpuCommunicator::find_slices(const Call& call, const Slice& after, int64_t 
   }
 }
 
-// Returns the address at which this rank reads its own input. If the input is not contiguous there,
-// returns null, and the rank reads its staged copy.
+// Returns the address of this rank's own input for `piece` of the slice. If this input is not
+// contiguous, returns null, and the rank reads its staged copy.
 const std::byte* CpuCommunicator::own_together(const Call& call, const Slice& slice,
                                                int piece) const {
   const CollectivePart& part = call.parts[slice.part];
@@ -256,7 +260,7 @@ void CpuCommunicator::move(const Call& call) {
         break;
       case Operation::kAllReduce: {
         // An eager all_reduce has few elements, so each rank reduces all of them. This saves the
-        // barrier that a large all_reduce has between its two halves.
+        // barrier that a large all_reduce has between its two steps.
         if (call.is_eager) {
           reduce(call, slice, 0, received(part, slice.begin), 0, slice.numel);
           break;

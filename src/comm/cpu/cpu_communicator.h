@@ -1,5 +1,5 @@
-// Collectives over memory that ranks can read from each other. Thread ranks and process ranks share
-// this implementation.
+// Collectives in which ranks read each other's memory. Thread ranks and process ranks share this
+// implementation.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace fsdp {
 // place. Other data pass through the rank's staging area in rounds.
 //
 // [Note: paths of data]
-//   ≤ kEagerBytes in all    in the rank's endpoint: one barrier, peers read only cache lines
+//   ≤ kEagerBytes in all    copied into the rank's endpoint: barrier, read
 //   memory peers can read   read in place: barrier, read, barrier
 //   other memory, runs      copied into the staging area first, in rounds; a rank copies data
-//                           for the next round while peers still read this one
+//                           for the next round while peers still read the current round
 // A large all_reduce is divided: each rank reduces its share of the elements. After a barrier, each
 // rank copies the shares of the other ranks. In all cases an element's sum is formed in rank order.
 class CpuCommunicator : public Communicator {
@@ -35,19 +35,20 @@ class CpuCommunicator : public Communicator {
   CpuCommunicator(std::shared_ptr<const JobMember> member, RankGroup group);
 
   int job_rank(int rank) const { return barrier_.group().ranks[rank]; }
-  // Makes a communicator of the same kind for some of its ranks.
+  // Makes a communicator of the same kind for `group`, which has some of this communicator's ranks.
   virtual std::unique_ptr<Communicator> make_group(std::shared_ptr<const JobMember> member,
                                                    RankGroup group) const = 0;
-  // Returns the place at which peers find these bytes. Empty if peers cannot read the bytes.
+  // Returns the place at which peers find [data, data + bytes). Empty if peers cannot read this
+  // memory.
   virtual std::optional<uint64_t> publish(const void* data, int64_t bytes) const = 0;
   // Returns the address, in this process, of the bytes that `rank` of the job published at `place`.
   virtual std::byte* resolve(int rank, uint64_t place) const = 0;
-  // Returns the place of this rank's staging area, which has kStagingBytes.
+  // Returns the place of this rank's staging area of kStagingBytes bytes.
   virtual uint64_t staging_place() = 0;
 
  private:
-  // A range of elements of one part that is exchanged in one round. For reduce_scatter it stands
-  // for size() ranges, one in each rank's piece.
+  // A range of elements of one part that is exchanged in one round. For reduce_scatter, a slice is
+  // size() ranges: the same range of each rank's piece.
   struct Slice {
     int part;
     int64_t begin;

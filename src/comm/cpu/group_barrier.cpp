@@ -19,15 +19,16 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kSpins = 400;  // about 10–40 µs in all; a cache line needs much less
 constexpr auto kYieldFor = std::chrono::microseconds(100);
-// A yield that took this long gave the core to another program for a time slice. In contrast, a
-// thread that sleeps gets a core as soon as it is woken. So the next kSleepsAfterLongYield waits
+// If a yield took this long, another program had the core for a time slice. A thread that sleeps
+// gets a core as soon as it is woken. So after such a yield, the next kSleepsAfterLongYield waits
 // sleep at once, without a yield.
 constexpr auto kLongYield = std::chrono::milliseconds(1);
 constexpr int kSleepsAfterLongYield = 200;
 // The longest sleep. A dead peer is noticed within this time.
 constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
 // If a sleep lasted longer than this, the process was stopped, for example by Ctrl-Z, which stops
-// the whole job. That time does not count, because no peer was late.
+// the whole job. The time of this sleep does not count towards the time-out, because no peer was
+// late.
 constexpr auto kStopped = std::chrono::milliseconds(200);
 // The longest wait for readers. A thread that hangs while it reads must not keep the other ranks
 // from their error.
@@ -42,7 +43,7 @@ void relax() {
 }
 
 // Returns how often a wait polls before it yields. If there are fewer cores than ranks, polling
-// would delay the rank waited for.
+// would take the core from a rank that has not arrived yet.
 int spins_for(int ranks) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -162,8 +163,8 @@ void GroupBarrier::check_peers() {
     // If there is a launcher, this rank may see the death before the launcher can report its cause.
     const bool has_launcher = member_->control().header().has_launcher.load() != 0;
     if (!watch_.may_tell(*end, has_launcher)) continue;
-    // The error names the collective that needs the peer. A rank that is just leaving the previous
-    // collective also names this collective.
+    // The error names this collective, because this collective needs the peer. Other ranks throw
+    // the same error, even if they are still leaving the previous collective.
     Failure failure = failure_of_end(member_->control(), peer, *end);
     failure.text.where = describe(record_);
     member_->fail(failure);
@@ -179,10 +180,10 @@ void GroupBarrier::check_peers() {
 // There are no false alarms, because a rank uses each number only once. Suppose that the peer's
 // collective with this number were complete. Then this rank would have taken part in it, and would
 // not wait here with the same number. For the same reason the peer's record stays valid while it is
-// read: the peer cannot continue without this rank. is_open() ensures this also for callers that
-// number collectives by hand and restart in each channel. For groups of a split, only groups that
-// contain this rank are compared, so all of this applies to them. Meshes that are parts of a mesh
-// never share a number with another mesh of the same rank ([Note: orders of a job]).
+// read: the peer cannot continue without this rank. Some callers choose the numbers themselves and
+// begin again in each channel. For them, is_open() excludes collectives that are complete. Groups
+// of a split are compared only if they contain this rank, so the same reasoning applies to them.
+// Two meshes of a rank never use the same number ([Note: orders of a job]).
 void GroupBarrier::check_other_channels() const {
   const uint64_t sequence = record_.sequence;
   if (sequence == 0) return;
@@ -190,7 +191,7 @@ void GroupBarrier::check_other_channels() const {
   const int me = member_->rank();
   for (int channel = 0; channel < control.channels_of(me); ++channel) {
     if (channel == group_.channel) continue;
-    // Both groups are 0 on a channel of all ranks.
+    // On a channel that all ranks use, both groups are 0.
     const uint32_t my_group = control.endpoint(channel, me).group.load();
     for (int peer = 0; peer < member_->size(); ++peer) {
       const Endpoint& there = control.endpoint(channel, peer);
@@ -205,9 +206,9 @@ void GroupBarrier::check_other_channels() const {
   }
 }
 
-// If collectives run between GPUs, only those of the control communicator use this barrier. If a
-// peer has posted another collective with the number of this rank's collective, the peer has
-// continued and will not arrive here.
+// If collectives run between GPUs, only the collectives of the control communicator use this
+// barrier. If a peer has posted a collective between GPUs with the number of this rank's
+// collective, the peer has continued and will not arrive here.
 void GroupBarrier::check_devices() const {
   const uint64_t sequence = record_.sequence;
   if (sequence == 0) return;
@@ -250,7 +251,7 @@ std::vector<int> GroupBarrier::absent() const {
     }
   }
   // A peer that waits for a third rank in another channel is not the cause. If all missing ranks
-  // wait in a circle, all of them are the cause.
+  // wait for each other in this way, all of them are the cause.
   std::vector<int> to_blame;
   std::copy_if(absent.begin(), absent.end(), std::back_inserter(to_blame),
                [this](int peer) { return !is_ahead_elsewhere(peer); });
@@ -291,8 +292,9 @@ void GroupBarrier::disagree(int rank, const CollectiveRecord& record, int other_
 }
 
 void GroupBarrier::leave() const {
-  // Processes need not wait. A reader keeps its own mapping and drops data of a failed job. Also, a
-  // reader that is stopped would block the ranks that are alive.
+  // Only threads wait for readers. A process that reads another process's memory has its own
+  // mapping, and it drops the data of a failed job. Also, a reader that is stopped would block the
+  // ranks that are alive.
   if (member_->kind() == RankKind::kThread) wait_for_readers();
   member_->throw_failure(describe(record_));
 }

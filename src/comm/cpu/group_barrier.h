@@ -1,5 +1,5 @@
-// The barrier of one communicator's ranks. It handles arrival and wait, and compares the ranks'
-// collectives.
+// The barrier of one communicator's ranks. Ranks wait for each other at the barrier and compare
+// their collectives.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace fsdp {
 // One rank's side of the barrier, on one channel. Used by one thread at a time. Rank numbers are
 // those of the group. Failures and messages use those of the job.
 //
-// [Note: barriers] To open a collective a rank writes its endpoint: the record, the fingerprint,
-// the data itself if it is small, and the places of other data. All ranks pass the barrier. Then
-// each rank compares the fingerprints and reads the data of its peers. If any rank's memory is
-// read, all ranks pass a second barrier, after which that memory may be reused. Each wait checks
-// four things: the job's first failure, the peers' processes, the peers' collectives in other
-// channels, and the time.
+// [Note: barriers] To open a collective, a rank writes into its endpoint: the record, the
+// fingerprint, and either the data (if they are small) or the places of the data. All ranks pass
+// the barrier. Then each rank compares the fingerprints and reads the data of its peers. If any
+// rank's memory is read, all ranks pass a second barrier, after which that memory may be reused.
+// Each wait checks four things: the job's first failure, the peers' processes, the peers'
+// collectives in other channels, and the time.
 class GroupBarrier {
  public:
   GroupBarrier(std::shared_ptr<const JobMember> member, RankGroup group);
@@ -39,8 +39,8 @@ class GroupBarrier {
   // Arrives and waits until all ranks have arrived. On return each rank's earlier writes are
   // visible. Errors: CommError if a rank is missing at the deadline, has ended, or has failed.
   void arrive_and_wait();
-  // Compares the collectives that the ranks have opened. The first barrier after open must be
-  // passed. Errors: CommError, which names both sides, if the collectives differ.
+  // Compares the collectives that the ranks have opened. Must be called after the first barrier
+  // that follows open(). Errors: CommError, which names both sides, if the collectives differ.
   void compare() const;
 
   // A scope in which this rank reads peers' memory. If a thread rank leaves the scope with an
@@ -55,8 +55,8 @@ class GroupBarrier {
    private:
     const GroupBarrier& barrier_;
   };
-  // Waits until no rank of the group reads. A thread rank calls it after it has reported an error
-  // of its own.
+  // Waits until no rank of the group reads. A thread rank calls this function after it has reported
+  // an error of its own.
   void wait_for_readers() const;
 
  private:
@@ -67,13 +67,14 @@ class GroupBarrier {
   void check_other_channels() const;
   void check_devices() const;
   // Returns true if some rank of `peer`'s group on `channel` has not reached the barrier at which
-  // `peer` arrived last. This function and the next two use ranks of the job.
+  // `peer` arrived last. This function and the next two take and return the job's rank numbers.
   bool is_open(int channel, int peer) const;
   // Returns true if `peer` has arrived at a barrier of another channel at which some rank is
   // missing.
   bool is_ahead_elsewhere(int peer) const;
-  // Returns the ranks that delay this barrier. Excludes missing ranks that wait for other ranks in
-  // another channel, unless all missing ranks do.
+  // Returns the ranks that delay this barrier. Excludes missing ranks that themselves wait for
+  // other ranks in another channel. If all missing ranks wait in another channel, returns all of
+  // them.
   std::vector<int> absent() const;
   void check_slow();
   void check_deadline() const;

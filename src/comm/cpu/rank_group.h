@@ -19,7 +19,7 @@ struct RankGroup {
 // Returns the group of all ranks of the job, on a channel that only this group uses.
 RankGroup group_of_all(const JobMember& member, Channel channel);
 // Returns the group of some ranks of the job, including this rank. Other groups may use the same
-// channel. `ranks` must have the same order on all of them.
+// channel. `ranks` must have the same order on all ranks of the group.
 RankGroup group_of(const JobMember& member, Channel channel, std::vector<int> ranks);
 // Marks the channel with this rank's group, so that peers can distinguish groups on the channel.
 void mark_group(const JobMember& member, const RankGroup& group);

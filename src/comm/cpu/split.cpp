@@ -25,9 +25,9 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   require_color(color, "Communicator::split");
   RankStatus& status = member.control().status(member.rank());
   const std::vector<SplitWish> wishes = exchange({color, key, status.split_channels.load()});
-  // Ranks may have used different numbers of channels in earlier splits. The channel after the
-  // largest number is new to all ranks. All groups of this split share it, because they are
-  // disjoint.
+  // Ranks may have used different numbers of channels in earlier splits. The split uses the channel
+  // after the largest number, which is new to all ranks. All groups of this split share the
+  // channel, because the groups are disjoint.
   const auto taken = std::ranges::max(wishes, {}, &SplitWish::channels_taken).channels_taken;
   RankGroup group{.channel = kNamedChannels + static_cast<int>(taken)};
   if (group.channel >= kChannels) {
@@ -37,7 +37,7 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
                        .where = "Communicator::split",
                        .hint = "split once and reuse the communicators"});
   }
-  // After this every rank of the parent has used the channel, even if it is in another group.
+  // The channel now counts as used on every rank of the parent, also in the other groups.
   status.split_channels.store(static_cast<uint32_t>(taken) + 1);
 
   std::vector<int> members;  // ranks of the parent

@@ -15,7 +15,7 @@ namespace fsdp {
 inline constexpr std::string_view kLookAtRankHint =
     "attach a debugger to that rank; if it is only slow, raise MeshOptions::timeout";
 
-// The cause if a rank did not arrive in time and has not ended.
+// The cause that a failure names if a rank did not arrive in time but has not ended.
 inline constexpr std::string_view kLateCause =
     "its process is alive, but stopped, stuck, slow or busy with other work";
 
@@ -26,8 +26,8 @@ std::string seconds_text(std::chrono::milliseconds time);
 // in the numbering of the back-end.
 Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
                        const CollectiveRecord& other, std::string where);
-// Returns the failure of two ranks that issued different collectives, if the collectives are too
-// old to be named.
+// Returns the failure of two ranks that issued different collectives, if the records of these
+// collectives are no longer kept.
 Failure ranks_differ_somewhere(int rank, int other_rank);
 // Returns the failure of ranks that are alive but did not arrive. `where` names the collective.
 Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,

@@ -41,7 +41,7 @@ CollectiveRecord make_record(const Collective& collective);
 
 // Returns a hash of the record. Equal records have equal hashes.
 uint64_t fingerprint_of(const CollectiveRecord& record);
-// Return hashes that are equal in all processes. For values that ranks compare besides
+// Return hashes that are equal in all processes. Used for values that ranks compare besides
 // fingerprints.
 uint64_t hash_of(std::string_view text);
 uint64_t hash_of(uint64_t one, uint64_t other);
@@ -51,7 +51,7 @@ uint64_t hash_of(uint64_t one, uint64_t other);
 // label or annotation.
 std::string describe(const CollectiveRecord& record);
 // Describes two records, the lower rank first: "rank 0 issued all_reduce …, rank 1 issued barrier
-// …". If the two texts are equal, it also says in which respect the records differ.
+// …". If the two texts are equal, the result also says in which respect the records differ.
 std::string describe_difference(int rank, const CollectiveRecord& record, int other_rank,
                                 const CollectiveRecord& other);
 

@@ -14,7 +14,7 @@ std::string lines_as_text(const std::vector<std::string>& lines) {
   return text;
 }
 
-// The first line in which two texts differ, as each of the two texts has it.
+// The first line in which two texts differ: its number, and its contents in each text.
 struct Difference {
   int line;
   std::string first, second;
@@ -22,7 +22,7 @@ struct Difference {
 
 std::optional<Difference> first_difference(std::string_view a, std::string_view b) {
   const auto next_line = [](std::string_view& rest) {
-    // If a text has fewer lines, it differs in the first line that it does not have.
+    // "(nothing)" takes the place of a line that a text does not have.
     if (rest.empty()) return std::string("(nothing)");
     const size_t end = std::min(rest.find('\n'), rest.size());
     std::string line(rest.substr(0, end));
@@ -45,8 +45,8 @@ void ControlPlane::agree(const CollectiveTag& tag, const std::vector<std::string
   for (int other = 1; other < world_size(); ++other) {
     const auto difference = first_difference(texts[0], texts[other]);
     if (!difference) continue;
-    // This text becomes the job's first failure. A rank that is still in the exchange throws it as
-    // well.
+    // This text becomes the job's first failure. A rank that is still in the exchange throws this
+    // failure as well.
     fail(
         {.rank = -1,
          .code = ExitCode::kConfiguration,

@@ -24,9 +24,9 @@ namespace fsdp {
 //
 // The destructor reports the end of this rank. The other ranks learn that it finished or, if an
 // exception is leaving the scope, that it gave up. Communicators are destroyed before the plane
-// that they use. Because their destruction may wait for other ranks, leave() reports the end of the
-// rank before that. Thread-safe, except exchange and agree: only one thread of a rank may run them
-// at a time.
+// that they use, and their destructors may wait for other ranks. So leave() is called first and
+// reports the end of the rank earlier. Thread-safe, except exchange and agree: only one thread of a
+// rank may run them at a time.
 class ControlPlane {
  public:
   virtual ~ControlPlane() = default;
@@ -52,7 +52,7 @@ class ControlPlane {
 
   // Compares `lines` over all ranks, line by line.
   // Requires: as exchange.
-  // Errors: those of exchange. If the lines differ, CommError (78) on ALL ranks, with the first
+  // Errors: those of exchange. If the lines differ, ALL ranks throw CommError (78) with the first
   //   difference, both values and both ranks.
   virtual void agree(const CollectiveTag& tag, const std::vector<std::string>& lines);
 
@@ -70,37 +70,40 @@ class ControlPlane {
   void abort(std::string_view cause) noexcept;
 
   // Notifies the other ranks that this rank is about to destroy its communicators. A rank that
-  // still needs this rank then fails at once. The default does nothing: it is for planes whose
-  // communicators wait for no other rank when they are destroyed.
+  // still needs this rank then fails at once. The default does nothing. This is right if the
+  // destructors of the communicators do not wait for other ranks.
   virtual void leave() noexcept {}
 
-  // Returns how `rank` ended. Empty while it is alive.
+  // Returns how `rank` ended. Empty while the rank is alive.
   virtual std::optional<PeerEnd> end_of(int rank) const = 0;
-  // Returns the failure that the end of `rank` means for another rank that needs it.
+  // Returns the failure of a rank that has ended but that another rank still needs. `end` is the
+  // way in which it ended.
   virtual Failure failure_of_end(int rank, PeerEnd end) const = 0;
 
   // Records a collective that this rank issues on a device. In such a collective ranks do not wait
   // for each other on the host, so peers that wait too long for this rank read its record. Ignores
   // a collective without a place in the collective sequence. Cheap.
-  // Requires: calls in the order of the sequence.
+  // Requires: this rank posts its collectives in the order of the sequence.
   virtual void post(const PostedCollective& posted) noexcept = 0;
-  // `sequence` is a sequence number. It selects a collective sequence: [Note: orders of a job].
+  // `sequence` is a sequence number, so it also selects a collective sequence ([Note: orders of a
+  // job]).
   // - last_posted returns the last place that `rank` has posted in this sequence. If `rank` is not
-  //   in this sequence, it returns a place of another sequence or 0.
-  // - posted returns the collective that `rank` posted at `sequence`. Empty if it is not known any
-  //   more.
-  // - posted_mark returns the mark of that collective. Empty in the same case.
+  //   in this sequence, last_posted returns a place of another sequence or 0.
+  // - posted returns the collective that `rank` posted at `sequence`. Empty if the collective is
+  //   not known or not kept any more.
+  // - posted_mark returns the mark of that collective. Empty if posted would be empty.
   // If two ranks post and then read each other's posts, at least one of them sees the other's post.
   virtual uint64_t last_posted(int rank, uint64_t sequence) const = 0;
   virtual std::optional<PostedCollective> posted(int rank, uint64_t sequence) const = 0;
   virtual std::optional<uint64_t> posted_mark(int rank, uint64_t sequence) const = 0;
 
-  // Shares this rank's posted collectives with ranks that cannot read them. Called when a
-  // collective is late.
+  // Shares this rank's posted collectives with ranks that cannot read this rank's memory. Called
+  // when a collective is late.
   virtual void share_posted() {}
 
   // Reports that other ranks wait for a slow rank (MeshEvent::Kind::kSlowRank). A slow rank is
-  // reported once per job. Over several hosts each waiting rank reports it once.
+  // reported once per job. In a job over several hosts, each waiting rank reports the slow rank
+  // once.
   virtual void report_slow(const SlowRank& slow) const = 0;
 };
 

@@ -18,8 +18,8 @@ namespace fsdp {
 // The number of a channel. A channel is the shared state of one communicator's ranks. Several
 // threads may use communicators of different channels at the same time. The first channels are for
 // all ranks. The next ones are for the axes of a mesh with two axes. Communicator::split uses each
-// of the remaining channels only once, because a rank may still look at a group that another rank
-// has left.
+// of the remaining channels only once, because a rank may still read the state of a group there
+// after another rank has left the group.
 enum class Channel : int {
   kGather,
   kReduce,
@@ -38,7 +38,7 @@ inline constexpr int64_t kStagingBytes = 1 << 20;
 
 // The largest payload that is sent eagerly: within the rank's endpoint, without a second barrier.
 inline constexpr int64_t kEagerBytes = 1024;
-// The number of parts that one exchange covers. A call with more parts needs several exchanges.
+// The largest number of parts in one exchange. A call with more parts needs several exchanges.
 inline constexpr int kMaxParts = 32;
 
 enum class RankState : uint32_t {
@@ -59,7 +59,8 @@ struct alignas(64) RankStatus {
   std::atomic<uint32_t> split_channels;  // number of channels that splits of this rank have used
 };
 
-// The place of a part for peers: an address (threads), or an offset in the rank's heap (processes).
+// The place at which peers find a part: an address (threads), or an offset in the rank's heap
+// (processes).
 struct PublishedPart {
   uint64_t send;
   uint64_t recv;
@@ -67,18 +68,18 @@ struct PublishedPart {
   bool recv_direct;
 };
 
-// One rank's end of one channel. Only this rank writes it. Fingerprints, eager buffers and records
-// exist twice and are used in turn. So a rank overwrites those of collective n only after all ranks
-// have arrived at the next collective, that is, after all ranks have read them. The cache lines
-// that peers poll (the first) and the cache lines that the rank writes meanwhile are two lines
-// apart, because a core fetches lines in pairs.
+// The state of one rank in one channel. Only this rank writes it. Fingerprints, eager buffers and
+// records exist twice and are used in turn. So a rank overwrites the data of a collective only
+// after all ranks have arrived at the next collective, that is, after all ranks have read these
+// data. The first cache line, which peers poll, is two lines before the cache lines that the rank
+// writes meanwhile, because a core fetches lines in pairs.
 struct alignas(128) Endpoint {
   std::atomic<uint64_t> phase;  // number of barriers at which it has arrived
   std::array<uint64_t, 2> fingerprints;
   std::atomic<uint64_t> sequence;  // of the last opened record, which is complete then
-  // Distinguishes the groups of an axis or of a split on one channel. The value is 1 + the group's
-  // lowest rank of the job. The value is 0 on the channels of all ranks, and for a rank in no
-  // group.
+  // Distinguishes the groups that share one channel: the groups of an axis or of a split. The value
+  // is 1 + the group's lowest rank of the job. The value is 0 on a channel that all ranks use, and
+  // for a rank that is in no group.
   std::atomic<uint32_t> group;
   alignas(128) std::atomic<uint32_t> reading;  // 1 while this rank reads peers' memory
   bool staged;                                 // some part of the open collective is staged
@@ -107,7 +108,7 @@ class ControlSegment {
  public:
   // Returns the size of a segment.
   static int64_t bytes_for(int world_size);
-  // `memory` must have bytes_for(world_size) bytes, aligned to 128. The view does not own it.
+  // `memory` must have bytes_for(world_size) bytes, aligned to 128 bytes. The view does not own it.
   ControlSegment(void* memory, int world_size)
       : base_(static_cast<std::byte*>(memory)), world_size_(world_size) {}
 

@@ -18,7 +18,7 @@ struct Failure {
 // Throws `failure` as a CommError. If the failure names no place, `where` is added to the message.
 [[noreturn]] void throw_failure(Failure failure, std::string_view where);
 
-// Returns the error for a call that throws the job's failure while there is none.
+// Returns the error for a call that should throw the job's failure although the job has not failed.
 StateError no_failure_to_throw();
 
 // Returns the failure of a rank that gives up because of `cause`. If memory is short, the failure

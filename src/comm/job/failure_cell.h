@@ -34,7 +34,8 @@ inline bool failed(const FailureCell& cell) {
 }
 
 // Returns the stored failure, if any. Waits up to 200 ms for a failure that is being written. If
-// its writer has died meanwhile, the returned text says only that.
+// its writer has died meanwhile, the returned text says only that a rank died while it reported an
+// error.
 std::optional<Failure> first_failure(const FailureCell& cell);
 
 }  // namespace fsdp

@@ -19,7 +19,8 @@ namespace fsdp {
 void report_failure(const ControlSegment& control, const Failure& failure) noexcept;
 // Throws the job's first failure. If the failure names no place, `where` is added to the message.
 [[noreturn]] void throw_first_failure(const ControlSegment& control, std::string_view where);
-// Returns the failure that the end of `peer` means for a rank that needs `peer`.
+// Returns the failure of a peer that has ended but that another rank still needs. `end` is the way
+// in which it ended.
 Failure failure_of_end(const ControlSegment& control, int peer, PeerEnd end);
 
 enum class RankKind : uint8_t { kThread, kProcess };
@@ -60,7 +61,7 @@ class JobMember {
   // Reports the end of this rank before its communicators are destroyed. The destructor reports the
   // same end again.
   void leave() const noexcept { tell_end(RankState::kLeaving); }
-  // Returns how `peer` ended. Empty while it is alive.
+  // Returns how `peer` ended. Empty while the peer is alive.
   std::optional<PeerEnd> end_of(int peer) const;
   // Calls on_slow_rank, unless a rank that shares the segment has already reported this peer.
   void report_slow(const SlowRank& slow) const;

@@ -128,7 +128,8 @@ JobMemory::JobMemory(const JobDescriptors& files, int world_size)
   }
   for (const Descriptor& heap : files.heaps) {
     heaps_.emplace_back(heap, bytes_of(heap), "the shared memory of a rank");
-    // map_ranks maps views of the heap later. By then the caller has closed its descriptors.
+    // map_ranks maps views of the heap later. By then the caller has closed its descriptors, so
+    // they are duplicated.
     heap_files_.emplace_back(fcntl(heap.get(), F_DUPFD_CLOEXEC, 0));
     if (!heap_files_.back())
       refused("cannot duplicate the file descriptor of a rank's shared memory", errno);

@@ -19,13 +19,14 @@ struct JobDescriptors {
 
 // Creates the files and sets their sizes. The files are sealed, so that no process can shrink a
 // file that other processes have mapped. Heaps are sparse: each is as large as this machine's
-// memory, but only pages that were touched exist. Errors: DeviceError if the system refuses.
+// memory, but only pages that were touched exist. Errors: DeviceError if the system cannot create
+// the files.
 JobDescriptors create_job_files(int world_size);
 
 // A mapped file. The destructor unmaps it.
 class Mapping {
  public:
-  // Maps the file. Errors: DeviceError, which names `what`, if the system refuses.
+  // Maps the file. Errors: DeviceError, which names `what`, if the system cannot map the file.
   Mapping(const Descriptor& file, int64_t bytes, const char* what);
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&&) = delete;

@@ -21,8 +21,8 @@ class PeerProcesses {
   bool ended(int rank) const;
 
  private:
-  // The descriptors by rank. Null: the rank is not watched. Empty: its process ended before it was
-  // opened.
+  // The descriptors by rank. No value: the rank is not watched. A value without a descriptor: the
+  // process ended before it was opened.
   std::vector<std::optional<Descriptor>> processes_;
 };
 

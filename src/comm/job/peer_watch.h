@@ -21,11 +21,12 @@ class PeerWatch {
   bool has_begun() const { return begun_.has_value(); }
   // Returns the duration of this wait so far. Returns 0 before the first wait.
   std::chrono::milliseconds waited() const;
-  // Subtracts `time` from the wait. During this time this process was stopped, for example by
-  // Ctrl-Z, which stops the whole job. So no peer was late.
+  // Subtracts `time` from the wait. In this time this process was stopped, for example by Ctrl-Z.
+  // Ctrl-Z stops the whole job, so no peer was late.
   void take_off(Clock::duration time) { *begun_ += time; }
 
-  // Returns true once per wait, after a third of the time-out: the ranks waited for are slow then.
+  // Returns true once per wait, when a third of the time-out has passed. A rank that has not
+  // arrived by then is slow.
   bool becomes_slow();
   bool is_over() const { return waited() >= timeout_; }
 

@@ -5,8 +5,9 @@
 namespace fsdp {
 namespace {
 
-// Calls `read` for the entry of that place and returns the result. A writer may replace the entry
-// meanwhile. If the number is the same before and after, all words belong to one collective.
+// Calls `read` for the entry of the collective with this number and returns the result. A writer
+// may replace the entry meanwhile. If the entry has the same number before and after `read`, all
+// words belong to one collective.
 template <class Read>
 auto find(const PostedCollectives& posted, uint64_t sequence, Read read)
     -> std::optional<decltype(read(posted.entries[0]))> {
@@ -35,7 +36,7 @@ void post(PostedCollectives& posted, const PostedCollective& collective) noexcep
   PostedCollectives::Entry& entry = posted.entries[sequence % PostedCollectives::kKept];
   entry.sequence.store(0, std::memory_order_relaxed);
   // These release stores follow the store of 0. So if a reader sees one of these words, its second
-  // read of the number returns 0 or a later number, and it drops the words.
+  // read of the entry's number returns 0 or a later number. The reader then drops the words.
   entry.mark.store(mark_of(collective), std::memory_order_release);
   entry.history.store(hash_of(before, fingerprint_of(collective.record)),
                       std::memory_order_release);

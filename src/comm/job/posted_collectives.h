@@ -44,12 +44,13 @@ static_assert(std::is_trivially_copyable_v<PostedCollective>);
 
 // Posts a collective. Ignores a collective without a place in the collective sequence.
 void post(PostedCollectives& posted, const PostedCollective& collective) noexcept;
-// Returns the rank's collective at that place. Empty if the rank has not issued it, or if the ring
-// does not hold it any more. If two ranks post and then read each other's posts, at least one of
-// them sees the other's post.
+// Returns the rank's collective with this sequence number. Empty if the rank has not issued it, or
+// if the ring does not hold it any more. If two ranks post and then read each other's posts, at
+// least one of them sees the other's post.
 std::optional<PostedCollective> find_posted(const PostedCollectives& posted, uint64_t sequence);
-// Returns a hash of the rank's records from the first one to this one, regardless of communicators.
-// For ranks of one collective sequence, equal records have equal hashes.
+// Returns a hash of all records that the rank has posted up to this sequence number, regardless of
+// communicators. If ranks of one collective sequence have posted equal records, their hashes are
+// equal.
 std::optional<uint64_t> find_history(const PostedCollectives& posted, uint64_t sequence);
 // Returns only the mark of the collective. A comparison then reads two words instead of the record.
 std::optional<uint64_t> find_mark(const PostedCollectives& posted, uint64_t sequence);

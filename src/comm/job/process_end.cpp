@@ -58,7 +58,8 @@ std::string hint_for_end(int rank, int wait_status, bool out_of_memory, bool is_
            "; the program is at fault: look at its core dump, run it in a debugger, or build it "
            "with -fsanitize=address; a restart alone is likely to end the same way";
   }
-  // After these exit codes a restart fails in the same way. After others it may help.
+  // After these exit codes a restart fails in the same way. After other exit codes a restart may
+  // help.
   switch (static_cast<ExitCode>(WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0)) {
     case ExitCode::kUsage:
     case ExitCode::kCorruptData:

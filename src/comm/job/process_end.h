@@ -9,10 +9,11 @@ namespace fsdp {
 // code 3", "rank 2 left early with code 0".
 std::string describe_end(int rank, int wait_status);
 
-// Returns a hint. The hint recommends a restart after a signal from outside or an early end. The
-// hint recommends none after a fault of the program, after a code for a wrong command line, file or
-// configuration, or if memory was short. `out_of_memory` is true if the kernel killed the rank to
-// free memory. `is_shown` is true if the rank's error is printed above the hint.
+// Returns a hint. After a signal from outside or an early end, the hint recommends a restart. After
+// a fault of the program, after a code for a wrong command line, file or configuration, or if
+// memory was short, the hint says that a restart alone is likely to end the same way.
+// `out_of_memory` is true if the kernel killed the rank to free memory. `is_shown` is true if the
+// rank's error is printed above the hint.
 std::string hint_for_end(int rank, int wait_status, bool out_of_memory, bool is_shown = false);
 
 }  // namespace fsdp

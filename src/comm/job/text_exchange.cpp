@@ -11,8 +11,8 @@ std::vector<std::string> exchange_texts(Communicator& communicator, std::string_
   Stream& stream = cpu_device().compute_stream();
   const int size = communicator.size();
   const auto mine = static_cast<int64_t>(text.size());
-  // An all_gather needs equal counts, so the ranks first exchange the lengths, and then the texts
-  // padded to the longest.
+  // An all_gather needs equal counts, so the ranks first exchange the lengths. Then they pad all
+  // texts to the longest length and exchange the texts.
   std::vector<int64_t> lengths(size);
   const CollectivePart length_part{
       .send = &mine, .recv = lengths.data(), .numel = 1, .dtype = DType::kInt64};

@@ -9,8 +9,8 @@
 
 namespace fsdp {
 
-// Returns the texts of all ranks of `communicator`, in its order. The contract is that of
-// ControlPlane::exchange. For control planes that have a communicator on host memory.
+// Returns the texts of all ranks of `communicator`, in rank order. The contract is that of
+// ControlPlane::exchange. Used by control planes that have a communicator on host memory.
 std::vector<std::string> exchange_texts(Communicator& communicator, std::string_view text,
                                         const CollectiveTag& tag);
 

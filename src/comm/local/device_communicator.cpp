@@ -126,7 +126,7 @@ void DeviceCommunicator::issue(const Collective& collective, Stream& stream) {
   const std::span<const CollectivePart> parts = collective.parts;
   if (size() == 1) {
     if (member_->has_failed()) member_->throw_failure(describe(record));
-    // One rank needs no peers. Data that are in place are not copied.
+    // A group of one rank needs no exchange. Data that are in place are not copied.
     Copies copies;
     for (const CollectivePart& part : parts) copies.add(part, 0, part.numel, received(part, 0));
     return copies.issue(stream);
@@ -134,8 +134,9 @@ void DeviceCommunicator::issue(const Collective& collective, Stream& stream) {
   try {
     meet(parts, record, stream);
   } catch (const DeviceError& error) {
-    // The caller will free memory that its peers' kernels read or are about to read. So the other
-    // ranks are notified first, their host threads stop issuing, and the device finishes its work.
+    // After this error the caller will free memory that kernels of other ranks read or are about to
+    // read. So the other ranks are notified first, their host threads stop issuing, and the device
+    // finishes its work.
     ErrorText text = error.text();
     text.hint.clear();
     Failure failure = failure_of_abort(member_->rank(), DeviceError(std::move(text)).what());
@@ -184,12 +185,13 @@ void DeviceCommunicator::move(const CollectiveRecord& record, Stream& stream) co
   const std::vector<CollectivePart>& mine = meeting_->side(rank()).parts;
   Copies copies;
   Reductions reductions;
-  // Reduces elements [begin, begin + numel) of each rank's input of part `index`. Each launch run
-  // is contiguous on all ranks.
+  // Reduces elements [begin, begin + numel) of each rank's input of part `index`. Each reduction of
+  // the launch has inputs that are contiguous on all ranks.
   const auto reduce = [&](size_t index, int64_t begin, int64_t numel, std::byte* out) {
     std::vector<const void*> sources(size());
     for (int64_t done = 0; done < numel;) {
-      // A run must be contiguous on all ranks, so the shortest contiguous run limits its length.
+      // The input of a reduction must be contiguous on all ranks, so the shortest contiguous run
+      // limits its length.
       int64_t count = numel - done;
       for (int peer = 0; peer < size(); ++peer) {
         const SendRun run = together(meeting_->side(peer).parts[index], begin + done, count);

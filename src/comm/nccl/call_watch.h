@@ -47,7 +47,7 @@ class CallWatch {
     ~Calls();
     Calls(const Calls&) = delete;
     Calls& operator=(const Calls&) = delete;
-    // Begins the next call. With an empty name no call is in progress any more.
+    // Begins the next call. An empty name means that no call is in progress any more.
     void next(std::string_view name);
 
    private:

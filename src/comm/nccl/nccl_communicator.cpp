@@ -42,7 +42,7 @@ const void* sent(const CollectivePart& part) {
   return part.runs.empty() ? part.send : part.runs.front().data;
 }
 
-// Checks the arguments of a collective. Also checks that it needs no ability that NCCL lacks
+// Checks the arguments of a collective. Also checks that NCCL supports what the collective asks for
 // (capabilities()).
 void require_possible(const Collective& collective, int size) {
   require_valid(collective, size);
@@ -81,7 +81,7 @@ nccl::Result issue_part(const nccl::Library& library, const Collective& collecti
   return nccl::Result::kSuccess;
 }
 
-// Makes a communicator and passes a first collective on it, so that no later collective waits for
+// Makes a communicator and runs a first collective on it, so that no later collective waits for
 // connections.
 std::unique_ptr<NcclCommunicator> make_warm(
     const std::shared_ptr<NcclSession>& session, NcclSession::MemberPtr member,
@@ -124,8 +124,8 @@ Buffer NcclCommunicator::allocate(int64_t bytes) {
 std::byte* NcclCommunicator::scratch(int64_t bytes, Stream& stream) {
   stream.wait(scratch_used_);  // the last use may be on another stream
   if (!scratch_ || scratch_->bytes() < bytes) {
-    // The stream has just waited for the last use, so the stream may free the old scratch memory
-    // when its present work is done.
+    // The stream has just waited for the last use of the old scratch memory. So the stream may free
+    // this memory when the work that is now on the stream is done.
     if (scratch_) stream.hold(scratch_);
     scratch_ = std::make_shared<Buffer>(session_->device().allocate(bytes, MemoryKind::kDevice));
   }

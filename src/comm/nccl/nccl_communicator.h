@@ -56,7 +56,7 @@ class NcclCommunicator final : public Communicator {
 
 // Makes this rank's communicator of `ranks`. Collective over all ranks of the job. Different ranks
 // may make different groups. The first rank of each group creates the group's id, and all ranks
-// exchange the ids over the control plane. Blocks until the group has passed a first collective, so
+// exchange the ids over the control plane. Blocks until the group has run a first collective, so
 // that no later collective waits for connections.
 std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclSession> session,
                                                      std::string_view name,

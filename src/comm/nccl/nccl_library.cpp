@@ -43,7 +43,8 @@ Place place_named(const char* file) {
 // GPU.
 Place place_of_nccl() {
   const char* const named = std::getenv("FSDP_NCCL");
-  // RTLD_NOLOAD does not load the file, because LibTorch decides which NCCL the process has.
+  // With RTLD_NOLOAD, dlopen only finds a file that is already loaded, because LibTorch decides
+  // which NCCL the process has.
   void* const loaded = dlopen(kFile, RTLD_NOW | RTLD_NOLOAD);
   const bool is_inside = loaded == nullptr && dlsym(RTLD_DEFAULT, "ncclGetVersion") != nullptr;
   if (loaded == nullptr && !is_inside) {
@@ -78,7 +79,7 @@ void find(const Place& place, const char* name, Function*& function) {
 Library find_library() {
   const Place file = place_of_nccl();
   // With this variable, kernels of several communicators begin in the order in which the host has
-  // issued them. This order is equal on all ranks. Otherwise two ranks could deadlock. NCCL reads
+  // issued them. This order is equal on all ranks. Without it, two ranks could deadlock. NCCL reads
   // the variable at its first call. A value that the user has set is kept.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   Library found;
@@ -104,7 +105,8 @@ Library find_library() {
   find(file, "ncclReduceScatter", found.reduce_scatter);
   find(file, "ncclAllReduce", found.all_reduce);
   find(file, "ncclBroadcast", found.broadcast);
-  // These functions are optional. Only registered memory needs them, and older versions lack them.
+  // These functions are optional, because older versions of NCCL lack them. Only registered memory
+  // needs these functions.
   find_if_there(file, "ncclMemAlloc", found.mem_alloc);
   find_if_there(file, "ncclMemFree", found.mem_free);
   find_if_there(file, "ncclCommWindowRegister", found.comm_window_register);

@@ -49,7 +49,7 @@ inline constexpr int kSymmetricWindow = 1;  // all ranks use the same offsets
 inline constexpr int kWindowsFrom = 23102;  // older versions corrupt registered memory
 
 // ncclConfig_t as of 2.28. NCCL reads the first `size` bytes and uses its defaults for the fields
-// after them. Usually `size` covers only the fields that 2.18 knows.
+// after them. Usually `size` covers only the fields that NCCL 2.18 knows.
 struct Config {
   static constexpr int kUndefined = INT_MIN;
   size_t size = 48;
@@ -111,8 +111,8 @@ std::string version_text(int version);
 void require_windows(const Library& library);
 
 // Finds the NCCL that LibTorch's CUDA library uses. cuda_devices() of runtime/open_cuda.h has
-// loaded that library. NCCL is either libnccl.so.2 or linked into the CUDA library. If NCCL's names
-// are found in neither, opens the file that FSDP_NCCL names. Errors: DeviceError (70), with the
+// loaded that library. NCCL is either libnccl.so.2 or linked into the CUDA library. If NCCL is in
+// neither, opens the file in the environment variable FSDP_NCCL. Errors: DeviceError (70), with the
 // reason, if no NCCL is found.
 Library find_library();
 // Returns the result of find_library, which is called once per process. Thread-safe.

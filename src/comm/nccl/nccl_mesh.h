@@ -10,11 +10,11 @@
 namespace fsdp {
 
 // Replaces the communicators of one rank's engines and modules by NCCL communicators. The control
-// communicator is not replaced. `parts` must be those of a mesh of at least two ranks on the host.
-// `session` must have the control plane of `parts` and this rank's GPU, which becomes the device of
-// `parts`. On each axis gathers and reductions have an NCCL communicator each. The communicator of
-// modules is made at first use. Blocks until all communicators are complete and have run a first
-// collective.
+// communicator is not replaced. `parts` must be those of at least two ranks, from a back-end that
+// works in host memory. `session` must have the control plane of `parts` and this rank's GPU, which
+// becomes the device of `parts`. On each axis gathers and reductions have an NCCL communicator
+// each. The communicator of modules is made at first use. Blocks until all communicators are
+// complete and have run a first collective.
 // Requires: collective over all ranks of the mesh. The calling thread must be the rank's thread.
 // Errors: CommError, which names the rank, if a rank did not arrive or died meanwhile. DeviceError.
 void connect_by_nccl(MeshParts& parts, const std::shared_ptr<NcclSession>& session);

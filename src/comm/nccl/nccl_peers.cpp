@@ -49,7 +49,7 @@ std::optional<Failure> NcclPeers::gone(const std::vector<int>& ranks, const Call
     const std::optional<PeerEnd> end = plane_.end_of(peer);
     if (!end) continue;
     // A finished rank may have issued its collective before it finished. If the collective has no
-    // place in the sequence, this cannot be checked, so it is assumed.
+    // place in the sequence, this cannot be checked, and the rank counts as having issued it.
     const bool was_here =
         record != nullptr &&
         (record->sequence == 0 || plane_.last_posted(peer, record->sequence) >= record->sequence);
@@ -72,8 +72,8 @@ std::vector<int> NcclPeers::behind(const std::vector<int>& ranks, uint64_t seque
   std::ranges::copy_if(ranks, std::back_inserter(late), is_late);
   if (!late.empty()) return late;
   // All ranks of the group have arrived. Their streams may wait for an earlier collective at which
-  // a rank of another group is missing. Ranks outside this mesh use other sequences, so they are
-  // not the cause.
+  // a rank of another group is missing. Ranks outside this mesh use other sequences, so such ranks
+  // are not the cause.
   const uint64_t begin = begin_of_order(sequence);
   for (int rank = 0; rank < plane_.world_size(); ++rank) {
     const bool is_of_mesh = begin_of_order(plane_.last_posted(rank, sequence)) == begin;

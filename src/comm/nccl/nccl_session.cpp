@@ -24,7 +24,7 @@ constexpr int kQuestionsALook = 50;
 // Pauses between later polls.
 constexpr auto kShortestPause = microseconds(20);
 constexpr auto kLongestPause = microseconds(1000);
-// The warm-up and the first large collective get the longer time of MeshOptions::first_use.
+// The warm-up and the first large collective get a time-out of first_use times the usual time-out.
 constexpr int kFirstCollectives = 2;
 
 // Returns NCCL's text about its last error, in addition to the error's name.
@@ -219,8 +219,8 @@ void NcclSession::end(Calls& calls, const MemberPtr& member, const CallPlace& pl
   }
 }
 
-// Returns true if the communicator was finalized. The communicator's work is done, so an error
-// fails no rank.
+// Returns true if the communicator was finalized. The communicator's work is done, so an error does
+// not fail the job.
 bool NcclSession::finalize(Calls& calls, const Member& member) {
   if (parts_.plane.first_failure()) return false;  // collectives in flight may never end
   const auto is_gone = [this](int peer) {

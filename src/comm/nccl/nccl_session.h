@@ -41,14 +41,14 @@ class Device;
 // [Note: abort of a collective that does not end] The watchdog looks at the oldest collective of
 // each communicator. The time of a collective begins when its stream has reached it. The job ends
 // if a rank is gone, NCCL reports an error, the deadline passes, or another rank fails. The session
-// then does the following, in this order. It reports the failure to all ranks. From then on waits
-// for the device fail. It aborts all communicators of the rank, so that their kernels leave the
-// device and those waits end. Only then memory and events are released. If a thread that is about
-// to issue a collective finds the job failed, it does all of this itself before it throws. Objects
-// that NCCL is still creating belong to the session until then, too, because NCCL's threads write
-// to them.
+// then does the following, in this order. It reports the failure to all ranks. It makes every later
+// wait for the device fail. It aborts all communicators of the rank, so that their kernels leave
+// the device and waits in progress end. Memory and events are released only after the abort. If a
+// thread that is about to issue a collective finds that the job has failed, this thread does all of
+// this itself before it throws. Until the abort, the session also owns the objects that NCCL is
+// still creating, because NCCL's threads write to them.
 
-// One rank's use of NCCL. The rank's communicators share it.
+// The state that one rank's NCCL communicators share.
 class NcclSession {
  public:
   struct Parts {
@@ -60,7 +60,7 @@ class NcclSession {
     int first_use = 10;
     std::chrono::milliseconds looks_every{20};  // interval at which the watchdog looks
     // Called, on a thread of the session, if a call of NCCL or of the device has not returned
-    // within the time-out. The thread that made the call is lost. That thread may hold locks that
+    // within the time-out. The thread that made the call never returns, and it may hold locks that
     // other threads need. The other ranks have already been notified. `failure` is the job's first
     // failure, with that call as a cause.
     std::function<void(const Failure& failure)> on_stuck;
@@ -86,8 +86,8 @@ class NcclSession {
   // Makes the id of a new communicator. One rank calls this for all ranks of the communicator.
   nccl::UniqueId make_unique_id();
   // Creates a communicator. `ranks` are ranks of the job, in the communicator's order. Blocks until
-  // all of them have arrived. Errors: CommError, the job's failure. A rank that does not arrive is
-  // named.
+  // all of them have arrived. Errors: CommError, the job's failure. If a rank does not arrive, the
+  // error names it.
   MemberPtr join(const nccl::UniqueId& id, std::vector<int> ranks, int rank, std::string name);
   struct Split {
     int color = 0, key = 0;
@@ -115,16 +115,17 @@ class NcclSession {
   // issue.
   using CallOver = std::function<nccl::Result(const nccl::Library& library, nccl::Comm* comm)>;
   void call_over(Member& member, const char* name, const CallPlace& place, const CallOver& make);
-  // Makes a call that releases something. If the call fails, no rank fails. `member` is null if the
-  // call needs no communicator. After an abort it makes no calls on a communicator.
+  // Makes a call that releases something. An error of this call does not fail the job. `member` is
+  // null if the call needs no communicator. After an abort, call_at_end makes no call on a
+  // communicator.
   void call_at_end(const Member* member, const char* name, const CallOver& make) noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
   using Calls = CallWatch::Calls;
 
-  // Fails the job and throws if `result` is an error. This function and those below require the
-  // mutex.
+  // Fails the job and throws if `result` is an error. This function and those below require that
+  // the caller holds the mutex.
   void check(const char* name, nccl::Result result, nccl::Comm* comm, const CallPlace& place);
   // Polls until no call is in progress any more. Fails the job if a rank of `member` ends before
   // that.

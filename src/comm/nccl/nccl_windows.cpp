@@ -25,7 +25,7 @@ Buffer NcclWindows::allocate_unregistered(int64_t bytes) const {
                        .where = "Options::tuning.nccl_registration",
                        .hint = "set NCCL_DEBUG=WARN to see NCCL's reason"});
   }
-  // The release function keeps the session alive, because the call needs the session's mutex.
+  // The release function keeps the session alive, because it calls NCCL under the session's mutex.
   return {data, bytes, [session = session_](void* gone) {
             session->call_at_end(nullptr, "ncclMemFree",
                                  [gone](const nccl::Library& library, nccl::Comm* /*none*/) {

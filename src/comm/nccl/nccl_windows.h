@@ -16,7 +16,7 @@ namespace fsdp {
 // communicator register together. Each GPU reads and writes the windows of the others in place.
 // This works only if all ranks use the same offset of the same window. So a window must be memory
 // that all ranks allocate and use in the same order. Slots into which parameters are gathered
-// qualify, because the pass determines their order. Slots of gradients do not qualify, because
+// qualify, because all ranks use them in the same order. Slots of gradients do not qualify, because
 // gradients arrive in any order. Registration is a collective. Deregistration is not. Each rank
 // deregisters a window when no collective uses the memory any more, before the memory is freed and
 // before the communicator ends.
@@ -26,7 +26,7 @@ class NcclWindows {
       : session_(std::move(session)), member_(std::move(member)) {}
 
   // Allocates a zeroed window. Collective.
-  // Errors: OutOfMemory on this rank alone, and the other ranks wait until their time-out has
+  // Errors: OutOfMemory, which only this rank throws: the other ranks wait until their time-out has
   //   passed. DeviceError, on all ranks, if these GPUs cannot access each other's memory. Also the
   //   errors of NcclSession::issue.
   Buffer allocate(int64_t bytes) const;

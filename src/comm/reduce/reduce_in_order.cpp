@@ -36,8 +36,8 @@ void reduce_streaming(const kernels::ReduceRun& run, ReduceOp op) {
 void reduce_in_order(std::span<const void* const> sources, void* out, int64_t numel, DType dtype,
                      ReduceOp op) {
   const kernels::ReduceRun run{sources, out, numel, dtype};
-  // Counts the bytes that all ranks read. Usually each source belongs to one rank, and each rank
-  // reduces an equal amount of all sources.
+  // Counts the bytes that all ranks read, for the usual case: each source belongs to one rank, and
+  // each rank reduces as many elements as this rank.
   const auto ranks = static_cast<int64_t>(sources.size());
   const bool streams = ranks * ranks * numel * size_of(dtype) >= kStreamFromBytes;
   streams ? reduce_streaming(run, op) : kernels::cpu::reduce_run(run, op);

@@ -1,4 +1,5 @@
-// Reductions of ranks' inputs on the CPU. Large reductions bypass the caches.
+// Reductions that the CPU performs over the inputs of all ranks. Large reductions bypass the
+// caches.
 #pragma once
 
 #include <cstdint>

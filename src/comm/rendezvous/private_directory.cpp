@@ -35,8 +35,8 @@ bool same_file(int fd, const std::string& path) {
 
 std::string name_prefix() { return fmt::format("fsdp-{}-", geteuid()); }
 
-// A starting job opens its lock file shortly before it locks the file, and must not find it locked.
-// So no directory is removed that is younger than this.
+// A starting job opens its lock file shortly before it locks the file. Meanwhile no other process
+// may lock the file. So a directory younger than this is neither locked nor removed.
 constexpr time_t kStartsWithinSeconds = 60;
 
 // Returns true for an old directory of this user. The caller then checks its lock: if the lock is
@@ -110,8 +110,8 @@ void remove_abandoned_directories(const std::string& path, const std::string& fi
     if (other == path || !entry->path().filename().string().starts_with(name_prefix())) continue;
     if (!may_be_abandoned(other)) continue;
     const std::string lock_file = other + "/lock";
-    // The lock is held during the removal, so the directory of a job that starts in it at the same
-    // time is not removed.
+    // A job that has just started in this directory holds the lock. So the directory is removed
+    // only if this process gets the lock, and while it holds the lock.
     const Descriptor lock(open(lock_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!lock || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) continue;
     if (same_file(lock.get(), lock_file)) remove_private_directory(other, file);

@@ -19,12 +19,12 @@ using std::chrono::milliseconds;
 // The server waits a little longer after all ranks have arrived, because a second process with the
 // same rank usually starts at the same time.
 constexpr auto kSettle = milliseconds(250);
-// The time for late processes. Processes of one start differ by less, even if each one first loads
-// large libraries.
+// The time for which the server watches for late processes. The processes of one job start within a
+// shorter time, even if each one first loads large libraries.
 constexpr auto kWatchFor = std::chrono::seconds(10);
 constexpr auto kWatchStep = milliseconds(20);
-// The time for a request. A process of this job sends its request at once, and a silent client must
-// not delay the others.
+// The longest wait for a client's request. A process of this job sends its request at once, and a
+// silent client must not delay the others.
 constexpr auto kSpeakWithin = milliseconds(1000);
 // An error names at most this many missing ranks. The error only counts the rest.
 constexpr int kNamedAtMost = 8;

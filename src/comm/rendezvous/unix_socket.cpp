@@ -103,7 +103,8 @@ std::optional<std::vector<Descriptor>> receive_message(const Descriptor& socket,
   header.msg_control = control.data();
   header.msg_controllen = control.size();
   const ssize_t received = recvmsg(socket.get(), &header, MSG_CMSG_CLOEXEC);
-  // Descriptor objects own all descriptors first, so that a message of a wrong size leaks none.
+  // Descriptor objects own all received descriptors before the size is checked, so that a message
+  // of a wrong size leaks none.
   std::vector<Descriptor> descriptors;
   for (cmsghdr* entry = CMSG_FIRSTHDR(&header); entry != nullptr;
        entry = CMSG_NXTHDR(&header, entry)) {

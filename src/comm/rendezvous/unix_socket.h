@@ -26,7 +26,7 @@ bool send_message(const Descriptor& socket, std::span<const std::byte> message,
                   std::span<const int> descriptors);
 
 // Fills `message` and returns the attached descriptors. Empty if the other side has closed the
-// connection, if no message arrived in time, or if its size differs.
+// connection, if no message arrived in time, or if the message does not have the size of `message`.
 std::optional<std::vector<Descriptor>> receive_message(const Descriptor& socket,
                                                        std::span<std::byte> message,
                                                        std::chrono::milliseconds at_most);

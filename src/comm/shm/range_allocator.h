@@ -10,8 +10,8 @@ namespace fsdp {
 // The free ranges in a span of offsets. Not thread-safe.
 class RangeAllocator {
  public:
-  // Allocates from [begin, end). Both must be multiples of `granule`, so that every range is one,
-  // too.
+  // Allocates from [begin, end). Both must be multiples of `granule`, so that every range begins
+  // and ends at a multiple of it.
   RangeAllocator(int64_t begin, int64_t end, int64_t granule)
       : granule_(granule), free_{{begin, end - begin}} {}
 

@@ -54,8 +54,7 @@ Buffer SharedHeap::allocate(int64_t bytes) {
 void SharedHeap::release(int64_t offset, int64_t bytes) {
   if (bytes >= kLargeBlockBytes) {
     const int64_t pages = round_up(bytes, kPageBytes);
-    // MADV_REMOVE frees the pages for all processes. If the system refuses, the pages are zeroed
-    // instead.
+    // MADV_REMOVE frees the pages for all processes. If this fails, the pages are zeroed instead.
     if (madvise(base_ + offset, pages, MADV_REMOVE) != 0) std::memset(base_ + offset, 0, pages);
   }
   // The range is freed only now. Otherwise another thread could allocate it before it is zeroed.

@@ -15,8 +15,8 @@
 
 namespace fsdp {
 
-// A heap in shared memory. Thread-safe. The communicators of its rank and the buffers allocated
-// from it share it.
+// A heap in shared memory. Thread-safe. Shared by the communicators of this rank and by the buffers
+// that were allocated from the heap.
 class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
  public:
   // Manages [base, base + bytes), which must be this rank's heap. `memory` must keep it mapped.
@@ -26,7 +26,8 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   // when the block is released. Errors: DeviceError, with the size, if no free range is large
   // enough.
   Buffer allocate(int64_t bytes);
-  // Returns the offset of these bytes in this heap. Empty if they are not in it.
+  // Returns the offset of [data, data + bytes) in this heap. Empty if these bytes are not in the
+  // heap.
   std::optional<uint64_t> offset_of(const void* data, int64_t bytes) const;
   // Returns the offset of a channel's staging area.
   static uint64_t staging_of(int channel) { return uint64_t{kStagingBytes} * channel; }

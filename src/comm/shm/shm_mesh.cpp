@@ -23,8 +23,8 @@ using std::chrono::milliseconds;
 // The time for ranks to arrive. It is short enough that a wrong environment is reported within 10 s
 // of the program's start.
 constexpr auto kArriveWithin = milliseconds(8000);
-// The same time under fsdp-run. Under fsdp-run no rank can be missing, only slow, because fsdp-run
-// reports a rank that ended before it arrived.
+// The time for ranks to arrive if fsdp-run has started them. It is longer, because a rank can then
+// only be slow and not missing: fsdp-run reports a rank that ended before it arrived.
 constexpr auto kStartWithin = milliseconds(60'000);
 
 void require_job(const LaunchEnvironment& environment) {
@@ -68,8 +68,8 @@ void wait_for_all(const ControlSegment& control, milliseconds timeout) {
     const uint32_t seen = wakes.load(std::memory_order_seq_cst);
     if (failed(control.failure())) throw_first_failure(control, kWhere);
     const RankState state = control.status(peer).state.load(std::memory_order_seq_cst);
-    // After either report, the next iteration throws the job's first failure. If another rank has
-    // failed the job before, this is that rank's failure.
+    // After one of the two reports below, the next iteration throws the job's first failure. This
+    // is the reported failure, unless another rank has failed the job before.
     if (state == RankState::kEnded) {
       report_failure(control, failure_of_end(control, peer, PeerEnd::kReported));
     } else if (state != RankState::kAbsent) {
@@ -130,7 +130,8 @@ MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& opti
   const MeshShape shape = shape_of(options, environment.world_size, environment.local_world_size);
   const bool launched = environment.launcher == Launcher::kFsdpRun;
   const milliseconds within = launched ? kStartWithin : std::min(options.timeout, kArriveWithin);
-  // The files are mapped once and closed at the end, because JobMemory keeps what it needs.
+  // The descriptors in `joined` are closed at the end of this function, because JobMemory has its
+  // own mappings and descriptors.
   JoinedJob joined = launched ? JoinedJob{inherited_job(environment), nullptr}
                               : rendezvous_in_directory(environment, within);
   const auto memory = std::make_shared<const JobMemory>(joined.files, environment.world_size);

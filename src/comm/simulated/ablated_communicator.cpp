@@ -14,7 +14,7 @@ AblatedCommunicator::AblatedCommunicator(std::unique_ptr<Communicator> real)
 Buffer AblatedCommunicator::allocate(int64_t bytes) { return real_->allocate(bytes); }
 
 RanksView AblatedCommunicator::map_ranks(const void* mine, int64_t bytes) {
-  // The mapping is real: it transfers no data, because units read mapped shards in place.
+  // The real memory is mapped. This is no data transfer, because units read mapped shards in place.
   return real_->map_ranks(mine, bytes);
 }
 

@@ -1,6 +1,6 @@
 // A real group without data transfer. An ablated run serves a classic diagnostic: the comparison of
-// a run with the same run without communication. For processes only, because threads of one process
-// do not run independently of each other.
+// a run with the same run without communication. Works only for processes, because threads of one
+// process do not run independently of each other.
 #pragma once
 
 #include <memory>

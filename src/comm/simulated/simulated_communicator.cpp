@@ -70,7 +70,8 @@ void SimulatedCommunicator::move(Operation operation, ReduceOp op,
   }
 }
 
-// Reduces as many equal inputs as the group has ranks, from element `begin` of `send` on.
+// Reduces the elements of `send` from `begin` on, as if every rank of the group had sent these
+// elements.
 void SimulatedCommunicator::reduce(const CollectivePart& part, int64_t begin, ReduceOp op) const {
   copy_sent(part, begin, part.numel, part.recv);
   if (group_.peers == SimulatedPeers::kSilent) return;

@@ -1,4 +1,4 @@
-// A group with simulated peers. It has the calls of a real group, but runs in one process and
+// A group with simulated peers. It has the interface of a real group, but runs in one process and
 // transfers nothing.
 #pragma once
 

@@ -17,7 +17,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr auto kStep = milliseconds(100);
-// The time for which rank 0 serves the store after a refusal, so that all ranks can read it.
+// The time for which rank 0 serves the store after a refusal, so that all ranks can read the
+// refusal.
 constexpr auto kHeardWithin = 5 * kStep;
 
 std::string who(int rank) { return fmt::format("who/{}", rank); }

@@ -21,7 +21,7 @@ struct Reach {
   std::string text;  // "nothing listens at node0 (10.0.0.5) on port 29500"
   std::string hint;
 };
-// Tries to connect. After the name is resolved, it waits for `at_most`.
+// Tries to connect. After the name is resolved, waits at most `at_most` for the connection.
 Reach reach_of(const std::string& host, int port, std::chrono::milliseconds at_most);
 
 }  // namespace fsdp

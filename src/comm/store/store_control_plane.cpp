@@ -170,7 +170,7 @@ void StoreRelay::run_until_end() {
   for (bool ends = false; !ends;) {
     changed_.wait_for(lock, pause(), [this] { return ends_ || is_woken_ || asked_ || shares_; });
     is_woken_ = false;
-    // The last turn runs after ends_ is set and reports the end of this rank.
+    // turn() runs once more after ends_ is set, and then reports the end of this rank.
     ends = ends_;
     lock.unlock();
     turn();
@@ -178,8 +178,8 @@ void StoreRelay::run_until_end() {
   }
 }
 
-// Serves the store until the others have left. After a failure it continues for a few turns, so
-// that all ranks can read the failure.
+// Serves the store until the others have left. After a failure it continues for a few report
+// intervals, so that all ranks can read the failure.
 void StoreRelay::linger() {
   const auto begin = Clock::now();
   const auto is_over = [&] {
@@ -257,8 +257,8 @@ void StoreRelay::hear_from(int rank, const std::string& said) {
 }
 
 // Returns true if this rank's posts differ from those of `rank`, up to the last place of `rank` in
-// some sequence. If that sequence belongs to another part, this rank has no such place, and nothing
-// is compared.
+// some sequence. If this rank is not in that sequence, it has no such place, and nothing is
+// compared.
 bool StoreRelay::differs(int rank) const {
   for (int order = 0; order < kOrders; ++order) {
     const uint64_t theirs = peers_[static_cast<size_t>(rank)].history[static_cast<size_t>(order)];
@@ -296,7 +296,7 @@ void StoreRelay::explain() {
   }
   if (!first) {  // the rank may be about to share it
     if (Clock::now() - differs_since_ < kAnswerWithin) return;
-    // The rank never shared its records, or does not keep the first record that differs any more.
+    // The rank never shared its records, or it no longer keeps the first record that differs.
     return fail(ranks_differ_somewhere(parts_.rank, other));
   }
   const uint64_t sequence = first->record.sequence;
@@ -325,7 +325,8 @@ void StoreRelay::hear() {
                      .hint = "check that host, then restart the job"}});
     }
   }
-  // Ends are numbered with keys ends/1, ends/2, …, because any rank of a host may report one.
+  // The reports of ended processes have the keys ends/1, ends/2, …, because any rank of a host may
+  // write such a report.
   const int64_t ends = parts_.store->add(kEnds, 0);
   for (; ends_heard_ < ends; ++ends_heard_) {
     const std::string key = fmt::format("{}/{}", kEnds, ends_heard_ + 1);

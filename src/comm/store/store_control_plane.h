@@ -23,23 +23,23 @@
 namespace fsdp {
 
 // [Note: a job over a store] Each process has its own control segment, which covers all ranks of
-// the job. If ranks share memory, peers write to the segment. Without shared memory, a thread of
-// this process reads the store and writes to the segment. A rank regularly reports that it is
-// alive, and which place it has reached in each of its collective sequences. It does so every
-// quarter of a second, or less often in a large job. A rank reports at once if the job has failed
-// or if the rank has finished. If a process of a host ends, any rank of this host reports the end.
-// If a whole host fails, its ranks are silent. Their silence counts as a failure when the time-out
-// has passed.
+// the job. In a job on one host, the peers write to the segment themselves. Here, a thread of this
+// process reads the reports of the peers from the store and writes them to the segment. A rank
+// regularly reports that it is alive, and which place it has reached in each of its collective
+// sequences. It does so every quarter of a second, or less often in a large job. A rank reports at
+// once if the job has failed or if the rank has finished. If a process of a host ends, any rank of
+// this host reports the end. If a whole host fails, its ranks are silent. Their silence counts as a
+// failure when the time-out has passed.
 //
 // [Note: collectives over hosts are compared] Other processes cannot read the records that a rank
 // posts. So a collective cannot be compared with the collectives of peers before it is issued.
 // Instead, each rank reports a hash of all records that it has posted up to its last place. Another
 // rank that has passed this place compares the hash with its own, about half a second later. If the
-// hashes differ, or if something is late, a rank shares the records that it still keeps. Ranks that
-// notice this share their records, too. The first records that differ are named in the error.
+// hashes differ, or if a collective is late, a rank shares the records that it still keeps and asks
+// the other ranks to share theirs. The error names the first records that differ.
 
-// This process's control segment and the thread that relays it. Shared by the rank's JobMember,
-// whose end it reports, and by the rank's control plane.
+// This process's control segment, with the thread that exchanges its contents with the other
+// processes over the store. Shared by the rank's JobMember and the rank's control plane.
 class StoreRelay {
  public:
   struct Parts {
@@ -58,11 +58,11 @@ class StoreRelay {
   StoreRelay& operator=(const StoreRelay&) = delete;
 
   ControlSegment control() const { return {memory_.data(), size()}; }
-  // Returns true if the process of that rank has ended before the rank had finished.
+  // Returns true if the process of `rank` has ended before the rank had finished.
   bool ended(int rank) const { return ended_[static_cast<size_t>(rank)]; }
   // Returns the job's failure if the store does not answer any more.
   Failure failure_of_lost_store(std::string_view cause) const;
-  // Reports changes of the segment at once.
+  // Makes the thread report changes of the segment at once.
   void wake();
   // Shares this rank's posted collectives, and asks all ranks to share theirs.
   void share_posted();
