@@ -28,8 +28,9 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
     parts.push_back({data, data, static_cast<int64_t>(found.tensor.nbytes()), DType::kUInt8});
     numel += parts.back().numel;
   }
-  // The buffers of the broadcast are LibTorch's memory, which is freed as soon as the unit is
-  // sliced. So the host blocks until the broadcast has finished, even if it throws.
+  // The broadcast uses the parameters' own memory, which LibTorch frees as soon as the unit is
+  // sliced. So settle blocks the host until the broadcast has finished, even if the broadcast
+  // throws.
   context.streams.settle(*context.streams.gather, [&] {
     context.streams.gather_after_compute();
     context.comms.gather().broadcast(
@@ -44,7 +45,7 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
 void check_built_alike(const UnitCollectives& collectives, const UnitCollectives& built,
                        const std::string& fqn) {
   // Two strategies may have the same placement but a different order of pieces ([Note: pieces of
-  // pieces]). In this case a rank owns a different slice.
+  // pieces]). In this case a rank owns different slices under the two strategies.
   const bool alike = collectives.row.optimizer == built.row.optimizer &&
                      collectives.main_rank(1) == built.main_rank(1);
   if (alike) return;
@@ -73,8 +74,8 @@ std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
     }
   }
   const auto shape = [](const ShardLayout& of) {
-    // Main shards are fp32 for every compute dtype. Dtypes are not compared, because
-    // Options::unit_options may choose a unit's dtypes by its FQN.
+    // Compute dtypes are not compared. They may differ, because the scope does not know the unit's
+    // own dtypes (Options::unit_options). Main shards are fp32 for every compute dtype.
     std::vector<std::pair<bool, int64_t>> segments;
     for (const SegmentLayout& segment : of.segments())
       segments.emplace_back(segment.trainable, segment.numel);
@@ -135,8 +136,8 @@ void Attachment::build() {
   ShardContext& context = *engine_.context;
   const bool any_by_policy =
       std::ranges::any_of(found_, [](const FoundUnit& unit) { return unit.unit == nullptr; });
-  // Most of the following steps are collective, so their order is the same on every rank. The trap
-  // is armed before anything changes. If arming throws, the model is unchanged.
+  // Most of the following steps are collective, so all ranks must take them in the same order. The
+  // trap is armed before anything changes. If arming throws, the model is unchanged.
   if (any_by_policy) touched_units::arm();
   // From here on, allocated slots are registered with the engine's own communicator.
   context.comms.gather_into_windows(model.options, *context.streams.gather);
@@ -160,7 +161,7 @@ void Attachment::build() {
   }
   engine_.pass.make_schedule(std::move(rules), PassRecord(parents, recomputed));
   engine_.memory.remake(engine_.pass.schedule());
-  // The engine joins last, so the backward scheduler never sees an incomplete engine.
+  // The engine joins the backward scheduler last, so the scheduler never sees an incomplete engine.
   engine_.clock->join(engine_.pass);
   keep_limit();
 }
@@ -197,7 +198,8 @@ void Attachment::take(int index) {
   std::vector<Buffer> main = main_shards_of(found, collectives, layout);
   const bool by_policy = found.unit == nullptr;
   // The unit's storages keep the address of `touched` as their owner, so `touched` is made before
-  // them. Its pointer to the EngineUnit is set below, when the EngineUnit is constructed.
+  // the storages. The pointer from `touched` to the EngineUnit is set below, when the EngineUnit is
+  // constructed.
   auto touched = std::make_unique<TouchedUnit>();
   touched->is_by_policy = by_policy;
   auto shard =
@@ -228,8 +230,9 @@ void Attachment::take(int index) {
   found.unit->engine_unit_ = units.back();
 }
 
-// Checks the plan against Options::memory_limit and replaces the meter's refusal. From here on, an
-// allocation beyond the limit is an error of training, and the error lists the remedies.
+// Checks the plan against Options::memory_limit. Then sets the function with which the memory meter
+// refuses an allocation beyond the limit. From here on, the error of a refused allocation names the
+// unit that runs and lists the remedies.
 void Attachment::keep_limit() const {
   const MemoryCap& cap = engine_.context->memory.cap();
   if (cap.limit == 0) return;

@@ -24,7 +24,8 @@ at::Tensor first_watched(const FoundUnit& unit) {
 
 }  // namespace
 
-// Throws if find_units cannot work on the root.
+// Throws if no units can be made from the root: under c10::InferenceMode, or if the root is not a
+// unit and no policy is set.
 void Attachment::require_root() const {
   const ShardedModel& model = engine_.model;
   if (c10::InferenceMode::is_enabled()) {
@@ -43,8 +44,8 @@ void Attachment::require_root() const {
 
 void Attachment::check() const {
   require_untaken();
-  // A unit built in the BuildScope was checked when it was sharded. The unit's memory is unreadable
-  // now.
+  // Units that were built in the BuildScope are skipped. They were checked when they were sharded,
+  // and their memory is unreadable now.
   std::vector<FoundUnit> plain;
   std::ranges::copy_if(found_, std::back_inserter(plain), [&](const FoundUnit& unit) {
     return building_ == nullptr || !building_->has(unit);
@@ -63,8 +64,8 @@ void Attachment::require_untaken() const {
   bool any_parameter = false;
   for (const FoundUnit& unit : found_) {
     any_parameter = any_parameter || !unit.parameters.empty();
-    // A Unit stores that an engine owns it. A module chosen by policy does not, but the key of its
-    // parameters shows it.
+    // A Unit stores that an engine owns it. A module chosen by policy stores nothing. But its
+    // parameters have the trap's key if an engine owns or owned the module.
     const at::Tensor watched = first_watched(unit);
     const bool is_attached = unit.unit != nullptr && unit.unit->attached();
     if (!is_attached && !watched.defined()) continue;

@@ -20,8 +20,9 @@ namespace {
 
 namespace ag = torch::autograd;
 
-// Returns true if the current graph task will run `node`. Under autograd::grad only the nodes that
-// lead to an input run; exec_info selects them. Otherwise the whole graph runs.
+// Returns true if the current graph task will run `node`. Under autograd::grad, autograd runs only
+// the nodes on a path to one of the given inputs. exec_info marks these nodes. Otherwise autograd
+// runs the whole graph.
 bool will_run(ag::Node* node) {
   const auto* selected = ag::get_current_graph_task_exec_info();
   if (selected != nullptr && !selected->empty()) {
@@ -58,8 +59,8 @@ class OutputHook final : public ag::FunctionPreHook {
     call_->output_nodes.push_back(node_);
   }
   ~OutputHook() override {
-    // The freed node is removed from the list. Otherwise a new node at the same address would be
-    // mistaken for an output of this call.
+    // The freed node is removed from output_nodes. Otherwise a new node at the same address would
+    // be mistaken for an output of this call.
     if (const auto clock = call_->clock.lock()) {
       const std::lock_guard lock(clock->mutex);
       std::erase(call_->output_nodes, static_cast<void*>(node_));
@@ -69,7 +70,7 @@ class OutputHook final : public ag::FunctionPreHook {
     const auto clock = call_->clock.lock();
     if (!clock) return gradients;  // the engine was destroyed, and an access to a parameter throws
     const std::lock_guard lock(clock->mutex);
-    // In hooks, autograd leaves grad mode on only under create_graph.
+    // Autograd turns grad mode off in hooks, unless backward was called with create_graph.
     if (at::GradMode::is_enabled()) {
       throw StateError(
           {.what = "backward with create_graph is not supported through a sharded unit",
@@ -84,9 +85,9 @@ class OutputHook final : public ag::FunctionPreHook {
   ag::Node* node_;
 };
 
-// A pre-hook of the newest node that produced an input of a call. Backward reaches this node when
-// it leaves the call. The hook holds the call weakly, because the producer's graph may outlive the
-// call's graph.
+// A pre-hook of the newest node that produced an input of a call. Backward reaches this node after
+// all nodes of the call. The hook holds the call weakly, because the producer's graph may outlive
+// the call's graph.
 class ProducerHook final : public ag::FunctionPreHook {
  public:
   explicit ProducerHook(std::weak_ptr<Call> call) : call_(std::move(call)) {}
@@ -198,7 +199,7 @@ std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& outputs, uint64
 bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call) {
   bool hooked = false;
   const auto hook = [&](const torch_compat::NodePtr& node) {
-    // A node older than the call means that the call returned an input, so this node is not hooked.
+    // If the node is older than the call, the call returned an input. This node is not hooked.
     if (!node || node->sequence_nr() < call->begin) return;
     node->add_pre_hook(std::make_unique<OutputHook>(call, node.get()));
     hooked = true;
@@ -211,8 +212,8 @@ bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call) {
 
 at::Tensor pass_through(const at::Tensor& input) {
   at::Tensor output = input.view_as(input);
-  // Marks the view in the way in which torch::autograd::Function marks an input that it returns.
-  // LibTorch says there: "the logic to handle view + inplace would override the custom backward".
+  // Marks the view as torch::autograd::Function marks a returned input. LibTorch's comment there
+  // says: "the logic to handle view + inplace would override the custom backward".
   if (auto* view = ag::impl::get_view_autograd_meta(output)) {
     view->set_creation_meta(ag::CreationMeta::IN_CUSTOM_FUNCTION);
   }
@@ -220,8 +221,9 @@ at::Tensor pass_through(const at::Tensor& input) {
 }
 
 void hook_producer(ag::Node& producer, const std::shared_ptr<Call>& call) {
-  // Inserted as the first hook of the node. The producer is often an output of the previous unit,
-  // and that unit's OutputHook gathers its parameters. Therefore this unit must be closed first.
+  // The hook is inserted before the node's other hooks. The node often made an output of the
+  // previous unit. Then it also has that unit's OutputHook, which gathers that unit's parameters.
+  // This unit must be closed before that.
   auto& hooks = producer.pre_hooks();
   hooks.insert(hooks.begin(), std::make_unique<ProducerHook>(call));
 }

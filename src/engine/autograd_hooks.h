@@ -1,6 +1,6 @@
-// All contact with LibTorch's autograd. It installs the hooks, which report the progress of
-// backward to the backward scheduler and the engine, and it queries the running backward. The tests
-// in tests/engine and tests/closing verify it on LibTorch 2.11 to 2.15.
+// Installs hooks in LibTorch's autograd and queries the running backward. The hooks report the
+// progress of backward to the backward scheduler and the engine. The tests in tests/engine and
+// tests/closing verify these functions on LibTorch 2.11 to 2.15.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,8 +35,8 @@ BackwardScheduler::Queries clock_queries();
 bool inputs_given();
 // Returns true if the running backward keeps the graph (retain_graph).
 bool keeps_graph();
-// Returns true if the current graph task returns the gradient of this node to its caller
-// (autograd::grad).
+// Returns true if the current graph task runs for autograd::grad and returns the gradient of
+// `node`.
 bool is_captured(const torch::autograd::Node& node);
 
 // Installs a hook on the leaf `parameter`. The hook passes each gradient to `arrived` and then
@@ -58,17 +58,18 @@ uint64_t sequence_of(const torch::autograd::Node& node);
 // the graph made since node number `begin` is searched.
 std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& outputs, uint64_t begin);
 
-// Makes call's pre_backward run before the node that made `output`, if the call itself made that
-// node (its number is at least call->begin). For a view, also hooks the node of the view's base,
-// because an in-place change replaces the view's node by the base's node. Returns true if it hooked
-// any node.
+// Makes `call`'s pre_backward run before the node that made `output`. Does this only if the call
+// itself made that node: the node's number is at least call->begin. For a view, also hooks the node
+// of the view's base, because an in-place change replaces the view's node by the base's node.
+// Returns true if it hooked any node.
 bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call);
 // Returns a view of `input`, for a call that returns its own input. The view is an output that can
-// be hooked. An in-place change of `input` or of the view would replace the hooked node; because it
-// is a view, LibTorch refuses such a change.
+// be hooked. An in-place change of `input` or of the view would replace the hooked node. LibTorch
+// refuses such a change, because the view is marked as made in a custom Function.
 at::Tensor pass_through(const at::Tensor& input);
-// Makes the backward scheduler tick before `producer` runs, in front of the node's other hooks.
-// This call's unit is therefore resharded before the previous unit is gathered.
+// Installs a hook that makes the backward scheduler tick before `producer` runs. The hook runs
+// before the node's other hooks, so this call's unit is resharded before the previous unit is
+// gathered.
 void hook_producer(torch::autograd::Node& producer, const std::shared_ptr<Call>& call);
 
 }  // namespace fsdp::autograd_hooks

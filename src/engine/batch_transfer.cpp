@@ -37,8 +37,8 @@ void check(const at::Tensor& tensor, at::Device device) {
   }
 }
 
-// Returns the tensor in pinned memory, from which the device can copy without the host. The result
-// has no gaps between elements, because a strided copy would need an intermediate buffer.
+// Returns the tensor in pinned memory, so that the copy to the device can run asynchronously. The
+// result has no gaps between elements, because a strided copy would need an intermediate buffer.
 at::Tensor pinned(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
   return dense.is_pinned() ? dense : dense.pin_memory();
@@ -49,9 +49,9 @@ at::Tensor pinned(const at::Tensor& tensor) {
 BatchCopies::BatchCopies(at::Device device) : device_(device), stream_(copy_stream(device)) {}
 
 BatchCopies::~BatchCopies() {
-  // The destinations return to LibTorch's allocator, which reuses them in compute's order. Compute
-  // must wait for the copies of unused batches. Otherwise these copies could overwrite the data of
-  // the next user.
+  // The destinations of the copies return to LibTorch's allocator. The allocator reuses this memory
+  // in the order of the compute stream. So compute must wait for the copies of unused batches.
+  // Otherwise these copies could overwrite the data of the memory's next user.
   try {
     while (!copied_.empty()) take();
   } catch (const std::exception&) {  // the next use of the device throws the error
@@ -73,8 +73,8 @@ void BatchCopies::begin(const std::vector<at::Tensor*>& batch) {
     copies.push_back({tensor, from, at::empty_like(from, from.options().device(device_))});
   }
   if (!stream_) return;
-  // The destinations are compute's memory. Work issued on compute earlier may still use this
-  // memory, and the copy stream does not wait for that work by itself.
+  // The destinations were allocated for the compute stream. Work issued on compute earlier may
+  // still use this memory, and the copy stream does not wait for that work by itself.
   c10::Event given(device_.type());
   given.record(compute_of_thread(device_));
   given.block(*stream_);

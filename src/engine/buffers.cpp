@@ -137,8 +137,8 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
     for (const at::Tensor& buffer : floating[i]) flat.push_back(buffer.reshape({-1}));
     at::Tensor all = at::cat(flat);
     const bool divides = context.comms.reduce().capabilities().averages;
-    // The buffers are divided before the sum, as gradients are, so that a type of small range does
-    // not overflow.
+    // The buffers are divided before the sum, as gradients are, so that a dtype with a small range
+    // does not overflow.
     if (!divides) all.div_(context.mesh.world_size());
     const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(), *dtype_of(kFloating[i])};
     context.streams.settle(*context.streams.reduce, [&] {

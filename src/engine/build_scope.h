@@ -1,4 +1,4 @@
-// The state of a BuildScope until an engine is made from it. Private to the engine layer.
+// The state of a BuildScope until an engine is made from the scope. Private to the engine layer.
 #pragma once
 
 #include <memory>
@@ -42,7 +42,8 @@ struct BuildState {
   Options options;
   const Precision precision;  // the engine's types, because units have no names yet
   std::unique_ptr<ShardContext> context;
-  // The sharded units by key_of: by UnitBase, or by the first module of a unit chosen by policy.
+  // The sharded units. The key (key_of) is the address of the unit's UnitBase. For a unit chosen by
+  // policy, it is the address of the unit's first module.
   std::unordered_map<const void*, BuiltUnit> units;
   bool finished = false;
 

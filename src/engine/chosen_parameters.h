@@ -7,7 +7,8 @@
 
 namespace fsdp {
 
-// A set of parameters, by unit and by parameter of the unit.
+// A set of an engine's parameters. The index of the unit and the index in the unit identify a
+// parameter.
 class ChosenParameters {
  public:
   // Chooses all parameters of the engine.

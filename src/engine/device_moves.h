@@ -15,8 +15,8 @@ namespace fsdp {
 // Errors: InvalidArgument if a parameter is neither on the CPU nor on the device.
 void move_parameters(const std::vector<FoundParameter>& parameters, const ShardContext& context);
 
-// Moves buffers, and parameters that belong to no unit (Options::ignore). Errors: the same as
-// above.
+// Moves buffers, and parameters that belong to no unit (Options::ignore). Errors: those of
+// move_parameters.
 void move_rest(torch::nn::Module& root, const ShardContext& context);
 
 }  // namespace fsdp

@@ -43,8 +43,8 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options optio
     state_ = std::make_shared<EngineParts>(std::move(root), std::move(options), std::move(context));
     Attachment(*state_, nullptr).run();
   });
-  // Construction frees the memory of the whole model. This memory is returned to the system first.
-  // From here on, freed blocks are kept for the next step.
+  // The construction has freed the memory of the whole model. This call first returns that memory
+  // to the system. From here on, freed blocks are kept for the next step.
   keep_freed_blocks();
 }
 
@@ -74,7 +74,8 @@ at::Device Engine::device() const { return state_->context->streams.torch_device
 std::vector<ShardedParameter> Engine::sharded_parameters() {
   const std::lock_guard lock(state_->clock->mutex);
   state_->follow_compute("sharded_parameters");
-  // Called before the views are made, because a view gets the trap's key when it is made.
+  // watch_shards is called before the views are made, because a view can get the trap's key only
+  // when it is made.
   state_->watch_shards();
   std::vector<ShardedParameter> result;
   for (const auto& unit : state_->model.units) {
@@ -109,7 +110,7 @@ GradientReport Engine::measure_gradients(double norm_type) {
 
 GradientReport Engine::clip_grad_norm(double max_norm, double norm_type) {
   state_->require_between_passes("clip_grad_norm");
-  // No collective sends max_norm. The annotation lets the next collective compare it over the
+  // No collective sends max_norm. The annotation lets the next collective compare max_norm over the
   // ranks.
   state_of(state_->context->mesh)
       .order()
@@ -156,7 +157,7 @@ void Engine::visit_full_parameters(
                                    .make_tensor();
       visit(spec.fqn, value);
     }
-    // Freed before the next unit is gathered, so that at most one whole unit exists.
+    // `whole` is freed before the next unit is gathered, so that at most one whole unit exists.
     whole.clear();
   }
 }

@@ -27,7 +27,7 @@ class EngineParts : public std::enable_shared_from_this<EngineParts> {
   ~EngineParts();
 
   // Ends the engine: parameters stay unreadable, and units are destroyed. If an optimizer still
-  // holds this object, it must only be destroyed.
+  // holds this object, the optimizer must not be used any more, only destroyed.
   void shut_down() noexcept;
   bool is_shut_down() const { return model.units.empty(); }
   // Throws StateError if the engine was shut down, or inside a forward or backward. Otherwise calls

@@ -56,13 +56,13 @@ void EnginePass::begin_forward() {
   unfreeze();
   forward_has_graph_ = autograd_hooks::makes_graph();
   check_touched_units();
-  // A LibTorch optimizer does not report its step. Cleared gradients show that it has ended.
+  // A LibTorch optimizer does not report its step. Cleared gradients show that the step has ended.
   if (of_.steps.has_reduced() && !of_.model.has_gradients())
     of_.steps.end(*of_.context.streams.compute);
   of_.model.guard_gradients();
   forget_dropped_forwards();
-  // Wait 1: communication reads parameters and gradients only after compute has finished the
-  // caller's writes to them.
+  // Wait 1 (docs/streams.md): communication reads parameters and gradients only after compute has
+  // finished the caller's writes to them.
   Event ready(of_.context.streams.device);
   of_.context.streams.compute->record(ready);
   of_.context.streams.gather_after(ready);
@@ -71,7 +71,7 @@ void EnginePass::begin_forward() {
   schedule_->begin_forward();
 }
 
-// Detects changes to modules of units chosen by policy, which do not notify the engine: replaced
+// Detects two changes that modules of units chosen by policy do not report to the engine: replaced
 // storage and zero_grad.
 void EnginePass::check_touched_units() {
   for (const auto& unit : of_.model.units) {
@@ -316,7 +316,7 @@ void EnginePass::abandon_backward() {
 // ---- actions that the schedule requests ----
 
 bool EnginePass::unshard(int unit, Urgency urgency) {
-  // A demand is reported before its gather, a prefetch only if it starts a gather.
+  // A demand sends its event before the gather. A prefetch sends it only if a gather was started.
   if (urgency == Urgency::kDemand) event("unshard", unit);
   const bool unshards =
       with_place([&] { return unit_at(unit).describe("gather"); },
@@ -373,7 +373,7 @@ void EnginePass::require_not_gathered(std::string_view call) const {
 }
 
 // Creates gradient state for parameters that were frozen and now require a gradient. If ranks
-// differ in this, the next reduction throws.
+// unfroze different parameters, the next reduction throws.
 void EnginePass::unfreeze() {
   bool any = false;
   for (const auto& unit : of_.model.units) any = unit->unfreeze() || any;

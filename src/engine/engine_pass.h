@@ -1,7 +1,7 @@
-// The passes of an engine, boundary by boundary. The backward scheduler (backward_scheduler.h)
-// decides when backward has finished a unit. The schedule (plan/pass.h) decides which units are
-// gathered, resharded and reduced at a boundary. shard_unit.h has the memory of a unit.
-// docs/streams.md explains the waits between streams.
+// EnginePass: acts at each boundary of an engine's forward and backward. The backward scheduler
+// (backward_scheduler.h) decides when backward has finished a unit. The schedule (plan/pass.h)
+// decides which units are gathered, resharded and reduced at a boundary. ShardUnit (shard_unit.h)
+// manages the memory of a unit. docs/streams.md explains the waits between streams.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -25,7 +25,7 @@ namespace fsdp {
 // thread-safe: the backward scheduler's mutex must be held.
 class EnginePass final : public ScheduledEngine, public UnitActions {
  public:
-  // The parts that a pass uses. All of them outlive it.
+  // The parts that an EnginePass uses. All parts outlive the EnginePass.
   struct Parts {
     ShardedModel& model;
     ShardContext& context;
@@ -77,7 +77,7 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   // Errors: StateError if the unit cannot capture it.
   void take_gradient(EngineUnit& unit, int parameter, const at::Tensor& gradient);
 
-  // ScheduledEngine: calls of the backward scheduler.
+  // Functions of ScheduledEngine, which the backward scheduler calls.
   void open(int unit, bool captures) override;
   void close(int unit, bool captures) override;
   void idle(int unit) override;
@@ -86,7 +86,7 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   void finalize_backward() override;
   void abandon_backward() override;
 
-  // UnitActions: calls of the schedule.
+  // Functions of UnitActions, which the schedule calls.
   ParameterState parameters(int unit) const override {
     return unit_at(unit).shard->parameters().state();
   }
@@ -107,7 +107,7 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   // Returns the number of backwards that have reduced gradients since the engine was made.
   int64_t count() const { return count_; }
   // Creates gradient state for parameters that were frozen and now require a gradient.
-  // Errors: StateError if gradients wait for a step.
+  // Errors: StateError if there are gradients that no step has used yet.
   void unfreeze();
   // Stores the number of units that fsdp::Gathered currently holds.
   void set_gathered(int units) { gathered_ = units; }

@@ -29,7 +29,7 @@ void EngineUnit::capture_gradients() {
   accumulators_.resize(shard->tensors().size());
   for (size_t i = 0; i < shard->tensors().size(); ++i) {
     const int parameter = static_cast<int>(i);
-    // torch::load may replace a parameter's accumulator, which removes the hook.
+    // torch::load may replace a parameter's accumulator. This also removes the hook.
     if (accumulators_[i] && autograd_hooks::is_current(*accumulators_[i], shard->tensors()[i])) {
       continue;
     }
@@ -58,7 +58,7 @@ void EngineUnit::refuse_captured() const {
 bool EngineUnit::unfreeze() {
   bool any = false;
   for (size_t i = 0; i < shard->tensors().size(); ++i) {
-    // If the accumulator exists, the parameter has required a gradient before, so it is not new.
+    // A parameter with an accumulator has required a gradient before, so it was not unfrozen now.
     if (accumulators_[i] || !shard->tensors()[i].requires_grad()) continue;
     shard->unfreeze(static_cast<int>(i));
     any = true;
@@ -81,7 +81,7 @@ void EngineUnit::note_written() {
 
 void EngineUnit::throw_if_written() {
   if (written_.empty()) return;
-  // Cleared before the throw, so that a caller that catches the error can continue.
+  // written_ is cleared before the throw, so that a caller that catches the error can continue.
   const std::string fqn = std::exchange(written_, {});
   throw StateError(
       {.what = fmt::format("parameter '{}' was written inside a forward or backward", fqn),

@@ -60,8 +60,8 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
   // Creates gradient state for parameters that were frozen and now require a gradient. Returns true
   // if there was such a parameter.
   bool unfreeze();
-  // Records if a parameter was written at a time at which the change is lost. throw_if_written
-  // throws for it later, when the unit's state is consistent again.
+  // Records a parameter that was written inside a forward or backward, because resharding loses the
+  // change. throw_if_written throws the error later, when the unit's state is consistent again.
   void note_written();
   void throw_if_written();
   void forget_written() { written_.clear(); }
@@ -77,9 +77,9 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
 
   // ---- units by policy ----
 
-  // Keeps a call whose forward ran an operator without a node that can be hooked, as in a custom
-  // Function. The engine notices the backward of such a call when it reads a parameter or produces
-  // a gradient.
+  // Keeps a call whose forward ran an operator that made no node to hook, for example inside a
+  // custom Function. The engine notices the backward of such a call only when that backward reads a
+  // parameter or produces a gradient.
   void keep_unhooked(const std::shared_ptr<Call>& call);
   // Drop unhooked calls. forget_unhooked drops all of them, at the end of a pass. A forward calls
   // mark_unhooked at its begin; if it made no graph, forget_unhooked_since_mark drops its calls.
@@ -94,7 +94,7 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
   void follow_zero_grad();
 
   // Throws StateError if the unit's gradients are not reduced yet, or not summed over groups yet. A
-  // step cannot use them then.
+  // step cannot use such gradients.
   void require_complete_gradients() const;
 
   // Returns "reduce of unit 'layers.0'", for use in errors.

@@ -32,7 +32,7 @@ void give_back_whole(EngineUnit& unit, std::optional<WriteBack> write_back) {
   UnitParameters& parameters = unit.shard->parameters();
   if (write_back) {
     parameters.write_back(*write_back == WriteBack::kFromRankZero);
-    // torch::load may have replaced the nodes of parameters, which removes the hooks.
+    // torch::load may have replaced the nodes of parameters. This also removes the hooks.
     unit.capture_gradients();
   }
   if (parameters.state() != ParameterState::kSharded) unit.owner.pass.reshard(unit.index);
@@ -71,7 +71,7 @@ void Gathered::bind() {
 Gathered::~Gathered() noexcept(false) {
   const std::lock_guard lock(state_.clock->mutex);
   std::string lost;
-  // Reset first, so that the engine is usable again even if the code below throws.
+  // The number is reset first, so that the engine is usable again even if the code below throws.
   state_.pass.set_gathered(0);
   // While an exception unwinds this rank, a collective could block the other ranks forever, so
   // nothing is written back.
@@ -79,7 +79,8 @@ Gathered::~Gathered() noexcept(false) {
   if (!unwinding) state_.follow_compute("fsdp::Gathered");
   for (const int index : units_) {
     EngineUnit& unit = *state_.model.units[index];
-    // Read before the unit is resharded, because resharding drops the list of written parameters.
+    // `lost` is set before the unit is resharded, because resharding drops the list of written
+    // parameters.
     if (write_back_ == WriteBack::kNone && lost.empty())
       lost = unit.shard->parameters().first_written();
     const bool writes = write_back_ != WriteBack::kNone && !unwinding;

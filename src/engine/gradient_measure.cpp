@@ -150,9 +150,9 @@ void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type)
   context_.streams.compute->wait(measured);  // wait 13
 }
 
-// Returns a block that neither a step nor a report holds, or a new block. The streams' waits order
-// a step's kernels after those of the previous step. A report releases its block only after reading
-// it.
+// Returns a block that neither a step nor a report holds, or a new block. A block can be reused
+// safely. The waits between streams order a step's kernels after the kernels of the previous step,
+// and a report releases its block only after reading it.
 std::shared_ptr<StepScalars> GradientMeasure::take_scalars() {
   std::erase_if(reports_, [](const auto& each) { return each.expired(); });
   for (const auto& each : scalars_) {

@@ -112,8 +112,9 @@ class GradientMeasure {
   std::vector<std::weak_ptr<GradientReport::Measurement>> reports_;
 };
 
-// The values of one measurement, shared by its reports. Any thread may read the reports. After the
-// first read it holds only the values, so a kept report holds no device memory.
+// The values of one measurement. All reports of the measurement share them, and any thread may read
+// the reports. After the first read, a Measurement holds only the values, so a kept report holds no
+// device memory.
 struct GradientReport::Measurement {
   struct Values {
     double norm = 0;

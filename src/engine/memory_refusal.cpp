@@ -68,8 +68,8 @@ std::string describe_held(const Passes& engines, const MemoryDemand& demand) {
                      format_bytes(demand.now.torch), format_bytes(planned_bytes(engines)));
 }
 
-// Returns option changes that save memory, cheapest first. If `for_tensors` is false, only changes
-// that reduce the engine's own buffers.
+// Returns option changes that save memory, cheapest first. If `for_tensors` is false, returns only
+// changes that reduce the engine's own buffers.
 std::string remedies_of(const EnginePass& pass, bool for_tensors) {
   const EnginePass::Parts& engine = pass.parts();
   const bool gathers = engine.memory.plan().forward_peak[MemoryCategory::kParameterSlots] > 0;

@@ -16,7 +16,8 @@ namespace fsdp {
 // InvalidArgument instead.
 MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<BackwardScheduler>& clock);
 
-// Checks the planned bytes of all engines of a mesh. Called once all of them are constructed.
+// Checks the planned bytes of all engines of a mesh. Called at the end of each engine's
+// construction, and when optimizer state is added.
 // Errors: InvalidArgument if the planned bytes alone exceed `limit`.
 void require_within_limit(const BackwardScheduler& clock, int64_t limit);
 

@@ -78,8 +78,8 @@ void ModuleStates::remember(const EngineUnit& unit, bool is_inside) {
     for (const auto& item : module.named_buffers(/*recurse=*/false)) {
       const at::Tensor& buffer = item.value();
       if (!buffer.defined() || buffer.is_inference()) continue;
-      // Every buffer is copied now, because it is known only after the run which buffers the run
-      // has written.
+      // Every buffer is copied now. The engine knows only after the run which buffers the run has
+      // written.
       buffers_.push_back({.fqn = join_fqn(fqn, item.key()),
                           .buffer = buffer,
                           .found = buffer.detach().clone(),
@@ -96,9 +96,9 @@ bool ModuleStates::has(const EngineUnit& unit) const {
 
 void ModuleStates::settle() {
   for (KeptBuffer& each : buffers_) {
-    // If the version did not change, the first run did not write the buffer, and the second run
-    // finds the same value in it. The copy of a small buffer is kept ([Note: modules of a
-    // recomputed function]).
+    // If the buffer's version did not change, the first run did not write the buffer, and the
+    // second run finds the same value in it. The copy of a small buffer is kept ([Note: modules of
+    // a recomputed function]).
     const int64_t version = torch_compat::version(each.buffer);
     const bool is_small = each.buffer.numel() * each.buffer.element_size() <= kSmallBytes;
     if (version == each.version && !is_small) each.found = at::Tensor();

@@ -1,14 +1,14 @@
-// ModuleStates: the training flags and buffers of modules, recorded when the first run of a
-// recomputed function found them, and restored for its second run.
+// ModuleStates: the training flags and buffers of modules before the first run of a recomputed
+// function. They are restored for the function's second run.
 //
 // [Note: modules of a recomputed function]
-// A recomputed function is code that may capture any module. The recorded modules are those of
-// units that run in the function, from the begin of their forwards, and of the unit whose forward
-// calls the function. The modules of a unit are its module and the modules inside it, without
-// modules of other units. If the first run did not change a buffer, its copy is dropped unless the
-// buffer is small. Small copies are kept for two reasons. Kernels of batch normalisation write
-// running statistics without a new version. And code outside the function may write a small buffer
-// before backward.
+// A recomputed function is code that may capture any module. Modules are recorded for two kinds of
+// units: the unit whose forward calls the function, and units whose forwards run in the function. A
+// unit of the second kind is recorded when its forward begins. The modules of a unit are its module
+// and the modules inside it, without modules of other units. If the first run did not change a
+// buffer, its copy is dropped unless the buffer is small. Small copies are kept for two reasons.
+// First, kernels of batch normalisation write running statistics without a new version. Second,
+// code outside the function may write a small buffer before backward.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,8 +39,8 @@ class ModuleStates {
   };
   // Returns the unit whose forward this thread runs; null if there is none.
   static std::shared_ptr<EngineUnit> running();
-  // A scope in which this thread is in the first run of a function. With null, the thread is in its
-  // second run.
+  // A scope in which this thread runs a recomputed function and records the modules in `states`. In
+  // the function's second run, `states` is null and nothing is recorded.
   class Recording {
    public:
     explicit Recording(ModuleStates* states);
@@ -63,8 +63,9 @@ class ModuleStates {
   // Drops the copies that the second run does not need. Must be called after the first run.
   void settle();
 
-  // A scope in which modules and buffers have their recorded state. At its end they have the state
-  // and the versions from before the scope, so backward changes nothing that the program can see.
+  // A scope in which modules and buffers have their recorded state. At its end they get back the
+  // state and the versions that they had before the scope, so backward changes nothing that the
+  // program can see.
   // Errors: StateError if a buffer whose copy was dropped has changed since the first run.
   class Restored {
    public:

@@ -129,16 +129,16 @@ class Walk {
     int left = 0;    // layers of the unit that are not visited yet
     int unit = -1;   // -1: all so far belong to units found earlier
 
-    // Adds the next child. The policy chose it for a unit of `layers_of_unit` layers; 0 means that
-    // it is in no unit.
+    // Adds the next child. `layers_of_unit` is the number of layers of the unit for which the
+    // policy chose the child. 0 means that the policy did not choose the child.
     void add(int layers_of_unit) {
       if (layers_of_unit != layers || left == 0) *this = {layers_of_unit, layers_of_unit};
       left = std::max(left - 1, 0);
     }
   };
 
-  // Visits a module and the modules inside it. `enclosing` is the index of the unit around it.
-  // `beside` describes the siblings before it.
+  // Visits `module` and the modules inside it. `enclosing` is the index of the unit around
+  // `module`. `beside` describes the siblings that were visited before `module`.
   void visit(torch::nn::Module& module, const std::string& fqn, int enclosing, Neighbours& beside) {
     int unit = enclosing;
     auto* base = dynamic_cast<UnitBase*>(&module);
@@ -249,7 +249,8 @@ void check_shardable(const std::vector<FoundUnit>& units, at::Device computes_on
 std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
                                             const std::function<bool(const at::Tensor&)>& known,
                                             at::Device computes_on) {
-  // Inner units are already sharded, so each parameter that is not known belongs to this unit.
+  // Inner units are already sharded, so each parameter for which `known` is false belongs to this
+  // unit.
   std::vector<FoundParameter> result;
   std::unordered_set<const c10::TensorImpl*> seen;
   const auto visit = [&](auto&& self, torch::nn::Module& each, const std::string& fqn) -> void {

@@ -46,20 +46,21 @@ std::string join_fqn(const std::string& prefix, const std::string& name);
 
 // Returns the units in pre-order, the root first. A parameter belongs to the innermost unit around
 // it. If it has several registrations, it belongs to the innermost unit around all of them.
-// Options::units chooses units among modules that are no fsdp::Unit. Options::ignore excludes
-// parameters.
+// Options::units chooses units among the modules that are not an fsdp::Unit. Options::ignore
+// excludes parameters.
 // Errors: InvalidArgument for embeddings with max_norm or sparse gradients, for a policy that
 //   chooses nothing, and for an fsdp::Unit inside a unit of several layers.
 std::vector<FoundUnit> find_units(torch::nn::Module& root, const Options& options);
 
-// Throws InvalidArgument that names the parameter if a parameter cannot be sharded by ranks that
-// compute on `computes_on`. Refused are dtypes other than float32, bfloat16 and float16; sparse,
-// quantised and complex tensors; tensors on other devices; strides with holes or overlap; memory
-// shared by different parameters; parameters that already have a gradient; inference tensors.
+// Throws InvalidArgument that names the parameter if ranks that compute on `computes_on` cannot
+// shard a parameter. A parameter cannot be sharded if it is sparse, quantised, complex or an
+// inference tensor, if its dtype is not float32, bfloat16 or float16, if it is on an unsupported
+// device, if its strides have holes or overlap, if it shares memory with another parameter, or if
+// it already has a gradient.
 void check_shardable(const std::vector<FoundUnit>& units, at::Device computes_on);
 
-// Returns the parameters of one module tree for which `known` is false, by the same rules. Used by
-// BuildScope.
+// Returns the parameters of the module tree for which `known` returns false. Throws as find_units
+// and check_shardable do. Used by BuildScope.
 std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
                                             const std::function<bool(const at::Tensor&)>& known,
                                             at::Device computes_on);

@@ -40,7 +40,7 @@ void PlannedMemory::remake(const Pass& pass) {
     const bool parameters = slots.category == MemoryCategory::kParameterSlots;
     (parameters ? parameter_slots : reduce_slots)[slots.slot_bytes] = slots.count;
   }
-  // If the plan no longer contains a slot, the slot is freed when it is returned.
+  // If the plan no longer contains a slot, the slot is freed when it is returned to the pool.
   context_.memory.parameter_slots.plan(parameter_slots);
   context_.memory.reduce_slots.plan(reduce_slots);
   context_.main->gradients.plan(gradients);
@@ -48,8 +48,8 @@ void PlannedMemory::remake(const Pass& pass) {
 }
 
 void PlannedMemory::begin_backward(bool finds_gradients) {
-  // The ledger's phase up to here was a forward. A pass may have several forwards; the highest peak
-  // counts.
+  // The phase that the ledger has measured up to here was a forward. If a pass has several
+  // forwards, the plan uses the highest of their peaks.
   finds_gradients_ = finds_gradients;
   const MemoryBytes& peak = context_.memory.ledger.phase_peak();
   if (peak.total() > forward_peak_.total()) forward_peak_ = peak;
@@ -71,8 +71,8 @@ void PlannedMemory::expect_captures(const Pass& pass) {
   remake(pass);
 }
 
-// Adds to the plan the memory that passes used beyond the simulated record (a second forward beside
-// the first, gradients kept by GradSync).
+// Adds to the plan the memory that passes used beyond the simulated record, for example for a
+// second forward beside the first, or for gradients that GradSync kept.
 void PlannedMemory::learn_from_overflow(const Pass& pass) {
   const bool parameters = context_.memory.parameter_slots.learn();
   const bool reduces = context_.memory.reduce_slots.learn();
@@ -105,8 +105,8 @@ void PlannedMemory::warn_of_overflow() {
 }
 
 void PlannedMemory::add_learned() {
-  // The pools store their learned slots. These replace the slots of the plan, and the difference is
-  // counted as learned bytes.
+  // planned() returns the slots of a pool, including the slots that the pool has learned. These
+  // slots replace the slots of the plan. The difference is counted as learned bytes.
   std::vector<PlannedSlots> slots = context_.memory.parameter_slots.planned();
   for (const PlannedSlots& each : context_.memory.reduce_slots.planned()) slots.push_back(each);
   const auto add = [&](const PlannedSlots& each, int64_t sign) {

@@ -41,8 +41,8 @@ class PlannedMemory {
   // first pass or between passes.
   void add_optimizer_state(int64_t bytes);
   // Prepares the plan for a unit that is about to capture gradients. If the backward adds to
-  // gradients of an earlier backward, plans `pass` as accumulating from now on, before it needs
-  // more memory.
+  // gradients of an earlier backward, changes the plan before the backward needs the additional
+  // memory. From then on, the plan assumes that `pass` accumulates gradients.
   void expect_captures(const Pass& pass);
   // Notes that GradSync keeps gradients. The slots of these gradients then cause no warning.
   void expect_kept_gradients() { keeps_gradients_ = true; }

@@ -117,8 +117,8 @@ std::string name_of(const UnitBase* unit) {
   return unit == nullptr ? "fsdp::recompute" : unit->unit_place();
 }
 
-// Runs the segment. Throws InvalidArgument if it changes an input in place, because backward could
-// then not run it on the same values.
+// Runs the segment. Throws InvalidArgument if the segment changes an input in place, because the
+// second run in backward could then not use the same input values.
 Tensors run_on_kept(const Segment& segment, const UnitBase* unit, const Tensors& inputs) {
   // Inference tensors are skipped, because they have no version counter.
   const auto version = [](const at::Tensor& tensor) {
@@ -199,15 +199,16 @@ Tensors outputs_for(const SavedSegment& saved, Tensors outputs, const Tensors& g
 // The autograd node of a recomputed function. Its forward runs the function without a graph. Its
 // backward runs the function again with a graph, and then runs an inner backward of this graph.
 struct Recompute : ag::Function<Recompute> {
-  // `anchor` requires a gradient. Without it, a function whose inputs require no gradient would
-  // have no node, but its parameters need one.
+  // `anchor` is a tensor that requires a gradient. Without this tensor, a function whose inputs
+  // require no gradient would get no autograd node. The function needs a node for the gradients of
+  // its parameters.
   static Tensors forward(ag::AutogradContext* context, at::TensorList given,
                          const at::Tensor& /*anchor*/, c10::intrusive_ptr<SavedSegment> saved) {
     const Tensors inputs = given.vec();
     saved->generators = generators_of(inputs);
     saved->before = states_of(saved->generators);
-    // begin() and end() find the open-ended calls that run both before and after the function.
-    // These are the calls around the function.
+    // begin() and end() find the calls around the function: open-ended calls that began before the
+    // function and still run after it.
     saved->around.begin();
     Tensors outputs = first_run(*saved, saved->inputs.spread(inputs));
     saved->around.end();
@@ -264,10 +265,10 @@ struct Recompute : ag::Function<Recompute> {
     const ModuleStates::Recording recording(&saved.modules);
     return run_on_kept(saved.segment, saved.unit, inputs);
   }
-  // Makes the output a tensor of the node's own. This is necessary because a function may return a
-  // parameter, a buffer, one tensor twice, or a tensor with the graph of a custom Function. If an
-  // output shares memory with an input, it stays a view, so autograd refuses in-place changes of
-  // it.
+  // Replaces the output by a new tensor that only this node returns. This is necessary because a
+  // function may return a parameter, a buffer, one tensor twice, or a tensor with the graph of a
+  // custom Function. If the output shares memory with an input, the new tensor is a view, so
+  // autograd refuses in-place changes of it.
   static void make_own(at::Tensor& output, const Tensors& inputs) {
     const bool is_of_input = std::ranges::any_of(inputs, [&](const at::Tensor& input) {
       // is_alias_of is not used, because it accesses the memory. The tensors of a plan have no
@@ -295,8 +296,8 @@ struct Recompute : ag::Function<Recompute> {
 
 Tensors run(Segment segment, const Tensors& inputs, const UnitBase* unit) {
   if (!at::GradMode::is_enabled()) return segment(inputs);
-  // This call is inside the first run of another recomputed function. The second run of that
-  // function will run both again.
+  // This function is called inside the first run of another recomputed function. The second run of
+  // the other function will run this function again, too.
   if (!autograd_hooks::makes_graph()) return run_on_kept(segment, unit, inputs);
   auto saved = c10::make_intrusive<SavedSegment>(std::move(segment), unit);
   saved->inputs = Defined(inputs);

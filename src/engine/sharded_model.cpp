@@ -24,7 +24,7 @@ int ShardedModel::find_unit(std::string_view fqn) const {
 void ShardedModel::for_each_own_module(
     const EngineUnit& unit,
     const std::function<void(const std::string& fqn, torch::nn::Module& module)>& visit) const {
-  // The modules of all units. The walk stops at them.
+  // The modules of all units. The walk below stops at these modules.
   std::unordered_set<const torch::nn::Module*> of_units;
   for (const auto& each : units) {
     for (const NamedModule& own : each->place.modules) of_units.insert(own.module.get());

@@ -21,7 +21,7 @@ struct ShardedModel {
   std::vector<std::shared_ptr<EngineUnit>> units;  // in pre-order, the root first
 
   // Returns the index of the unit with this FQN.
-  // Errors: InvalidArgument that lists the existing units.
+  // Errors: InvalidArgument if there is no such unit; the error lists the existing units.
   int find_unit(std::string_view fqn) const;
   // Calls `visit` with the modules that belong to this unit and to no other unit, outer modules
   // first.

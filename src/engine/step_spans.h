@@ -20,7 +20,7 @@ class StepSpans {
   void begin(Stream& compute) {
     if (!span_) open(compute);
   }
-  // Ends a trace. The running step is then not recorded.
+  // Ends a trace. A step that has not ended is not recorded.
   void forget() { span_.reset(); }
 
   // Records that a backward has reduced gradients, so the step has gradients.

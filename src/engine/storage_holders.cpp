@@ -19,8 +19,8 @@ struct Holders {
       bases;           // with the number of their registered views
   std::string buffer;  // FQN of a buffer on this storage
 
-  // Returns how many tensors are allowed to hold the storage. A base is counted if only its
-  // registered views and this table refer to it.
+  // Returns how many tensors are allowed to hold the storage. The base of a registered view is
+  // counted too, if only registered views and this table refer to the base.
   size_t expected() const {
     size_t count = parameters.size();
     for (const auto& [key, base] : bases) {

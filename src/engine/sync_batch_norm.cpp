@@ -111,7 +111,7 @@ BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
   return all;
 }
 
-// Values other than tensors that backward needs.
+// The values that backward needs in addition to tensors.
 struct Held : torch::CustomClassHolder {
   Held(Mesh of_ranks, double values, double epsilon)
       : mesh(std::move(of_ranks)), count(values), eps(epsilon) {}

@@ -79,11 +79,11 @@ bool is_gathered(const EngineUnit& unit) {
 thread_local int running_again_in = -1;  // a graph task; -1: none
 
 // Returns true if an operator in graph task `task` belongs to a forward that runs again. Returns
-// false if the operator is a backward node; these run with grad mode off.
+// false if the operator belongs to a backward node. Backward nodes run with grad mode off.
 bool is_forward_again(const BackwardScheduler& clock, int task) {
   if (c10::GradMode::is_enabled() || running_again_in == task) return true;
   // Grad mode is also off in a custom Function inside another library's checkpoint. In that case
-  // the call that the checkpoint began is the innermost call.
+  // the innermost call began in this graph task, inside the checkpoint.
   return clock.in_call() && clock.innermost_call()->forward_task == task;
 }
 
@@ -111,8 +111,9 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
   if (!of_gradient)
     return pass.require_not_gathered(fmt::format("'{}' on main shards", touch.name));
   if (touch.name == "aten::detach_") return;  // LibTorch's zero_grad, which is always allowed
-  // A write, for example a scaling, may change sums within groups. A read belongs to a step, and a
-  // step is not allowed before the sum over groups.
+  // Before the gradients are summed over groups, the caller may write the sums within groups, for
+  // example to scale them. An operator that only reads them belongs to a step, and a step is not
+  // allowed before the sum over groups.
   if (touch.writes && unit.shard->gradients().await_across()) return;
   unit.require_complete_gradients();
   if (!unit.is_by_policy() ||
@@ -126,8 +127,8 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
                     .hint = "call zero_grad of LibTorch's optimizer instead of the model's"});
 }
 
-// The trap's listener. It derives the calls of units chosen by policy from operators on their
-// parameters.
+// The listener that the trap calls. It derives the calls of units chosen by policy from operators
+// on their parameters.
 class Touches final : public touch_trap::Listener {
  public:
   void shard(const touch_trap::ShardTouch& touch) override { follow_shard(touch); }
@@ -209,7 +210,7 @@ class Touches final : public touch_trap::Listener {
 
  private:
   // Gathers the unit for a node of backward that reads its parameters. Usually a hook of the call's
-  // outputs has already gathered it. A call without hooked outputs is fired here.
+  // outputs has already gathered the unit. A call without hooked outputs is fired here.
   static void read_in_backward(const touch_trap::Touch& touch, EngineUnit& unit, int task) {
     if (touch.written != nullptr) refuse_written(touch, unit, /*in_backward=*/true);
     if (unit.shard->parameters().state() == ParameterState::kUnsharded) return;
@@ -234,7 +235,7 @@ class Touches final : public touch_trap::Listener {
       if (!clock.running_call(unit_of(each), task)) begun.push_back(&unit_of(each));
     }
     if (task >= 0) {
-      // Same as UnitCall::begin in a backward: finished units are closed, and idle units are
+      // This is the same as in UnitCall::begin: finished units are closed, and idle units are
       // resharded, before the touched units are gathered.
       clock.enter(task);
       clock.tick(task, autograd_hooks::current_sequence());
@@ -283,8 +284,8 @@ void CallsAround::begin() {
   if (!unit) return;
   const std::lock_guard lock(unit->owner.clock->mutex);
   for (const auto& call : unit->owner.clock->calls_under_way()) {
-    // Only open-ended calls are needed. The outputs of a Unit's call are hooked, and backward
-    // reaches them first.
+    // Only open-ended calls must be fired for the function. A Unit's call is fired by the hooks of
+    // its outputs, which backward reaches first.
     if (call->is_open_ended) calls_.push_back(call);
   }
   if (!calls_.empty()) clock_ = unit->owner.clock;

@@ -34,10 +34,10 @@ class CallsAround {
   std::vector<std::weak_ptr<Call>> calls_;
 };
 
-// Hooks the outputs of a recomputed function as outputs of the calls that its first run touched
-// (`ran`), if these calls still run at the end of the first run. Only units of several layers need
-// this. If the layers of such a unit are recomputed one by one, they are then one call in backward
-// too, even if a rank leaves out some layers.
+// Hooks the outputs of a recomputed function as outputs of open-ended calls. Does this for each
+// call that still runs after the function's first run, if the first run touched the call's unit
+// (`ran`) and the unit has several layers. The layers of such a unit may be recomputed one by one.
+// With these hooks the layers are one call in backward too, even if a rank leaves out some layers.
 void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates& ran);
 
 // Arms the trap. Must be called before a model with units chosen by policy is sharded.

@@ -21,7 +21,7 @@ class TrainingObjects {
   std::vector<std::string> names() const;
   // Returns the elements of `parameters` that no optimizer trains.
   std::vector<std::string> untrained(const std::vector<std::string>& parameters) const;
-  // Returns true at the first call, when no optimizer has made a step before.
+  // Returns true at the first call only: no optimizer has made a step before this call.
   bool begin_steps() { return !std::exchange(has_stepped_, true); }
 
  private:

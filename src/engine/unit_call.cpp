@@ -135,8 +135,8 @@ void UnitCall::end() {
   if (autograd_hooks::makes_graph()) {
     for (at::Tensor* output : state_->outputs) {
       bool hooked = autograd_hooks::hook_output(*output, call);
-      // The unit returned an input, perhaps only on this rank (a dropped layer). The call must fire
-      // here whenever this output is used, as it does on the other ranks.
+      // The unit returned an input, perhaps only on this rank (a dropped layer). On the other ranks
+      // the call fires if this output is used, so the call must fire on this rank too.
       if (!hooked && output->defined() && output->requires_grad()) {
         *output = autograd_hooks::pass_through(*output);
         hooked = autograd_hooks::hook_output(*output, call);

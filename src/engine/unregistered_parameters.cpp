@@ -58,7 +58,7 @@ void UnregisteredParameters::refuse(const torch::nn::Module& root) {
   if (found.empty()) return;
   std::string name = fmt::format("a tensor of shape {}", found[0].shape);
   for (const auto& item : root.named_parameters()) {
-    // The tensor has a name if it was registered after the engine had searched the model.
+    // The tensor has an FQN only if it was registered after the engine had searched the model.
     if (item.value().unsafeGetTensorImpl() != found[0].tensor) continue;
     name = fmt::format("parameter '{}', registered after the engine was made", item.key());
   }

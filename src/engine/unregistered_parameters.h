@@ -1,11 +1,11 @@
 // Finds unregistered parameters: tensors that require gradients and are used in a forward, but were
-// never registered in the model, or only after the engine was made. Without this check each rank
-// would silently train its own copy.
+// not registered in the model when the engine was made. Without this check each rank would silently
+// train its own copy.
 //
 // The candidates are collected from the graph of the first forward, and checked at the end of its
-// backward. A tensor that forward made for itself (for torch::autograd::grad with respect to an
-// activation) is then held only by the graph. A tensor that has another holder will be used in the
-// next step too, so it is an unregistered parameter.
+// backward. At that time only the graph holds a tensor that forward made for itself (for
+// torch::autograd::grad with respect to an activation). A tensor that has another holder will be
+// used in the next step too, so it is an unregistered parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -16,7 +16,8 @@ namespace {
 // and its device argument is unset, the fallback sets this argument. The fallback runs once per
 // call; operators that LibTorch calls inside are not changed.
 
-// Unset in threads that got the key from LibTorch (at::parallel_for).
+// The device of the innermost DefaultDevice of this thread. Unset in threads to which LibTorch has
+// only passed the key (at::parallel_for).
 thread_local std::optional<at::Device> device_of_thread;
 
 bool is_tensor(const c10::IValue& value) {
@@ -29,8 +30,8 @@ bool in_torch_factory() {
   return c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::ADInplaceOrView);
 }
 
-// Returns true if the operator makes memory that the host fills: a mapped file, or at::empty,
-// because at::tensor writes into its result.
+// Returns true if the host fills the memory that the operator makes. aten::from_file maps a file,
+// and at::tensor writes into the result of at::empty.
 bool makes_host_memory(std::string_view name) {
   return name == "aten::from_file" || (name == "aten::empty" && !in_torch_factory());
 }
@@ -74,7 +75,7 @@ DefaultDevice::DefaultDevice(at::Device device) : before_(device_of_thread) {
 DefaultDevice::~DefaultDevice() {
   if (!key_) return;
   device_of_thread = before_;
-  // Only the outermost scope removes the function.
+  // Only the destructor of the outermost scope removes the function.
   if (!before_) touch_trap::set_of_thread(nullptr);
 }
 

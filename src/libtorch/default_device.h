@@ -11,13 +11,13 @@ namespace fsdp {
 // A scope in which factory functions (torch::empty, torch::randn, torch::arange, …) make tensors on
 // `device` if the calling thread calls them without a device. It corresponds to
 // torch.set_default_device in Python. For the CPU the scope does nothing. Scopes may be nested.
-// Each must be destroyed in the thread that made it.
+// Each scope must be destroyed in the thread that made it.
 //
-// Some tensors are not affected: tensors made from others (zeros_like, new_zeros, to); calls with a
-// generator or with pinned memory, which determine the device; mapped files; at::empty, which
-// at::tensor fills from the host; torch::tensor of a list and at::from_blob, which are on the CPU.
-// LSTM and similar modules keep the parameters that they were constructed with. Otherwise cuDNN
-// would change the layout of these parameters so that they share memory.
+// The scope does not affect some calls: calls that receive a tensor (zeros_like, new_zeros, to),
+// calls with a generator or with pinned memory, and calls whose memory the host provides or fills
+// (mapped files, at::empty, torch::tensor of a list, at::from_blob). LSTM and similar modules keep
+// the parameters that they were constructed with. Otherwise cuDNN would change the layout of these
+// parameters so that they share memory.
 class DefaultDevice {
  public:
   explicit DefaultDevice(at::Device device);

@@ -8,9 +8,9 @@
 namespace fsdp::torch_compat {
 namespace {
 
-// LibTorch has a public call that sets the throwing flag, but no call that clears it. An explicit
-// instantiation may name a private member, so this is a legal way to access the flag. If LibTorch
-// renames the member, this code fails to compile; it cannot silently misbehave.
+// LibTorch has a public function that sets throw_on_immutable_data_ptr_, but none that clears this
+// flag. An explicit instantiation may name a private member, so this is a legal way to access the
+// flag. If LibTorch renames the member, this code fails to compile; it cannot silently misbehave.
 template <auto Member>
 struct Expose {
   friend constexpr auto throw_flag() { return Member; }

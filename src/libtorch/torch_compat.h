@@ -29,13 +29,13 @@ using NodePtr = std::remove_cvref_t<decltype(std::declval<const at::Tensor&>().g
 std::string type_name(at::ScalarType type);
 
 // [Note: binding storage]
-// A parameter has the same StorageImpl for its whole life: the parameter is made a view of it once.
-// Binding points the storage at memory of the engine (0.01 µs). Unbinding points it at null and
-// sets a flag of LibTorch that makes every access throw a message. Views saved by autograd share
-// the StorageImpl, so they are bound and unbound too. nbytes is never changed, so the sizes and
-// strides of views, and LibTorch's own range checks, remain valid. The flag is necessary. With a
-// null pointer alone, element-wise operators crash. With sizes of zero, many operators silently
-// read nothing.
+// A parameter has the same StorageImpl for its whole life: once, the parameter's data is replaced
+// by a view of this storage. Binding points the storage at memory of the engine, which takes 0.01
+// µs. Unbinding points it at null and sets a flag of LibTorch that makes every access throw a
+// message. Views saved by autograd share the StorageImpl, so they are bound and unbound too. nbytes
+// is never changed, so the sizes and strides of views, and LibTorch's own range checks, remain
+// valid. The flag is necessary. With a null pointer alone, element-wise operators crash. With sizes
+// of zero, many operators silently read nothing.
 class BoundStorage {
  public:
   // Makes an unbound storage. An access throws `message`. If `watch` has an owner, the trap reports
@@ -77,8 +77,8 @@ void set_version(const at::Tensor& tensor, int64_t version);
 void forbid_access(const at::Tensor& tensor, std::string message);
 void allow_access(const at::Tensor& tensor);
 
-// Returns a contiguous 1-d tensor over memory that it does not own. The tensor, and every tensor
-// that shares its storage, keeps `owner` alive.
+// Returns a contiguous 1-d tensor over memory that it does not own. `owner` stays alive as long as
+// the tensor or any tensor that shares its storage.
 at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,
                 std::shared_ptr<const void> owner = nullptr);
 // Wraps float32 memory as wrap does, in a storage that the trap watches. The returned tensor itself

@@ -1,4 +1,4 @@
-// Access to LibTorch's GPU state: the stream of its operators, the thread of its backward, and its
+// Accesses LibTorch's GPU state: the stream of its operators, the thread of its backward, and its
 // memory. All calls use c10's device-independent interface, so no CUDA library is linked. On the
 // CPU the calls do nothing.
 #pragma once
@@ -24,9 +24,9 @@ void* current_stream(at::Device device);
 // work would not overlap.
 void leave_default_stream(at::Device device);
 
-// Makes the backwards that the calling thread starts run in this thread. Otherwise all threads of
-// the process share one autograd thread per device. A hook in that shared thread which waits for
-// another rank could then block that rank's own nodes forever.
+// Makes autograd run backward in the calling thread if this thread starts it. Otherwise all threads
+// of the process share one autograd thread per device. If a hook in the shared thread waits for
+// another rank, it could block the nodes of that rank forever.
 void run_backward_here(at::Device device);
 
 // Frees the memory that LibTorch's GPU allocator caches. Returns false if there is no such

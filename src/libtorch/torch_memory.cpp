@@ -48,8 +48,8 @@ class KeepingHost final : public c10::Allocator {
   c10::Allocator* const below_ = c10::GetDefaultCPUAllocator();
 };
 
-// Returns the allocator below the counting allocator. An allocator that is not LibTorch's own one
-// is used unchanged, because nothing is known about its blocks.
+// Returns the allocator below the counting allocator. Another library's allocator is used
+// unchanged, because nothing is known about its blocks.
 c10::Allocator* host_blocks() {
   c10::Allocator* const current = c10::GetAllocator(c10::kCPU);
   return current == c10::GetDefaultCPUAllocator() ? &KeepingHost::instance() : current;
@@ -173,8 +173,8 @@ class CountingHost final : public c10::Allocator {
   BlocksOut out_;
 };
 
-// The counting allocator for meta tensors. They have no block, so the count is the context of the
-// DataPtr.
+// The counting allocator for meta tensors. Meta tensors have no block, so the count is the context
+// of the DataPtr.
 class CountingMeta final : public c10::Allocator {
  public:
   static CountingMeta& instance() {
@@ -212,8 +212,8 @@ const bool are_made = [] {
 
 void install() {
   static const bool installed = [] {
-    // The priority is higher than that of LibTorch's own allocators. If LibTorch registers one
-    // later, it does not replace these.
+    // The priority is higher than that of LibTorch's own allocators. So an allocator that LibTorch
+    // registers later does not replace the counting allocators.
     constexpr uint8_t kPriority = 200;
     CountingHost::instance().lie_over(host_blocks());
     CountingMeta::instance().lie_over(c10::GetAllocator(c10::kMeta));

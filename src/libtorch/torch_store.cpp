@@ -59,8 +59,8 @@ auto as_comm_errors(const StoreAddress& address, Body body) {
 
 using TcpStore = c10::intrusive_ptr<c10d::TCPStore>;
 
-// Connects on another thread. If another program listens at the address and does not answer, c10d
-// waits forever. That thread is then abandoned.
+// Connects on a new thread, because c10d waits forever if another program listens at the address
+// and does not answer. The new thread is abandoned at the time-out.
 TcpStore connect_within(const StoreAddress& address, milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(address.port);
@@ -103,7 +103,8 @@ class TorchStore final : public KeyValueStore {
   bool has(const std::string& key) override {
     return as_comm_errors(address_, [&] { return store_->check({key}); });
   }
-  // Polls. c10d's own wait is not used, because it prints a warning with a stack at each time-out.
+  // Polls the keys. c10d's own wait is not used, because it prints a warning with a stack at each
+  // time-out.
   bool wait(const std::vector<std::string>& keys, milliseconds at_most) override {
     const auto deadline = std::chrono::steady_clock::now() + at_most;
     // A check of many keys costs the server more time, so the check is made less often.
@@ -142,8 +143,8 @@ class TorchStore final : public KeyValueStore {
 }  // namespace
 
 std::unique_ptr<KeyValueStore> open_torch_store(const StoreAddress& address, milliseconds timeout) {
-  // Silences c10d, which prints failed connections with a stack. The error reports them instead. A
-  // log level that the user has set is not changed.
+  // Silences c10d, which prints failed connections with a stack. The thrown error reports failed
+  // connections instead. A log level that the user has set is not changed.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   try {
     return std::make_unique<TorchStore>(address, connect_within(address, timeout));

@@ -93,12 +93,12 @@ class Given {
  private:
   void add(const c10::TensorImpl& tensor, bool written) {
     const WatchedStorage* storage = watched_storage(tensor);
-    // If a tensor has the key but another storage, it is a result that still has the values of a
+    // A tensor that has the key but no WatchedStorage is a result that still has the values of a
     // cut shard.
     const Watch computed{.holds = Holds::kMainShard, .is_cut = true};
     const Watch& watch = storage != nullptr ? storage->watch : computed;
     if (watch.holds == Holds::kParameters) {
-      // The engine was destroyed, and an access throws the storage's own message.
+      // Without an owner, the engine was destroyed, and an access throws the storage's own message.
       if (watch.owner == nullptr) return;
       if (std::ranges::find(units_, watch.owner) == units_.end()) units_.push_back(watch.owner);
       if (written && written_ == nullptr) written_ = watch.owner;

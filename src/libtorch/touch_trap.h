@@ -8,13 +8,13 @@
 // extension. One boxed fallback of this key runs for every operator that receives a watched tensor,
 // before autograd and autocast. The fallback finds the owners by the storages of the arguments,
 // calls the listener, and redispatches below the key. Views of a parameter share its storage and
-// keep its keys. Results of operators have neither. Tensors without the key never reach the
-// fallback, so other models in the process have no extra cost.
-// If LibTorch removes the key, there is a second way. Global callbacks of at::RecordFunction see
-// the same operators in the same order, through public calls only (touch_trap_test.cpp), and could
-// call the same Listener. But these callbacks run for every operator of the process, and their
-// exceptions are swallowed. An access outside a forward would then only throw the storage's own
-// message.
+// keep its keys. Results of operators have neither this storage nor the key. Tensors without the
+// key never reach the fallback, so other models in the process have no extra cost.
+// If LibTorch removes the key, the trap can be built without this key. Global callbacks of
+// at::RecordFunction see the same operators in the same order, through public calls only
+// (touch_trap_test.cpp), and could call the same Listener. But these callbacks run for every
+// operator of the process, and their exceptions are swallowed. An access outside a forward would
+// then only throw the storage's own message.
 //
 // [Note: numbers of a shard]
 // The tensors of Engine::parameters() and their `.grad` have the key too. The listener is called
@@ -26,9 +26,9 @@
 // shard's values, so it gets the key too; abs().max() is therefore refused. The result of clone(),
 // and results written in place, belong to the caller and are not checked.
 //
-// A process can have only one fallback per key. Therefore this file also calls the library's other
-// uses of the key. A thread may include the key in all its calls for such a use
-// (libtorch/default_device.h).
+// A process can have only one fallback per key, but DefaultDevice (libtorch/default_device.h) uses
+// the key too: its thread includes the key in all operators that it calls. Therefore the fallback
+// in this file also calls the thread's function (OfThread).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -50,10 +50,10 @@ class Touched {
   ~Touched() = default;
 };
 
-// An operator on parameters that will run, or has run.
+// A call of an operator on parameters, before or after the operator runs.
 struct Touch {
   const std::string& name;  // "aten::linear"
-  // The units whose parameters it receives, each once, in the order of the arguments.
+  // The units whose parameters the operator receives, each once, in the order of the arguments.
   std::span<Touched* const> units;
   // The first unit to which the operator writes; null if the operator only reads.
   Touched* written = nullptr;
@@ -62,7 +62,7 @@ struct Touch {
 // The kind of content in a watched storage.
 enum class Holds : uint8_t { kParameters, kMainShard, kGradients };
 
-// An operator on a unit's main shard or main gradients that will run.
+// A call of an operator on a unit's main shard or main gradients, before the operator runs.
 struct ShardTouch {
   const std::string& name;
   Touched* unit;

@@ -31,8 +31,8 @@ LossScalerOptions checked(const LossScalerOptions& options) {
   return options;
 }
 
-// Returns true if fp32 can multiply a loss by `scale` and unscale the gradients again: `scale` and
-// its inverse are finite and positive in fp32.
+// Returns true if `scale` can scale a loss and unscale the gradients in fp32: `scale` and its
+// inverse are finite and positive in fp32.
 bool is_scale(double scale) {
   const auto narrow = static_cast<float>(scale);
   return std::isfinite(narrow) && narrow > 0 && std::isfinite(1.0F / narrow);
@@ -46,8 +46,8 @@ LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
       place_(std::make_shared<const TrainingPlace>(state_of(engine).training,
                                                    TrainingKind::kLossScaler, "LossScaler")) {
   load({.scale = options_.init_scale});
-  // load() assumes that a step was applied with the loaded scale. No step was applied with the
-  // initial scale.
+  // load() has set is_found_, because it assumes that a loaded scale was used in a step. The
+  // initial scale was not used in a step yet.
   is_found_ = false;
 }
 

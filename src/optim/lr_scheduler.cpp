@@ -127,8 +127,8 @@ void LRScheduler::load(const LRSchedulerState& state) {
   require_same_names(this->state(), state);
   last_epoch_ = std::llround(state.at("last_epoch"));
   base_lr_ = state.at("base_lr");
-  // Called before the rate is set. SequentialLR loads its inner schedulers in it, and each of them
-  // sets its own rate.
+  // restore() is called before the rate is set. SequentialLR's restore() loads its inner
+  // schedulers, and each of them sets its own rate.
   restore(state);
   last_lr_ = state.at("last_lr");
   optimizer_.set_lr(last_lr_);

@@ -87,8 +87,8 @@ auto cycle_of(Optimizer& optimizer, const OneCycleLROptions& options) {
       begin = phases[phase++].end_step;
     }
     const Phase& now = phases[phase];
-    // At most 1, so the call after the last step keeps the rate. PyTorch's rate would continue to
-    // fall below 0.
+    // `part` is at most 1, so the call after the last step keeps the rate. PyTorch's rate would
+    // continue to fall below 0.
     const double part = std::min(1.0, (step - begin) / (now.end_step - begin));
     const auto value = [&](double start, double end) {
       return anneal(of.anneal_strategy, start, end, part);

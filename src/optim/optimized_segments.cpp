@@ -31,7 +31,7 @@ const SegmentLayout& OptimizedSegments::layout_of(const OptimizedSegment& optimi
   return of_.engine.model.units[optimized.unit]->shard->layout().segments()[optimized.segment];
 }
 
-// Returns one flag per parameter, in the order of units. It is 1 if this optimizer updates the
+// Returns one flag per parameter, in the order of units. A flag is 1 if this optimizer updates the
 // parameter now.
 std::vector<char> OptimizedSegments::trained_now() const {
   std::vector<char> trained;
@@ -55,7 +55,8 @@ kernels::StepCount* OptimizedSegments::add_counters(size_t count) {
 
 // Returns the ranges of the slice that have moments. Neighbouring parameters form one range,
 // including the gap between them. Ranges begin at multiples of kSliceAlignment both in the slice
-// and in the moments, so that kernels find both equally aligned.
+// and in the moments, so that the parameters and the moments of a range have the same alignment in
+// kernels.
 std::vector<MomentPiece> OptimizedSegments::pieces_of(const EngineUnit& unit,
                                                       const MainSegment& segment) const {
   const ShardUnit& shard = *unit.shard;
@@ -120,7 +121,7 @@ void OptimizedSegments::add_segments() {
     }
   }
   // There is one counter per segment. A counter's address stays valid, because a buffer is never
-  // resized, and write_counters replaces all addresses.
+  // resized. Only write_counters replaces the counters, and with them all addresses.
   kernels::StepCount* counters = add_counters(added.size());
   int64_t bytes = 0;
   for (OptimizedSegment& optimized : added) {
@@ -216,7 +217,7 @@ std::vector<OptimizedParameter> OptimizedSegments::parameters() const {
 void OptimizedSegments::set_counts(int64_t applied,
                                    const std::vector<OptimizedParameter>& parameters) {
   std::vector<int64_t> counts{applied};
-  // The index into `counts`, for each segment by the number of steps.
+  // counter_of[segment][steps] is the index of a counter in `counts`.
   std::vector<std::map<int64_t, size_t>> counter_of(segments_.size());
   for (const OptimizedParameter& each : parameters) {
     if (counter_of[each.segment].emplace(each.steps, counts.size()).second) {
@@ -249,7 +250,7 @@ void OptimizedSegments::set_counts(int64_t applied,
   make_runs();
 }
 
-// Replaces all counters. The first one is applied_.
+// Replaces all counters. The first counter becomes applied_.
 void OptimizedSegments::write_counters(const std::vector<int64_t>& counts) {
   Stream& stream = of_.engine.context->main->stream();
   stream.synchronize();  // issued work may still read the old counters
@@ -270,7 +271,7 @@ float* OptimizedSegments::laid_out(const OptimizedSegment& segment, size_t momen
   auto* data = static_cast<float*>(segment.moments[moment].data());
   const int64_t slice_numel = layout_of(segment).slice_numel;
   const std::vector<MomentPiece>& pieces = segment.pieces;
-  // If there is one piece as long as the slice, the moment already has the slice's layout.
+  // If the only piece is the whole slice, the moment already has the slice's layout.
   if (pieces.size() == 1 && pieces.front().numel == slice_numel) return data;
   MainPlace& main = *of_.engine.context->main;
   room = main.allocate_own(slice_numel * size_of(DType::kFloat32));

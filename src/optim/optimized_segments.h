@@ -36,20 +36,20 @@ struct OptimizedSegment {
   int segment = 0;  // of the unit's layout
   int first = 0;    // the first of its parameters that the optimizer trains
   std::vector<OptimizerRun> runs;
-  // The whole slice as one element. If another optimizer trains parameters of the segment, the
-  // ranges that this optimizer trains.
+  // Has one element, the whole slice, if this optimizer trains the whole segment. Otherwise it has
+  // one element per range that this optimizer trains.
   std::vector<MomentPiece> pieces;
   std::vector<Buffer> moments;  // fp32, each as long as the pieces
-  // The counts of updates of this segment's parameters, in the memory of the main state. All
-  // parameters share one counter. There are several counters only if a checkpoint was loaded whose
-  // parameters had other segments.
+  // The counters of updates of this segment's parameters, in the memory of the main state. Normally
+  // all parameters share one counter. There are several counters only after a checkpoint was loaded
+  // in which these parameters had different numbers of updates.
   std::vector<kernels::StepCount*> counters;
   std::vector<kernels::StepCount*> step_of;  // the counter of each parameter of the segment
 
   // Returns the number of elements of each moment, including the padding between pieces.
   int64_t moment_numel() const;
-  // Returns the position in the moments of the slice's element at `offset`. Requires: the element
-  // is in one of the pieces.
+  // Returns the index of an element in the moments. `offset` is the element's index in the slice.
+  // Requires: the element is in one of the pieces.
   int64_t moment_at(int64_t offset) const;
 };
 

@@ -54,7 +54,7 @@ void Optimizer::State::begin_schedules_at(double initial) {
   initial_lr_ = initial;
   for (OptimizerParamGroup& group : grouped_.groups) {
     // The initial rate of a group is its rate when the first scheduler was made. A later scheduler
-    // changes only the optimizer's initial rate.
+    // changes only the initial rate of the optimizer, not those of groups.
     if (is_first) group.initial_lr_ = group.lr();
   }
 }
@@ -268,7 +268,8 @@ void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
   kernels::count_steps(stream, counters, betas(), scalars.found_inf);
   kernels::update(stream, updates, rule(), scalars);
   for (size_t i = 0; i < changed.size(); ++i) {
-    // The unit is marked even if the device skips the step, because the host does not know that.
+    // The unit is marked even if the device skips the step, because the host does not know the
+    // device's decision.
     if (changed[i]) engine.model.units[i]->shard->mark_changed(/*copies_written=*/true);
   }
 }

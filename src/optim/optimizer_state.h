@@ -1,5 +1,5 @@
-// Optimizer::State: the state that all optimizers share: groups of parameters, the segments of the
-// flat shards, clipping and skipping.
+// Optimizer::State: the state that all optimizers share. It consists of the groups of parameters,
+// the segments of the flat shards, and the state for clipping and for skipped steps.
 #pragma once
 
 #include <cstdint>
@@ -45,13 +45,14 @@ struct Optimizer::State {
 
   // Returns the option that set_momentum changes; null if there is none.
   virtual double* momentum() { return nullptr; }
-  // Return, for checkpoints, LibTorch's names of the moments, and the values by name of all options
-  // except lr.
+  // Return the moments' names in LibTorch, and the option values by option name, without lr.
+  // Checkpoints store both.
   virtual std::vector<std::string_view> moment_names() const = 0;
   virtual std::map<std::string, double> option_values() const = 0;
   // Returns the betas for the bias corrections that the step counters store.
   virtual kernels::StepBetas betas() const { return {}; }
-  // Return the update rule with the current options, and whether its kernels read step counters.
+  // Return the update rule with the current options, and true if the kernels of this rule read step
+  // counters.
   virtual kernels::UpdateRule rule() const = 0;
   virtual bool reads_steps() const { return true; }
 
@@ -65,7 +66,8 @@ struct Optimizer::State {
   // Stores, at the first call, the current rates as the initial rates of schedulers. Returns the
   // optimizer's initial rate.
   double begin_schedules();
-  // Does the same for a scheduler that has an initial rate of its own.
+  // Stores the initial rates of schedulers for a scheduler that has its own initial rate,
+  // `initial`.
   void begin_schedules_at(double initial);
   // Changes the optimizer's rate, whose initial value is `initial`, and the rates of groups that
   // have their own rate. If a new rate is invalid, throws and changes no rate.

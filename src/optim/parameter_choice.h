@@ -18,8 +18,8 @@ namespace fsdp {
 ChosenParameters choose_parameters(const ShardedModel& model, const ParameterMatch& match,
                                    std::string_view optimizer);
 
-// Returns the FQNs of the chosen parameters. If `trainable` is true, only of those that require a
-// gradient now.
+// Returns the FQNs of the chosen parameters. If `trainable` is true, returns only the FQNs of
+// parameters that require a gradient now.
 std::vector<std::string> names_of(const ShardedModel& model, const ChosenParameters& chosen,
                                   bool trainable = false);
 

@@ -34,8 +34,8 @@ ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOpti
       best_(options.mode == Mode::kMin ? std::numeric_limits<double>::infinity()
                                        : -std::numeric_limits<double>::infinity()) {}
 
-// Compares the metric with the best one, with PyTorch's rule. NaN is never better, so it counts as
-// a bad epoch.
+// Returns true if the metric is better than the best metric so far, by PyTorch's rule. NaN is never
+// better, so it counts as a bad epoch.
 bool ReduceLROnPlateau::is_better(double metric) const {
   const bool relative = options_.threshold_mode == Threshold::kRel;
   const double threshold = options_.threshold;

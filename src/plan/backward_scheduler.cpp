@@ -31,7 +31,8 @@ bool Call::will_run() const {
   return owner && std::any_of(output_nodes.begin(), output_nodes.end(), owner->queries().will_run);
 }
 
-// A forward under way has precedence, even over a backward that runs inside it.
+// Returns the unit of the innermost forward under way, even if a backward runs inside this forward.
+// Otherwise returns the unit that backward opened last.
 BackwardScheduler::Running BackwardScheduler::running() const {
   if (!calls_.empty()) {
     const Call& call = *calls_.back();
@@ -104,7 +105,8 @@ bool BackwardScheduler::is_enclosing(int task) const {
   return std::find(tasks_.begin(), tasks_.end(), task) != tasks_.end();
 }
 
-// A task that is not on the stack yet would be pushed on top of the stack.
+// A task that is not on the stack yet counts as inside the last task of the stack, because it would
+// be pushed on top.
 bool BackwardScheduler::runs_in(int task, int enclosing) const {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   return enclosing == (found == tasks_.begin() ? -1 : *(found - 1));
@@ -169,7 +171,7 @@ void BackwardScheduler::tick(int task, uint64_t sequence) {
         more = true;
       }
     }
-    // A unit that fired only in an enclosing task closes in that task.
+    // A unit whose calls fired only in an enclosing task closes in that task.
     if (!fired || !over) continue;
     if (more) {
       unit->state = ScheduledUnit::State::kIdle;
@@ -195,8 +197,8 @@ void BackwardScheduler::rest_idle(const ScheduledUnit* except) {
     if (unit->state != ScheduledUnit::State::kIdle || unit == except || runs_forward(unit))
       continue;
     unit->engine->idle(unit->index);
-    // The unit's gradients are still open. The next tick at which its fired calls are over makes it
-    // idle again.
+    // The unit's gradients are still open, so its state is not kClosed. The next tick at which its
+    // fired calls are over makes it idle again.
     unit->state = ScheduledUnit::State::kOpen;
   }
 }
@@ -298,8 +300,8 @@ void BackwardScheduler::end_task(int task) {
     if (!tasks_.empty()) return;
     for (ScheduledEngine* engine : engines_) engine->finalize_backward();
   } catch (...) {
-    // The task is off the stack, so its sentinel will not find it. Therefore the failed backward is
-    // cleaned up here.
+    // The task was removed from the stack, so the task's sentinel will not clean up. Therefore the
+    // failed backward is cleaned up here.
     if (tasks_.empty()) discard_stale_tasks();
     throw;
   }

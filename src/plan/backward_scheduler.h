@@ -17,14 +17,14 @@
 // becomes idle. An idle unit is resharded before the next other unit unshards, but its gradients
 // are not reduced. If several units close at one tick, they close in descending order of their
 // oldest fired call. The end of a task closes the remaining units that fired in the task. A call
-// fires after the calls that enclose it. These include calls whose forward has not ended, because
-// this forward runs the backward. docs/closing.md explains the rule.
+// fires after the calls that enclose it. The enclosing calls include a call whose forward has not
+// ended, if the backward was started inside that forward. docs/closing.md explains the rule.
 //
 // [Note: open-ended calls]
 // The engine is not notified when the forward of a unit by policy begins or ends. It sees only the
-// operators that touch the unit's parameters. Such a call begins at the end of the last touch of
-// any unit. So the call owns all nodes made since then. This matters for a custom Function, whose
-// node exists before the Function's forward touches a parameter. The call ends when something
+// operators that touch the unit's parameters. Such a call begins where the last touch of any unit
+// ended. So the call owns all nodes made since that touch. This matters for a custom Function,
+// whose node exists before the Function's forward touches a parameter. The call ends when something
 // unrelated begins. This can be a touch of a unit that is neither inside nor around the call's
 // unit, the begin or end of a Unit's forward, or a backward. A touch of an enclosing unit (usually
 // the root's parameters) does not end the call. The reason is that the inner forward may continue,
@@ -101,7 +101,8 @@ class ScheduledEngine {
   virtual void idle(int unit) = 0;
   // Drops the unit's gradients and reshards it after an error, without communication.
   virtual void abandon(int unit) = 0;
-  // Ends a call of the unit. The call is open-ended, or an error has ended its forward (`failed`).
+  // Ends an open-ended call of the unit, or a call whose forward has ended with an error
+  // (`failed`).
   virtual void end_forward(int unit, Call& call, bool failed) = 0;
   // Ends the backward: the outermost graph task is over.
   virtual void finalize_backward() = 0;
@@ -118,7 +119,8 @@ class BackwardScheduler : public SharedByEngines,
   // tensors lock the mutex again.
   std::recursive_mutex mutex;
 
-  // Queries to autograd. They are injected so that tests of the closing rule need no graph.
+  // Queries to autograd. The constructor receives them, so that tests of the closing rule need no
+  // graph.
   struct Queries {
     std::function<bool(void* node)> will_run;
     std::function<bool()> inputs_given;                         // autograd::grad(…, inputs)
@@ -133,8 +135,9 @@ class BackwardScheduler : public SharedByEngines,
   // ---- forward ----
   uint64_t next_ordinal() { return ++ordinal_; }
   const std::shared_ptr<Call>& innermost_call() const { return calls_.back(); }
-  // Returns the innermost call under way for which `these` returns false, or null.
   using WhichCalls = std::function<bool(const Call& call)>;
+  // Returns the innermost call under way for which `these` returns false. Returns null if there is
+  // none.
   std::shared_ptr<Call> innermost_call_but(const WhichCalls& these) const;
   bool in_call() const { return !calls_.empty(); }
   const std::vector<std::shared_ptr<Call>>& calls_under_way() const { return calls_; }
@@ -176,24 +179,26 @@ class BackwardScheduler : public SharedByEngines,
   // node of the call. Errors: StateError if the call's forward did not run directly around `task`
   // (see runs_in), or if its engine was destroyed.
   void pre_backward(Call& call, int task, uint64_t sequence);
-  // Fires the open-ended calls that enclose a recomputed function, outermost first. Backward will
-  // reach this function. Must be called before the function's node runs.
+  // Fires the open-ended calls that enclose a recomputed function, outermost first. Must be called
+  // in backward, before the function's node runs.
   void pre_backward_around(const std::vector<std::weak_ptr<Call>>& calls, int task,
                            uint64_t sequence);
-  // Fires the call of the unit whose forward runs this backward, if there is such a call. Called
-  // when a gradient of the unit arrives in `task`.
+  // Fires the call of the unit's forward in which this backward was started, if there is such a
+  // forward. Called when a gradient of the unit arrives in `task`.
   void fire_running(const ScheduledUnit& unit, int task);
-  // Abandons all tasks and open units of a failed backward. No forward under way may belong to it.
+  // Abandons all tasks and open units of a failed backward. Requires: no forward under way belongs
+  // to that backward.
   void discard_stale_tasks();
 
-  // The innermost unit that runs. Error messages name it. A unit runs if its forward is under way,
-  // if a backward runs its forward again, or if it is the unit that backward opened last. `unit` is
-  // null if no unit runs. The result is valid while the caller holds the mutex.
+  // The activity of a unit that runs. A unit runs if its forward is under way, if a backward runs
+  // its forward again, or if it is the unit that backward opened last.
   enum class Phase : uint8_t { kForward, kRecompute, kBackward };
   struct Running {
-    const ScheduledUnit* unit = nullptr;
+    const ScheduledUnit* unit = nullptr;  // null if no unit runs
     Phase phase = Phase::kForward;
   };
+  // Returns the innermost unit that runs, for error messages. The result is valid while the caller
+  // holds the mutex.
   Running running() const;
 
   const Queries& queries() const { return queries_; }

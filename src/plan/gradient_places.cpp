@@ -13,8 +13,8 @@ GradientPlaces::GradientPlaces(const ShardLayout& layout, DType reduce_dtype, bo
     own.offset_bytes = slot_bytes_;
     if (!segment.trainable) continue;
     own.numel = segment.numel;
-    // At most one parameter can be more than half of the segment. It must have the dtype that is
-    // sent, because a zero-copy gradient is sent without a cast.
+    // At most one parameter can be more than half of the segment. This parameter must have the
+    // dtype that is sent, because a zero-copy gradient is sent without a cast.
     for (const PlacedParameter& place : segment.parameters) {
       const bool large = place.numel * size_of(dtype_) >= kLentBytes;
       if (!may_lend || !large || 2 * place.numel <= segment.numel || segment.dtype != dtype_) {

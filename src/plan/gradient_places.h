@@ -30,8 +30,8 @@ class GradientPlaces {
   static constexpr int64_t kLentBytes = int64_t{1} << 20;
 
   GradientPlaces() = default;
-  // `may_lend` is true if gradients are reduced to slices and are not scaled. Only then gradients
-  // can be zero-copy, and only those in segments whose dtype is `reduce_dtype`.
+  // `may_lend` is true if gradients are reduced to slices and are not scaled. A gradient can be
+  // zero-copy only if `may_lend` is true and the dtype of its segment is `reduce_dtype`.
   GradientPlaces(const ShardLayout& layout, DType reduce_dtype, bool may_lend);
 
   bool lends(int parameter) const;

@@ -64,8 +64,9 @@ class CountedUnits : public UnitActions {
   void open_gradients(int unit, GradientSync /*sync*/) override {
     if (units_[unit].gradients == GradientState::kCapturing) return;
     units_[unit].gradients = GradientState::kCapturing;
-    // Once main gradients exist, a unit that captures in place may need a slot. The sums over the
-    // ranks are then formed in the slot and added to the main gradients.
+    // Some units capture gradients in place, in the main gradient. Once main gradients exist, such
+    // a unit may need a slot. The sums over the ranks are then formed in the slot and added to the
+    // main gradients.
     const bool adds = units_[unit].has_main_gradient;
     units_[unit].reduce_slot_bytes =
         adds ? sizes(unit).adding_slot_bytes : sizes(unit).reduce_slot_bytes;
@@ -94,7 +95,8 @@ class CountedUnits : public UnitActions {
   }
 
   MemoryPlan finish() && {
-    // Main gradients stay from backward to zero_grad, and pools keep free slots: both are held.
+    // The held bytes include main gradients, which stay from backward to zero_grad, and the pools'
+    // free slots.
     plan_.held_bytes = plan_.rest.total() + now_[MemoryCategory::kMainGradients];
     plan_.host_peak = host_;
     plan_.host_held_bytes = host_.total();

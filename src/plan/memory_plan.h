@@ -1,5 +1,5 @@
 // plan_memory predicts the engine's bytes from integers only. Its inputs are the layouts' sizes and
-// a pass. The policy (pass.h) plays the pass with counters in place of units.
+// a pass. plan_memory simulates the pass: the policy (pass.h) acts on counters in place of units.
 #pragma once
 
 #include <fsdp/memory.h>

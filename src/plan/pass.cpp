@@ -56,9 +56,9 @@ void Pass::post_forward(int unit, int call, bool in_graph) {
     if (goes(unit)) reshard(unit);
     return;
   }
-  // The outermost call ends. If it made a graph, its unit (the root) and units whose rules say so
-  // stay unsharded for backward. Without a graph all units are resharded, because an optimizer step
-  // may follow.
+  // The outermost call ends. If it made a graph, its unit (the root) and the units that are not
+  // resharded after forward stay unsharded for backward. Without a graph all units are resharded,
+  // because an optimizer step may follow.
   for (int each = 0; each < unit_count(); ++each) {
     const bool stays = in_graph && (each == unit || !goes(each));
     if (!stays) reshard(each);

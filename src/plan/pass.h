@@ -63,7 +63,7 @@ class Pass {
   // Reshards a finished unit and reduces or keeps its gradients. `captures` must equal the argument
   // of its pre_backward.
   void close(int unit, bool captures);
-  // Ends a backward. All units must be closed.
+  // Ends a backward. Requires: all units are closed.
   void end_backward(bool captures);
   // [Note: a backward inside a forward] Units with a running call stay bound. Nothing is recorded
   // or prefetched, because the pass belongs to the forward, which continues. In all other respects
@@ -81,11 +81,11 @@ class Pass {
 
   // ---- the record ----
   const PassRecord& hint() const { return hint_; }
-  // Sets the pass that the next pass is expected to equal. No pass may be under way.
+  // Sets the pass that the next pass is expected to equal. Requires: no pass is under way.
   void expect(PassRecord hint);
   // Makes the pass that has just ended the hint for the next pass. Returns true if the new hint
   // differs from the old one. The old hint stays if the pass captured no gradients, or if its
-  // record is empty because an earlier pass has already taken its forwards.
+  // record is empty because an earlier pass has already taken the forwards of this pass.
   bool take_record(bool captures);
   // Returns true if the record has far more calls than a pass should have. The reason may be
   // forwards whose results were dropped without a backward.

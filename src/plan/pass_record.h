@@ -21,8 +21,8 @@ enum class Boundary : uint8_t {
 
 struct PassEvent {
   Boundary boundary = Boundary::kPreForward;
-  // For kPostForward: backward can reach the call's outputs. For kPreBackward and kClose: gradients
-  // are captured (BackwardScheduler::captures).
+  // For kPostForward, true if backward can reach the call's outputs. For kPreBackward and kClose,
+  // true if gradients are captured (BackwardScheduler::captures).
   bool flag = false;
   int unit = 0;
   int call = -1;  // number of the call in the pass; -1 in backward
@@ -43,8 +43,8 @@ class PassRecord {
   int calls() const { return calls_; }
   const std::vector<PassEvent>& events() const { return events_; }
 
-  // A size of the record. `rewind` drops all events that were added after the mark. Pass rewinds
-  // the record if a forward left no graph.
+  // The size of the record at some time. `rewind` drops all events that were added after the mark.
+  // Pass rewinds the record if a forward left no graph.
   struct Mark {
     size_t events = 0;
     int calls = 0;

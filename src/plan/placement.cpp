@@ -50,8 +50,9 @@ std::string names_of(const std::vector<AxisCollective>& collectives) {
   return text.empty() ? "nothing" : text;
 }
 
-// Returns the canonical placement on this mesh: over one rank it is kReplicate, over the only group
-// kShardWorld. So the code below compares values: different values are different cuts.
+// Returns the canonical placement on this mesh. A placement over one rank becomes kReplicate. With
+// only one group, kShardGroup becomes kShardWorld. So different values always mean different cuts,
+// and the code below can compare values.
 Placement on_mesh(Placement placement, const MeshShape& shape) {
   if (shape.size(Axis::kWorld) == 1) return kReplicate;
   if (placement != kShardGroup) return placement;
@@ -119,7 +120,8 @@ Piece UnitCollectives::piece(Placement placement, int64_t segment_numel, int ran
   return piece;
 }
 
-// In a segment of main_ranks() elements each slice has one element, at the slice's index.
+// In a segment of main_ranks() elements, each slice is one element. The element's position equals
+// the slice's index.
 int UnitCollectives::main_rank(int rank) const {
   return static_cast<int>(piece(row.optimizer, main_ranks(), rank).begin);
 }
@@ -174,8 +176,8 @@ UnitCollectives moves_of(const Placements& given, const MeshShape& shape, bool o
   collectives.on_unshard = gathers(row.parameters, kReplicate, inside_first);
   collectives.after_update = gathers(row.optimizer, row.parameters, inside_first);
   if (offloads) {
-    // On one rank every placement becomes kReplicate, so the original row is checked. If it shards
-    // parameters, they are not resident but uploaded for each use.
+    // On one rank every placement becomes kReplicate, so `given` is checked instead of `row`. If
+    // `given` shards the parameters, the parameters are not resident but uploaded for each use.
     const bool stays = given.parameters == kReplicate && collectives.on_unshard.empty();
     collectives.upload =
         stays || !collectives.after_update.empty() ? Upload::kAfterUpdate : Upload::kForUse;

@@ -75,10 +75,11 @@ enum class Upload : uint8_t {
 // The collectives of a unit. The collectives in one list run one after the other. Each collective
 // works on the result of the previous one. If a list is empty, nothing is communicated.
 //
-// [Note: pieces of pieces] A segment that is sharded over all ranks is usually cut by rank. If the
-// row also shards something within groups, the segment is first cut within a group. Each of these
-// pieces is then cut over the groups, so a rank's piece within its group is contiguous. It consists
-// of the pieces of the ranks that have the same position in all groups.
+// [Note: pieces of pieces] A segment that is sharded over all ranks is usually cut into one piece
+// per rank, in the order of ranks. If the row also shards something within groups, the segment is
+// first cut into one large piece per rank of a group. Each large piece is then cut into one piece
+// per group. So a rank's large piece is contiguous: it consists of the pieces of the ranks that
+// have the same position in all groups.
 struct UnitCollectives {
   Placements row{Placement::kReplicate, Placement::kReplicate, Placement::kReplicate};
   MeshShape shape{};

@@ -4,7 +4,8 @@
 
 namespace fsdp {
 
-// Searches only after the position, so a unit that is called twice is found at its next place.
+// Moves the position past the unit. The search begins at the position, so a unit that is called
+// twice is found at its next place.
 void UnitOrder::Half::follow(int unit) {
   const auto from = units.begin() + static_cast<std::ptrdiff_t>(std::min(next, units.size()));
   const auto found = std::find(from, units.end(), unit);
