@@ -20,8 +20,8 @@
 
 namespace fsdp::kernels {
 
-// The options of AdamW. Its moments are exp_avg and exp_avg_sq. A segment without a step counter
-// gets no bias correction.
+// The options of AdamW. The moments of AdamW are exp_avg and exp_avg_sq, in this order. A segment
+// without a step counter gets no bias correction.
 struct AdamW {
   static constexpr std::string_view kName = "adamw";
   double beta1 = 0.9;

@@ -61,12 +61,13 @@ template <>
 FSDP_ELEMENT Float16 from_float<Float16>(float value) {
   const uint32_t bits = bits_as<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7fffffffU;
-  // Change the exponent bias from 127 to 15, and round. Values that round to 65536 or more become
-  // infinite.
+  // The sum changes the exponent bias from 127 to 15 and rounds. Values that round to 65536 or more
+  // become infinite.
   uint32_t half = (magnitude + 0xc8000fffU + ((magnitude >> 13) & 1U)) >> 13;
   half = half < 0x7c00U ? half : 0x7c00U;
-  // A result below 2^-14 counts units of 2^-24, which is the last place of 0.5. So the addition of
-  // 0.5 rounds as required, and the low bits of the sum are the count.
+  // A half below 2^-14 is subnormal: its bits are a count of units of 2^-24. The last bit of the
+  // float 0.5 also stands for 2^-24. So adding 0.5 rounds as required, and the low bits of the sum
+  // are the count.
   const uint32_t subnormal = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5F) - 0x3f000000U;
   half = magnitude < 0x38800000U ? subnormal : half;
   const uint32_t quiet_nan = 0x7e00U | ((magnitude >> 13) & 0x3ffU);

@@ -3,8 +3,7 @@
 //
 // Usage: call grad_norm on this rank's shards. For each axis of the mesh, all_reduce its result as
 // float64 (kSum for norms 1 and 2, kMax for inf). Then call clip_coefficient. The optimizer's
-// kernels read its outputs through pointers.
-// optimizer's kernels read through pointers.
+// kernels read the outputs of clip_coefficient through pointers.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +24,7 @@ struct GradSegment {
   int64_t position = 0;  // the caller's number of the first element; used by first_non_finite
 };
 
-// The result of grad_norm. Ranks reduce it as two float64.
+// The result of grad_norm. Ranks all_reduce its two members as an array of two float64.
 struct GradNorm {
   double power = 0;       // sum of |x|, sum of x², or the largest |x|; infinite or NaN exactly if
                           // some element is
@@ -40,7 +39,7 @@ struct NormOutputs {
   // computed.
   double* first_non_finite = nullptr;
   // Scratch of norm_scratch_bytes() bytes for intermediate results, aligned to 16. No other work
-  // may use it until the stream has done this call.
+  // may use it until the stream has finished the work of this call.
   void* scratch = nullptr;
 };
 

@@ -36,8 +36,8 @@ struct KernelTable {
   void (*update)(Stream&, std::span<const UpdateSegment>, const UpdateRule&, const UpdateScalars&);
 };
 
-// Returns the CPU kernels. They are plain loops that the compiler vectorises, and the reference for
-// all other tables.
+// Returns the CPU kernels, which are plain loops that the compiler vectorises. Tests compare the
+// kernels of all other tables with them.
 const KernelTable& cpu_kernels();
 
 // Returns the kernels of the stream's device.

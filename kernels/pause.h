@@ -1,10 +1,10 @@
-// Reads a device's clock and delays a stream by it. So a collective between ranks that share a
-// device can take as long as over a slower link (tests/support/wire).
+// Delays a stream by the device's clock. Tests use this to let a collective between ranks that
+// share a device take as long as over a slower link (tests/support/wire).
 //
-// A host function would block a thread of the driver. If the host waited itself, it could not issue
-// work ahead. So kernels with one thread read the clock and wait. Such a kernel sleeps and waits
-// for no other work, so no order of streams can deadlock the device. It occupies one thread of a
-// multiprocessor and no arithmetic units.
+// The delay is a kernel with one thread that reads the clock and waits. The alternatives are worse:
+// a host function would block a thread of the driver, and a host that waits could not issue work
+// ahead. Such a kernel sleeps. It depends on no other work, so no order of streams can deadlock the
+// device. It occupies one thread of a multiprocessor and no arithmetic units.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,9 @@ namespace fsdp::kernels {
 // in steps of up to a microsecond.
 void mark_time(Stream& stream, int64_t* ns);
 
-// Blocks the stream until `ns` nanoseconds after the latest mark. If they have passed, it does not
-// block. `marks` is device memory, read in stream order. The call does not copy it.
+// Blocks the stream until `ns` nanoseconds after the latest mark. If this time has already passed,
+// the call does not block the stream. `marks` is device memory, read in stream order. The call does
+// not copy it.
 // Errors: InvalidArgument if there is no mark, or if the time is negative.
 void pause_since(Stream& stream, std::span<const int64_t> marks, int64_t ns);
 

@@ -14,8 +14,8 @@ namespace fsdp::kernels {
 
 // The options of SGD. If momentum is not 0, the momentum buffer is its only moment. The first
 // update overwrites the buffer without reading it.
-// Errors: InvalidArgument in two cases. Momentum is not 0 and a segment has no buffer or no step
-//   counter. Or nesterov is set, and momentum is 0 or dampening is not.
+// Errors: InvalidArgument if momentum is not 0 and a segment has no buffer or no step counter.
+//   InvalidArgument if nesterov is set although momentum is 0 or dampening is not 0.
 struct Sgd {
   static constexpr std::string_view kName = "sgd";
   double momentum = 0;

@@ -10,9 +10,9 @@ namespace fsdp::kernels {
 
 inline constexpr int kMaxDims = 8;
 
-// A strided source. `sizes` and `strides` hold its first `dims` dimensions, slowest first, in the
-// order in which the destination stores them. Strides are in elements and may be 0 or negative. If
-// dims is 0, the source is a single element.
+// A strided source with `dims` dimensions. The first `dims` elements of `sizes` and `strides`
+// describe them, slowest first, in the order in which the destination stores them. Strides are in
+// elements and may be 0 or negative. If dims is 0, the source is a single element.
 struct StridedSource {
   const void* data = nullptr;  // the element at index (0, …, 0)
   DType dtype = DType::kFloat32;

@@ -17,8 +17,9 @@ class Stream;
 
 namespace fsdp::kernels {
 
-// All update rules. To add a rule, add a type with its formula and options here, and its arithmetic
-// in kernels/element/. The CPU and GPU kernels are built from both.
+// All update rules. To add a rule, add its type, with formula and options, to this variant, and its
+// arithmetic to kernels/element/. The CPU kernels and the GPU kernels are compiled from these two
+// parts.
 using UpdateRule = std::variant<AdamW, Sgd>;
 
 // A run of elements with one learning rate, decay and step counter. All pointers refer to memory of
@@ -35,7 +36,8 @@ struct UpdateSegment {
   double lr = 1e-3;
   double weight_decay = 0;
   // A counter in device memory, which count_steps has already increased for this update with the
-  // rule's betas. Segments may share it. Null: the rule defines the effect.
+  // rule's betas. Segments may share it. If it is null, the effect depends on the rule: AdamW then
+  // has no bias correction, and Sgd with momentum refuses the segment.
   const StepCount* step = nullptr;
 };
 

@@ -9,9 +9,10 @@
 
 namespace fsdp::kernels::cpu {
 
-// Converts `numel` elements. With kAdds, adds them to the destination. The pointers are not
-// restrict, because a run may be converted in place or added to itself. ivdep is valid in that case
-// too: an iteration reads only its own elements, and reads them before it writes them.
+// Converts `numel` elements and stores them. With kAdds, adds them to the destination instead. The
+// pointers are not restrict, because a run may be converted in place or added to itself. ivdep is
+// valid in that case too: an iteration reads only its own elements, and reads them before it writes
+// them.
 template <bool kAdds, class From, class To>
 FSDP_INLINE void convert_loop(const From* from, int64_t stride, To* to, int64_t numel,
                               float scale) {

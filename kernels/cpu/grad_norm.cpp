@@ -37,9 +37,9 @@ template <NormType kType>
 using Partial = std::conditional_t<kType == NormType::kInf, Bits, Doubles>;
 
 // Adds the terms of kLanes elements to their sums. `one` is 1, but the compiler must not know that.
-// For norm 1 it turns |x| * one + sum into a fused multiply-add, because the adders are busy with
-// the conversions to double. Contraction is allowed in this file only, because its products are
-// exact.
+// So for norm 1 the compiler turns |x| * one + sum into a fused multiply-add. This is faster than
+// an addition, because the adders are busy with the conversions to double. Contraction is allowed
+// in this file only, because its products are exact.
 template <NormType kType>
 FSDP_INLINE void add_terms(Partial<kType>& partial, const float* grad, double one) {
   if constexpr (kType == NormType::kInf) {
@@ -93,7 +93,8 @@ FSDP_INLINE void reduce_places(const float* grad, int64_t distance, double one, 
   }
 }
 
-// Reduces one block. It may be the last block of a segment and have fewer elements.
+// Reduces one block. If this is the last block of a segment, it may have fewer elements than
+// kBlock.
 template <NormType kType>
 FSDP_INLINE double reduce_block(const float* grad, int64_t numel, double one) {
   Partial<kType> partial[kVectors] = {};

@@ -12,8 +12,8 @@
 namespace fsdp::kernels::cpu {
 namespace {
 
-// The number of elements in a block, whose accumulators fit in the first-level cache. A block is
-// read from all sources before it is written, so `out` may be one of the sources.
+// The number of elements in a block. The accumulators of so many elements fit into the first-level
+// cache. A block is read from all sources before it is written, so `out` may be one of the sources.
 constexpr int64_t kBlock = 2048;
 
 // Reduces a number of sources that is known at compile time. One loop reads all sources and keeps
@@ -74,7 +74,8 @@ FSDP_INLINE void reduce_with_op(const ReduceRun& run) {
   });
 }
 
-// Each operation has its own function, because the vectorised loops of all types are long.
+// Each operation has its own function, because one function with the vectorised loops of all types
+// and operations would be too long.
 FSDP_TARGET_CLONES void reduce_sum(const ReduceRun& run) { reduce_with_op<ReduceOp::kSum>(run); }
 FSDP_TARGET_CLONES void reduce_avg(const ReduceRun& run) { reduce_with_op<ReduceOp::kAvg>(run); }
 FSDP_TARGET_CLONES void reduce_max(const ReduceRun& run) { reduce_with_op<ReduceOp::kMax>(run); }

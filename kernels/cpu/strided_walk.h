@@ -1,5 +1,5 @@
-// Visits a strided source in the order of its contiguous destination. It uses contiguous runs and
-// tiles, so that all of a cache line is used while it is in the cache.
+// Visits a strided source in the order of its contiguous destination. It walks in contiguous runs
+// and tiles, so that it uses every element of a cache line while the line is in the cache.
 #pragma once
 
 #include <algorithm>
@@ -71,7 +71,7 @@ FSDP_INLINE void walk(const FoldedSource& folded, const From* source, Run run) {
         }
       }
     }
-    // Advance the index of the other dimensions, fastest first, with carries.
+    // The loop advances the index of the other dimensions, fastest first, with carries.
     int dim = last;
     for (; dim >= 0; --dim) {
       if (dim == last || dim == across) continue;

@@ -35,8 +35,8 @@ FSDP_INLINE void update_elements(const UpdateSegment& segment, const Scalars s) 
   }
 }
 
-// Chooses the element function by the segment's decay. Rules that decay by a factor use the same
-// function for both cases (kernels/element/updates.h).
+// Calls Decayed if the segment's decay is not 0, otherwise Undecayed. Both names mean the same
+// function in AdamW, which multiplies by a decay factor (kernels/element/updates.h).
 template <class Update, class Copy>
 FSDP_INLINE void update_copy(const UpdateSegment& segment,
                              const typename Update::Scalars& scalars) {

@@ -76,7 +76,8 @@ void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale
   TableLaunch<Segment, float> launches(stream, "accumulate", kKernel, scale);
   for (const AccumulateRun& run : runs) {
     const int64_t from = size_of(run.source_dtype), to = size_of(run.destination_dtype);
-    // A vector has as many elements of both types: 16 bytes of the wider, fewer of the other.
+    // A vector holds the same number of elements of the source type and of the destination type. It
+    // has 16 bytes of the wider type and fewer bytes of the other.
     const Stretch stretch =
         stretch_of(run.numel, static_cast<int>(kVectorBytes / std::max(from, to)),
                    {{run.source, from}, {run.destination, to}});

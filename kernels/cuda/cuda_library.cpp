@@ -150,7 +150,8 @@ CudaDeviceFacts device_facts(int ordinal) {
           .mode = mode_of(ordinal)};
 }
 
-// cudaMemGetInfo reports the thread's current device, hence the scope.
+// The scope makes `ordinal` the thread's current device, because cudaMemGetInfo reports the current
+// device.
 int64_t device_free_bytes(int ordinal) {
   const CudaScope scope(ordinal);
   size_t left = 0, total = 0;

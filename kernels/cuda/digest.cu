@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) segment.parts[place.block] = sum;
 }
 
-// Adds the parts. Each run has one thread block. Atomics would not need this launch, but they would
-// need another launch that first writes zeros.
+// Adds the parts. Each run has one thread block. Atomics would make this launch unnecessary, but
+// would need a launch that writes zeros first.
 template <int kMost>
 __global__ void __launch_bounds__(kBlockThreads)
     digest_sum_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table) {

@@ -49,8 +49,8 @@ __device__ __forceinline__ void add_term(Partial<kType>& partial, float x) {
   }
 }
 
-// Returns in each of 8 lanes the result of their block. The contract in kernels/grad_norm.h defines
-// the order of the shuffles.
+// Returns the result of a block in each of the 8 lanes that share the block. The contract in
+// kernels/grad_norm.h defines the order of the shuffles.
 template <NormType kType>
 __device__ __forceinline__ double block_result(Partial<kType> partial) {
 #pragma unroll
@@ -148,8 +148,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     tree[i] = at < count ? nodes[at] : Node{0, 0};
   }
   __syncthreads();
-  // Nodes are joined in place: node i of the new level is stored at 2 · i · apart, where its left
-  // child was.
+  // Nodes are joined in place: node i of the new level replaces its left child, at index 2 · i ·
+  // apart.
 #pragma unroll 1
   for (int apart = 1; apart < kJoined; apart *= 2) {
 #pragma unroll 1

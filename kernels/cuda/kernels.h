@@ -35,7 +35,7 @@ void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op);
 void update(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,
             const UpdateScalars& scalars);
 
-// Load the kernels of one file each. load_kernels() calls all of them.
+// Each of these functions loads the kernels of one file. load_kernels() calls all of them.
 void load_accumulate();
 void load_cast_pack();
 void load_count_steps();

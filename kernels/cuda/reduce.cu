@@ -12,7 +12,8 @@ namespace {
 constexpr int kMostPointers = 2048, kFewPointers = 128;
 static_assert(kMostPointers >= static_cast<int>(kMostSources));
 
-// The sources of all runs in one array, because runs may have different numbers of sources.
+// The array of the sources of all runs. The runs share one array, because they may have different
+// numbers of sources.
 template <int kMost>
 struct Pointers {
   const void* each[kMost];
@@ -92,7 +93,8 @@ auto kernel_for(ReduceOp op) {
 auto kernel_for_few(ReduceOp op) { return kernel_for<kFewSegments, kFewPointers>(op); }
 auto kernel_for_many(ReduceOp op) { return kernel_for<kMostSegments, kMostPointers>(op); }
 
-// Returns the run's stretch. It has vectors only if the vector boundaries of all arrays coincide.
+// Returns the run's stretch. The stretch has vectors only if the vector boundaries of all arrays
+// coincide.
 Stretch stretch_of_run(const ReduceRun& run) {
   const int64_t bytes = size_of(run.dtype);
   const auto width = static_cast<int>(kVectorBytes / bytes);
@@ -106,8 +108,8 @@ Stretch stretch_of_run(const ReduceRun& run) {
 
 }  // namespace
 
-// Works like TableLaunch. That class cannot be used here, because the number of pointers limits a
-// launch, too.
+// Collects runs and launches them as TableLaunch does. TableLaunch itself cannot be used, because
+// it knows only a limit of segments, and this launch also has a limit of pointers.
 void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
   SegmentTable<Segment, kMostSegments> table;
   Pointers<kMostPointers> pointers;

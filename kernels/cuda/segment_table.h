@@ -15,8 +15,8 @@
 
 namespace fsdp::kernels::cuda {
 
-// CUDA's limit for the bytes of all kernel parameters, and the bytes that a table leaves for other
-// parameters.
+// kParameterBytes is CUDA's limit for the bytes of all kernel parameters. A table leaves
+// kOtherParameterBytes for other parameters.
 inline constexpr int64_t kParameterBytes = 32764;
 inline constexpr int64_t kOtherParameterBytes = 256;
 
@@ -98,7 +98,7 @@ struct TableKernel {
   }
 };
 
-// A collector of segments. It launches the kernel when a table is full, and at issue().
+// A collector of segments. When a table is full, and in issue(), the collector launches the kernel.
 template <class Segment, class... Others>
 class TableLaunch {
  public:

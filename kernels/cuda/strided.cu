@@ -148,7 +148,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 void issue(Stream& stream, std::string_view name, const Work& work) {
-  // Along the last dimension reads coalesce as far as they can; tiles would only add a barrier.
+  // If no dimension is denser than the last one, reads along the last dimension coalesce best, and
+  // tiles would only add a barrier.
   const FoldedSource& folded = work.folded;
   if (!is_denser_across(folded)) {
     const int64_t blocks = blocks_for(work.numel);

@@ -138,7 +138,8 @@ void issue(Stream& stream, std::span<const UpdateSegment> segments,
                             .step = each.step,
                             .lr = each.lr,
                             .stretch = stretch,
-                            // On the host in float64, as torch does, and rounded once.
+                            // The host computes the decay in float64, as torch does, and rounds it
+                            // once.
                             .decay = Update::decay(each.lr, each.weight_decay),
                             .copy_dtype = each.low_precision_dtype};
     if constexpr (kMoments > 1) segment.moments[1] = second;

@@ -7,8 +7,9 @@
 
 namespace fsdp::kernels {
 
-// Returns value · scale, rounded. A NaN becomes quiet and keeps its sign and payload. A CPU product
-// already does this. A GPU product is the same NaN for every operand.
+// Returns value · scale, rounded. A NaN becomes quiet and keeps its sign and payload. A product on
+// the CPU already has this property. A product on a GPU is always the same NaN, whatever NaN is
+// multiplied.
 FSDP_ELEMENT float scaled(float value, float scale) {
   const float product = value * scale;
 #if defined(__CUDA_ARCH__)

@@ -24,7 +24,7 @@ constexpr std::string_view kReadingState = "reading the optimizer's state";
 
 using Parameters = std::vector<OptimizedParameter>;
 
-// The position of a parameter's moment in the file.
+// A moment of a parameter, and the tensor of the file that stores it.
 struct MomentSource {
   const OptimizedParameter* parameter;
   size_t moment;
@@ -43,8 +43,9 @@ std::string in_words(const std::vector<std::string>& notes) {
   return fmt::format("{}", fmt::join(notes, ", "));
 }
 
-// An open file whose content fits the optimizer. Only the values of the moments are not checked
-// yet. The object must not be moved, because `sources_` points into `weights_` and `parameters`.
+// An open file whose content fits the optimizer. The constructor checks everything except the
+// values of the moments. The object must not be moved, because `sources_` points into `weights_`
+// and `parameters`.
 class OptimizerSource {
  public:
   OptimizerSource(const std::filesystem::path& path, const Optimizer::State& state,
@@ -83,7 +84,8 @@ class OptimizerSource {
            "or changed since then), set LoadOptimizerOptions::beside_other_weights");
   }
 
-  // Reads this rank's interval of every moment and calls take(source, at, values) with its chunks.
+  // Reads this rank's interval of every moment and calls take(source, at, values) for each chunk of
+  // the interval.
   void read(
       const std::function<void(const MomentSource&, int64_t, std::span<const float>)>& take) const {
     for (const MomentSource& source : sources_) {
@@ -99,12 +101,12 @@ class OptimizerSource {
   }
 
  private:
-  // Compares the sets of parameters. Every parameter has a count of steps, so the counts identify
-  // them.
+  // Checks that the file and the optimizer have the same parameters. The file stores a count of
+  // steps for each of its parameters, so the names of these counts list them all.
   void check_parameters() const {
     std::set<std::string, std::less<>> stored;
     for (const StoredTensor& tensor : file_.tensors()) {
-      // The last dot separates the names, because an FQN contains dots.
+      // The FQN ends at the last dot, because an FQN itself contains dots.
       const size_t dot = tensor.name.rfind('.');
       if (dot != tensor.name.npos && std::string_view(tensor.name).substr(dot + 1) == kStepTensor) {
         stored.insert(tensor.name.substr(0, dot));
@@ -177,8 +179,8 @@ void write(const Optimizer::State& state, const OptimizerSource& source) {
     const ShardUnit& shard = *state.engine.model.units[each.parameter->unit]->shard;
     const OptimizedSegment& segment = state.segments().all()[each.parameter->segment];
     const Buffer& moment = segment.moments[each.moment];
-    // Moments do not include parameters that are not trained, so their offsets differ from those of
-    // the slice.
+    // A moment has no elements for parameters that are not trained, so an element has another
+    // offset in the moment than in the slice.
     const int64_t offset =
         segment.moment_at(shard.main().local(each.parameter->parameter).offset) + at;
     writer.write(static_cast<float*>(moment.data()) + offset, values);
@@ -191,7 +193,8 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
                               OptimizerReport& report, const LoadOptimizerOptions& options) {
   Optimizer::State& state = state_of(optimizer);
   state.engine.require_between_passes("load_optimizer");
-  // Parameters that were unfrozen since the last step must have moments before the comparison.
+  // Makes moments for parameters that were unfrozen since the last step, because the file is then
+  // compared with all trained parameters.
   state.follow_trained();
   const Parameters parameters = state.segments().parameters();  // waits for issued steps
   const Mesh& mesh = state.engine.context->mesh;

@@ -36,7 +36,7 @@ struct Loaded {
   std::vector<LoadedBuffer> buffers;
 };
 
-// The work of one rank in a load.
+// The part of load_weights that one rank does.
 class WeightLoad {
  public:
   explicit WeightLoad(const EngineParts& engine) : engine_(engine) {
@@ -89,8 +89,9 @@ class WeightLoad {
   }
 
  private:
-  // Calls `call` with three arguments per parameter: its index over all units, this rank's
-  // interval of it, and the address of this interval in the main shard.
+  // Calls `call` for each parameter with three arguments: the index of the parameter among the
+  // parameters of all units, this rank's interval of the parameter, and the address of this
+  // interval in the main shard.
   template <class Call>
   void visit_parameters(const Call& call) const {
     size_t index = 0;
@@ -183,8 +184,8 @@ LoadReport load_on_all_ranks(Engine& engine,
     for (const auto& unit : state.model.units) unit->shard->mark_changed(/*copies_written=*/false);
   }
   throw_on_all_ranks(engine.mesh(), outcome);
-  // Buffers are assigned on this thread, not on the thread that read the files. The copies then
-  // follow the work that this thread has issued to its stream.
+  // Buffers are assigned on this thread, not on the thread that read the files. So the stream of
+  // this thread copies the values after the work that this thread issued to it earlier.
   const at::NoGradGuard no_grad;
   for (const LoadedBuffer& each : loaded.buffers) at::Tensor(each.buffer).copy_(each.value);
   return std::move(loaded.report);
@@ -195,7 +196,7 @@ LoadReport load_on_all_ranks(Engine& engine,
 LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
                         const LoadOptions& options) {
   return load_on_all_ranks(engine, [&](const EngineParts& state) {
-    // A deque is used because `from` keeps pointers to its elements while it grows.
+    // A deque is used because `from` points to elements of `weights` while more elements are added.
     std::deque<SafetensorsWeights> weights;
     WeightsFiles from;
     for (const SafetensorsFile& file : files) from.files.push_back(&weights.emplace_back(file));

@@ -22,7 +22,8 @@ constexpr std::array kBufferTypes{
     std::pair(at::kByte, StoredDType::kU8),         std::pair(at::kBool, StoredDType::kBool),
     std::pair(at::kComplexFloat, StoredDType::kC64)};
 
-// Returns true if no two elements share memory. An expanded tensor, for example, cannot be written.
+// Returns true if no two elements share memory. The elements of an expanded tensor, for example,
+// share memory, so values cannot be loaded into it.
 bool owns_its_elements(const at::Tensor& buffer) {
   if (buffer.layout() != at::kStrided || buffer.is_quantized()) return false;
   for (int64_t d = 0; d < buffer.dim(); ++d) {

@@ -8,8 +8,8 @@
 namespace fsdp {
 namespace {
 
-// The number of elements that are staged at a time. The elements need 1 MiB of pinned memory, for a
-// parameter of any size.
+// The number of elements that are staged at a time. They need 1 MiB of pinned memory, regardless of
+// the parameter's size.
 constexpr size_t kStagedNumel = 256 * 1024;
 
 }  // namespace

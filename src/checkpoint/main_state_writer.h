@@ -11,14 +11,13 @@
 namespace fsdp {
 
 // A writer that any thread may use between passes. It issues its work on the engine's stream, not
-// on the thread's current stream, so the work follows everything issued to the engine's compute so
-// far.
+// on the thread's current stream, so it runs after all work that was issued to that stream before.
 class MainStateWriter {
  public:
   explicit MainStateWriter(const ShardContext& context);
 
-  // Writes `values` to `to`, which must be main state. The write is complete on return. Errors:
-  // those of Stream::synchronize.
+  // Writes `values` to `to`, an address in a main shard or in a moment. The write is complete on
+  // return. Errors: those of Stream::synchronize.
   void write(float* to, std::span<const float> values) const;
 
  private:

@@ -7,9 +7,9 @@
 
 namespace fsdp {
 
-// Returns "'a', 'b' and 12 more".
+// Returns the first names and the number of the others, such as "'a', 'b' and 12 more".
 std::string list_of(std::span<const std::string> names);
-// Returns "1 tensor", "20 tensors".
+// Returns the number of names with a noun, such as "1 tensor" or "20 tensors".
 std::string counted(std::span<const std::string> names, std::string_view what);
 
 }  // namespace fsdp

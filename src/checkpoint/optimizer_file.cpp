@@ -47,7 +47,7 @@ std::map<std::string, double> groups_in(const SafetensorsFile& file,
   for (const auto& [key, text] : file.metadata()) {
     if (!std::string_view(key).starts_with(kGroup)) continue;
     const std::string setting = key.substr(kGroup.size());  // "NAME.lr"
-    // The last dot separates the names, because a group's name may contain dots.
+    // The group's name ends at the last dot, because the name itself may contain dots.
     const std::string name = setting.substr(0, setting.rfind('.'));
     if (std::ranges::find(state.param_groups(), name, &OptimizerParamGroup::name) ==
         state.param_groups().end()) {

@@ -1,15 +1,15 @@
-// The format of an optimizer's state. It is a safetensors file with the tensors
+// Reads and writes an optimizer's state. The format is a safetensors file that has these tensors
+// for every parameter that the optimizer has trained:
+// - FQN.exp_avg and FQN.exp_avg_sq (AdamW) have type F32 and the shape of the parameter.
+// - FQN.momentum_buffer (SGD with momentum) has type F32 and the shape of the parameter.
+// - FQN.step has type I64 and one element, the number of the parameter's updates.
 //
-//   FQN.exp_avg, FQN.exp_avg_sq     (AdamW)          F32, the parameter's shape
-//   FQN.momentum_buffer             (SGD with momentum)
-//   FQN.step                                         I64, one element: number of updates
-//
-// for every parameter that the optimizer has trained, and with the metadata below. Each name ends
-// with one of these words, so no two names can be equal. `weights` is the digest
-// (weights_digest.h) of the engine's weights at the time of saving; older files have none. A file
-// has version 2 if rates or decays of groups were set: "group.NAME.lr", "group.NAME.initial_lr"
-// (the initial rate of schedulers), "group.NAME.weight_decay". Other files have version 1, which
-// earlier versions of fsdp can read.
+// Each name ends with one of these words, so no two names can be equal. The metadata are described
+// at optimizer_metadata. The digest among them (weights_digest.h) is that of the engine's weights
+// at the time of saving; older files have no digest. If the program has set a learning rate or
+// weight decay for a parameter group, the file has version 2 and the metadata "group.NAME.lr",
+// "group.NAME.initial_lr" (the initial rate of schedulers) and "group.NAME.weight_decay". Other
+// files have version 1, which earlier versions of fsdp can read.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -38,7 +38,7 @@ const ParameterSpec& spec_of(const Optimizer::State& state, const OptimizedParam
 std::map<std::string, std::string> optimizer_metadata(const Optimizer::State& state,
                                                       uint64_t weights);
 
-// The metadata of a file, which concerns the whole optimizer.
+// The metadata of a file. They concern the whole optimizer.
 struct OptimizerHead {
   int64_t steps = 0;
   double lr = 0;
@@ -49,8 +49,9 @@ struct OptimizerHead {
 // Returns the digest as text, in the form used in metadata.
 std::string digest_text(uint64_t weights);
 // Reads the metadata.
-// Errors: IoError kCorruptData if the file is of another kind, version or optimizer, if lr or steps
-//   is not a valid number, or if the optimizer does not have one of the groups.
+// Errors: IoError kCorruptData if the file is not an optimizer's state, has an unknown version, or
+//   was saved by another type of optimizer; if lr or steps is not a valid number; or if the
+//   optimizer does not have one of the file's groups.
 OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::State& state);
 
 // Returns the number of updates that a parameter has had, read from `tensor`. Errors: IoError

@@ -8,8 +8,8 @@
 
 namespace fsdp {
 
-// The writing of one file. All ranks must make the same calls. After a failure, which is reported
-// to all ranks, further calls do nothing.
+// A job of all ranks in which rank 0 writes one file. All ranks must make the same calls. After a
+// failure, which is reported to all ranks, further calls do nothing.
 class RankZeroWriter {
  public:
   RankZeroWriter(const Mesh& mesh, std::string_view what) : mesh_(mesh), what_(what) {}

@@ -58,7 +58,7 @@ void read_in_order(const WeightsFile& file, const MappedTensor& tensor,
                    const MemoryInterval& interval, const TakeValues& take) {
   const int64_t item_bytes = bits_of(tensor.dtype) / 8;
   const int64_t most = std::min(interval.numel, kPieceNumel);
-  // Matching accepts only floating types.
+  // The optional has a value, because match_weights accepts only floating types.
   const at::Tensor stored = at::empty({most}, *scalar_type_of(tensor.dtype));
   // F32 needs no conversion, and therefore no second tensor.
   const at::Tensor floats =
@@ -102,8 +102,8 @@ void scatter(const WeightsFile& file, const MappedTensor& tensor, const MemoryIn
       file.forget(tensor.bytes.subspan(forgotten * sizeof(Stored), read));
       forgotten = from;
     }
-    // Advances the innermost dimension. A dimension at its end restarts, and the next outer
-    // dimension advances.
+    // Advances the index of the innermost dimension. An index that reaches the end of its dimension
+    // restarts at 0, and the index of the next outer dimension advances.
     size_t i = order.size();
     while (i-- > 0) {
       const size_t dim = order[i];

@@ -32,7 +32,7 @@ std::vector<TensorSpec> specs_of(const Optimizer::State& state, const Parameters
   return specs;
 }
 
-// Gathers one moment of a unit's segments. The result is whole on every rank. Collective.
+// Gathers one moment of a unit's segments. Every rank gets the whole moment. Collective.
 void gather(const Optimizer::State& state, const EngineUnit& unit, size_t moment,
             std::vector<Buffer>& whole) {
   std::vector<float*> slices(unit.shard->layout().segments().size());
@@ -46,8 +46,8 @@ void gather(const Optimizer::State& state, const EngineUnit& unit, size_t moment
                      state.segments().laid_out(segment, moment, rooms[segment.segment]);
                }
                unit.shard->main().copy_whole(slices, whole);
-               // copy_whole only issues copies, so compute may still read `rooms`, which are freed
-               // on return.
+               // copy_whole does not wait for the copies that it issues. `rooms` is freed on
+               // return, so the compute stream must have read it before.
                const bool any_room = std::ranges::any_of(
                    rooms, [](const Buffer& room) { return static_cast<bool>(room); });
                if (any_room) state.engine.context->streams.compute->synchronize();

@@ -36,8 +36,8 @@ Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& op
   // Set on rank 0 only.
   std::optional<decltype(open(Tensors()))> writer;
   RankZeroWriter on_zero(engine.mesh(), kWriting);
-  // Called on every rank, because sharded_parameters() makes the engine watch its shards, and this
-  // must be the same on all ranks.
+  // Every rank makes this call, although only rank 0 needs the result. After it the engine checks
+  // its shards for changes, and all ranks must do these checks alike.
   const std::vector<ShardedParameter> parameters = engine.sharded_parameters();
   on_zero.write([&] {
     Tensors specs;

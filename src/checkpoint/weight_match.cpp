@@ -32,14 +32,14 @@ std::string_view module_of(std::string_view name) {
   return name.substr(0, dot == name.npos ? 0 : dot);
 }
 
-// Returns the path for errors. If there are several files, they are shards in one folder, and the
-// result is this folder.
+// Returns the path that errors name. If there are several files, they are shards in one folder, and
+// the result is this folder.
 std::filesystem::path place_of(const std::vector<const WeightsFile*>& files) {
   if (files.empty()) return {};
   return files.size() == 1 ? files[0]->path() : files[0]->path().parent_path();
 }
 
-// Adds a tensor under the name of the parameter that it is stored for.
+// Adds a tensor under the name of its parameter, which the options derive from the tensor's name.
 void add(Sources& sources, const WeightSource& source, const LoadOptions& options,
          LoadReport& report) {
   const std::string& stored = source.tensor->name;
@@ -116,7 +116,8 @@ void check_fit(const WeightSource& source, const ExpectedTensor& expected) {
   }
 }
 
-// Returns a prefix under which all `names` are among the unused tensors; empty if there is none.
+// Returns a prefix for which every name in `names`, with the prefix in front, is an unused tensor.
+// Returns an empty string if there is no such prefix.
 std::string shared_prefix(const Names& names, const Sources& rest) {
   for (const auto& [stored, source] : rest) {
     if (!stored.ends_with("." + names[0])) continue;
@@ -128,9 +129,9 @@ std::string shared_prefix(const Names& names, const Sources& rest) {
   return {};
 }
 
-// Throws for parameters that may not be missing. Also throws for a parameter that may be missing if
-// the files have other parameters of its module, because the module was then not meant to keep its
-// initial values.
+// Throws for missing parameters that the options do not allow to be missing. If the options allow
+// it, but the files have other parameters of the same module, also throws: a module keeps all its
+// initial values or none.
 void check_missing(const WeightsFiles& files, std::span<const ExpectedTensor> expected,
                    const LoadOptions& options, const Sources& rest, MatchedWeights& matched) {
   Names missing;
@@ -222,8 +223,8 @@ void add_notes(const WeightsFiles& files, LoadReport& report) {
   }
 }
 
-// Assigns the first of the tensor's names that the files contain. The tensor's other names in the
-// files are copies if they have separate bytes.
+// Takes the source of a tensor from the first of its names that the files contain. If the files
+// contain further names of the tensor with separate bytes, these are listed as copies.
 void match(size_t index, const ExpectedTensor& expected, Sources& sources,
            MatchedWeights& matched) {
   std::optional<WeightSource>& source = matched.sources.emplace_back();

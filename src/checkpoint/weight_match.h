@@ -13,7 +13,7 @@
 
 namespace fsdp {
 
-// The files of one load_weights. The files must outlive the match.
+// The files that one call of load_weights reads. The files must outlive the match.
 struct WeightsFiles {
   std::vector<const WeightsFile*> files;
   const WeightsFile* instead = nullptr;  // LoadOptions::instead
@@ -27,10 +27,10 @@ struct WeightSource {
 struct ExpectedTensor {
   std::string fqn;
   std::vector<int64_t> shape;
-  // Other names in the model of the same tensor (tied weights).
+  // The other FQNs that the model has for the same tensor (tied weights).
   std::vector<std::string> aliases{};
-  // The type of a buffer. A buffer may be missing from all files. Empty for a parameter, because a
-  // parameter can be loaded from any floating type.
+  // The type, if the tensor is a buffer. A buffer may be missing from all files. For a parameter
+  // the field is empty, because a parameter can be loaded from any floating type.
   std::optional<StoredDType> buffer{};
 };
 
@@ -38,8 +38,8 @@ struct MatchedWeights {
   // One source per expected tensor, in the same order. A source is empty only if its tensor may be
   // missing.
   std::vector<std::optional<WeightSource>> sources;
-  // Further sources of an expected tensor, which has the index `of`. The values of all its sources
-  // must be equal.
+  // A further source of the expected tensor with index `of`. All sources of a tensor must have
+  // equal values.
   struct Copy {
     size_t of = 0;
     WeightSource source;
@@ -48,8 +48,8 @@ struct MatchedWeights {
   LoadReport report;
 };
 
-// Matches by the rules of LoadOptions. Uses only names, shapes and types, so all ranks get the same
-// result.
+// Finds the sources of all expected tensors by the rules of LoadOptions. Uses only names, shapes
+// and types, so all ranks get the same result.
 // Errors: those of load_weights, except errors about values, because values are not read.
 MatchedWeights match_weights(const WeightsFiles& files, std::span<const ExpectedTensor> expected,
                              const LoadOptions& options);

@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kStagedNumel = 256 * 1024;
 
-// Computes FNV-1a. The hash of collectives is not used, because the content of files must not
-// change if that hash changes.
+// Computes FNV-1a. This hash is stored in files, so it must never change. Therefore it is separate
+// from the hash by which ranks compare their collectives.
 uint64_t hash_of_name(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char each : text) hash = (hash ^ static_cast<uint8_t>(each)) * 0x100000001b3;

@@ -6,8 +6,8 @@
 
 namespace fsdp {
 
-// A bijection on 64-bit values that looks random. Source: the finaliser of splitmix64 (Steele et
-// al. 2014).
+// Maps 64-bit values one-to-one to values that look random. Source: the finaliser of splitmix64
+// (Steele et al. 2014).
 constexpr uint64_t mix64(uint64_t x) {
   x += 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;

@@ -29,7 +29,7 @@ void check(const SamplerOptions& options) {
     refuse(fmt::format("rank is {}, expected 0 or more and less than world_size {}", options.rank,
                        options.world_size));
   }
-  // All later products are factors of this product, so they cannot overflow either.
+  // No later product is larger than this one, so none can overflow.
   const auto of_rank = checked_product(options.batch_size_per_rank, options.accumulation_steps);
   const auto samples = of_rank ? checked_product(*of_rank, options.world_size) : std::nullopt;
   if (!samples || *samples > kMostSamples) {
@@ -41,7 +41,7 @@ void check(const SamplerOptions& options) {
 }
 
 // Returns the smallest number of bits for which 2^(2 · bits) is at least `count`. The result is at
-// most 31, so that a half-word fits below the round number in sample_at.
+// most 31, so that sample_at can pack a half-word and the number of the round into one counter.
 int half_bits_of(int64_t count) {
   int bits = 1;
   while (bits < 31 && (int64_t{1} << (2 * bits)) < count) ++bits;

@@ -21,8 +21,8 @@ namespace {
 // some of the names.
 constexpr int kMaxNames = 1000;
 
-// Returns true for failures of the disk itself, which are kIoError. Other failures, such as a
-// missing folder, are kCannotCreate.
+// Returns true if the disk itself is full or fails. Such an error is reported as kIoError, and any
+// other, such as a missing folder, as kCannotCreate.
 bool is_device_failure(int error) {
   return error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG || error == ENOMEM;
 }
@@ -149,7 +149,7 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
 }
 
 AtomicFile::~AtomicFile() {
-  // Unlinking an uncommitted file is best effort. remove_leftovers finds it if this fails.
+  // An uncommitted file is unlinked. If unlink fails, remove_leftovers removes the file later.
   if (fd_ >= 0) ::close(fd_);
   if (lock_ >= 0) ::close(lock_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());

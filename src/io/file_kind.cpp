@@ -91,9 +91,9 @@ constexpr std::array kMagics{
     Magic{FileKind::kHtml, "<html"sv},
 };
 
-// A safetensors file begins with the size of its header, which may be any bytes. A size of 640 has
-// the first two bytes of a pickle, and other sizes have those of a zip archive. So this kind is
-// checked before all others.
+// A safetensors file begins with the size of its header as a number. The bytes of the number can be
+// those with which another kind begins: the bytes of 640 also begin a pickle, and other numbers
+// begin a zip archive. So this kind is checked before all others.
 bool is_safetensors(std::string_view begin) {
   if (begin.size() <= kSafetensorsPrefixBytes || begin[kSafetensorsPrefixBytes] != '{') {
     return false;
@@ -127,7 +127,8 @@ bool is_text(std::string_view begin) {
   });
 }
 
-// The fields of a line, counted up to a quote that the line does not close.
+// The number of fields in a line. If the line opens a quote and does not close it, separators after
+// the quote do not count.
 struct Fields {
   size_t count = 1;
   bool quote_is_open = false;
@@ -195,8 +196,8 @@ std::string_view name_of(FileKind kind) { return kind_row(kind).name; }
 
 void refuse_other_kind(std::string_view bytes, const std::string& file, std::string_view wanted) {
   const KindRow& row = kind_row(file_kind(bytes));
-  // A kind without a hint may be a damaged file of the wanted kind. Its reader gives a better
-  // error.
+  // If the kind has no hint, the bytes may be a damaged file of the wanted kind. In this case the
+  // reader of the wanted kind gives a better error.
   if (row.hint.empty()) return;
   throw IoError(ExitCode::kCorruptData,
                 {.what = fmt::format("the file is {}, expected {}", row.name, wanted),

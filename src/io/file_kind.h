@@ -51,9 +51,10 @@ std::string_view name_of(FileKind kind);
 // The hint of errors about a damaged file.
 inline constexpr const char* kFetchFileAgain = "fetch the file again: it is broken";
 
-// Throws if the bytes are of a kind that cannot be the wanted file. The error names the kind and a
-// remedy. `wanted` is "JSON", "a vocabulary", …. If the kind may be a damaged file of the wanted
-// kind, the call does not throw, because the reader gives a better error.
+// Throws if the bytes begin a file of another kind than the wanted one. The error names the kind
+// and a remedy. `wanted` names the wanted kind, for example "JSON" or "a vocabulary". If the bytes
+// may begin a damaged file of the wanted kind, the call does not throw, because the reader of that
+// kind gives a better error.
 // Errors: IoError kCorruptData.
 void refuse_other_kind(std::string_view bytes, const std::string& file, std::string_view wanted);
 

@@ -23,8 +23,8 @@ namespace {
 
 using nlohmann::json;
 
-// An iterator over the text that moves the cursor along. So an error of a handler can name the
-// byte.
+// An iterator over the text that keeps the cursor at its own position, so that an error of a
+// handler can name the byte.
 class FollowedIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -199,8 +199,8 @@ class StrictSax final : public nlohmann::json_sax<json> {
   int depth_ = 0;
   int64_t key_count_ = 0;
   // The hashes of the keys of open objects. A key may have megabytes, so it is not copied. Two
-  // different keys practically never share a hash of 128 bits. The set is ordered, so that no
-  // choice of keys makes it slow.
+  // different keys practically never share a hash of 128 bits. The set is ordered and has no hash
+  // table, which an attacker could make slow by keys that collide.
   std::vector<std::set<std::pair<uint64_t, uint64_t>>> keys_;
 };
 

@@ -31,8 +31,8 @@ struct JsonLimits {
   bool wide_integers = false;           // accept an integer beyond 64 bits as a real number
 };
 
-// The limits for files that describe other files. A document then needs at most the size of its
-// text plus 16 MiB.
+// The limits for configurations, indexes and other documents. Under these limits a document needs
+// at most the size of its text plus 16 MiB of memory.
 inline constexpr JsonLimits kDocumentLimits{.string_bytes = 2 << 20};
 
 // The position of a parser in the text.

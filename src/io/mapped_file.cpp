@@ -60,7 +60,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   bytes_ = {static_cast<const std::byte*>(data), size};
 }
 
-// Widens `part` to whole blocks. On an access the system maps all pages of such a block.
+// Releases whole blocks of 64 KiB, because an access to one page makes the system map all pages of
+// its block.
 void MappedFile::forget(std::span<const std::byte> part) const {
   constexpr size_t kBlockBytes = 64 * 1024;
   if (part.empty()) return;

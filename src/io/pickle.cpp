@@ -23,8 +23,8 @@ namespace {
 using Kind = PickleValue::Kind;
 using Opcode = PickleOpcode;
 
-// A stack machine that never calls a function of the file. reduce() builds only the containers and
-// tensors that it knows.
+// A stack machine that never calls a function that the file names. reduce() builds only the
+// containers and tensors that it knows.
 class PickleParser {
  public:
   PickleParser(std::span<const std::byte> bytes, const std::string& file)
@@ -59,7 +59,7 @@ class PickleParser {
     at_ += count;
     return bytes_.subspan(at_ - count, count);
   }
-  // Reads a little-endian number. All supported hosts are little-endian.
+  // Reads a little-endian number by memcpy, because all supported hosts are little-endian.
   template <class Number>
   Number number() {
     Number value;
@@ -171,7 +171,7 @@ class PickleParser {
     RebuiltTensor storage = rebuilt("a storage", [&] { return rebuild_storage(id); });
     if (storage.tensor) {
       const PickledTensor& said = *storage.tensor;
-      // A record has one type and one size. Different ones mean damage or an attack.
+      // A file in which storages of one record differ in type or size is damaged or hostile.
       const auto [at, is_new] =
           storages_.emplace(said.record, std::pair(said.dtype, said.record_bytes));
       if (!is_new && at->second != std::pair(said.dtype, said.record_bytes)) {
@@ -206,7 +206,7 @@ class PickleParser {
     if (called.kind == Kind::kUnread) return push_unread(called.text);
     if (called.kind != Kind::kGlobal) broken("the called value is not a function");
     const auto function = pickle_function(called.text);
-    // Such a tensor is refused later, and only if it is a weight.
+    // A tensor from an unknown function is refused later, and only if it is a weight.
     if (!function && makes_tensor(called.text)) {
       return push_tensor(Kind::kUnreadTensor,
                          {.unread = fmt::format("is made by {}", quoted_name(called.text))});
@@ -219,8 +219,8 @@ class PickleParser {
         break;
       case PickleFunction::kFirstArgument:
         if (arguments.items.empty()) broken("a function has no arguments");
-        // Values are constant only for readers. While the pickle is parsed, instructions may change
-        // them.
+        // Values are const for code that reads the parsed pickle. While the pickle is parsed, later
+        // instructions may still change them.
         stack_.push_back(const_cast<PickleValue*>(arguments.items[0]));
         break;
       default:
@@ -267,7 +267,7 @@ class PickleParser {
     push_integer(static_cast<int64_t>(value));
   }
 
-  // Executes one instruction. Returns false after the last one.
+  // Executes one instruction. Returns false if it was the last one.
   bool step() {
     const size_t begin = at_;
     switch (opcode()) {

@@ -19,7 +19,7 @@
 
 namespace fsdp {
 
-// A tensor, as a view of the numbers in a record of the archive.
+// A tensor whose elements are stored in a record of the archive.
 struct PickledTensor {
   StoredDType dtype = StoredDType::kF32;
   std::string record;        // key of the record
@@ -45,11 +45,12 @@ struct PickleValue {
   };
   Kind kind = Kind::kOther;
   int64_t integer = 0;
-  // kText: the text. kGlobal, kObject, kUnread: the name, "collections.OrderedDict". kUnreadTensor:
-  // the reason why it is not read, "is made by '…'".
+  // For kText the text. For kGlobal, kObject and kUnread the name, for example
+  // "collections.OrderedDict". For kUnreadTensor the reason why the tensor is not read, for example
+  // "is made by '…'".
   std::string text;
-  // kSequence: its items. kDict: keys and values alternately. kObject: the dict of its attributes,
-  // if any.
+  // For kSequence its items. For kDict keys and values alternately. For kObject the dict of its
+  // attributes, if it has one.
   std::vector<const PickleValue*> items;
   std::unique_ptr<PickledTensor> tensor;  // for kTensor, and for kStorage without a shape
 };
@@ -62,9 +63,9 @@ struct Pickle {
 
 // Parses a pickle. `file` is used only for messages.
 // Effects: uses memory in proportion to the bytes.
-// Errors: IoError kCorruptData for data that torch.save does not write, which names the byte. Also
-//   for a function that runs code (os.system, eval) anywhere in the pickle, which names the
-//   function. Files of weights do not contain such functions.
+// Errors: IoError kCorruptData for data that torch.save does not write; the error names the byte.
+//   The same error if the pickle names a function that runs code (os.system, eval); the error names
+//   the function. Files of weights do not contain such functions.
 Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& file);
 
 }  // namespace fsdp

@@ -10,8 +10,9 @@
 
 namespace fsdp {
 
-// Returns the type of "torch.FloatStorage", "torch.storage.UntypedStorage" (bytes), …. Returns
-// nothing for types that weights do not have, such as quantised types.
+// Returns the element type of a storage class, such as "torch.FloatStorage" or
+// "torch.storage.UntypedStorage" (bytes). Returns nothing for types that weights do not have, such
+// as quantised types.
 std::optional<StoredDType> dtype_of_storage(std::string_view name);
 // Returns the type of "torch.float8_e4m3fn" and of other types without a storage class, or nothing.
 std::optional<StoredDType> dtype_of_name(std::string_view name);
@@ -28,7 +29,7 @@ enum class PickleFunction : uint8_t {
 };
 std::optional<PickleFunction> pickle_function(std::string_view name);
 
-// Returns true if a tensor can become an instance of the class without a change of its values.
+// Returns true if a tensor keeps its values when it becomes an instance of the class.
 bool is_tensor_class(std::string_view name);
 // Returns true for storage types, and for functions of torch that make a tensor but are not
 // supported.

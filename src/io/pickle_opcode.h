@@ -5,7 +5,8 @@
 
 namespace fsdp {
 
-// The instructions of protocol 2 that torch.save (with any objects) and torch::save write.
+// The instructions that torch::save and torch.save write, for any objects. They belong to protocol
+// 2.
 enum class PickleOpcode : uint8_t {
   kMark = '(',
   kStop = '.',

@@ -33,7 +33,7 @@ class Arguments {
   int64_t integer(size_t index) const { return at(index, Kind::kInteger).integer; }
   std::vector<int64_t> integers(size_t index) const {
     const PickleValue& list = at(index, Kind::kSequence);
-    // The list is refused before it is copied.
+    // A list that is too long is refused before it is copied.
     if (std::ssize(list.items) > kMaxDimensions) {
       throw WrongArguments{fmt::format("has more than {} dimensions", kMaxDimensions)};
     }
@@ -60,8 +60,8 @@ void check_autograd(const Arguments& arguments, size_t requires_grad) {
   }
 }
 
-// Returns a reason if the tensor's values differ from those of its storage ({'conj': True} or
-// {'neg': True}). Otherwise returns an empty text.
+// Returns the reason why the tensor cannot be read if its values differ from those of its storage
+// ({'conj': True} or {'neg': True}). Otherwise returns an empty text.
 std::string metadata_of(const PickleValue& metadata) {
   if (metadata.kind == Kind::kOther) return {};
   if (metadata.kind != Kind::kDict) throw WrongArguments{"has metadata that is not a dict"};
@@ -121,8 +121,8 @@ RebuiltTensor from_type(const PickleValue& tuple) {
   const std::string& type = arguments.at(1, Kind::kGlobal).text;
   const auto function = pickle_function(made_by);
   if (!is_tensor_class(type)) return unread(fmt::format("is a {}", quoted_name(type)));
-  // The inner function must not be _rebuild_from_type_v2 again, because a file could nest it
-  // without an end.
+  // The inner function must not be _rebuild_from_type_v2 again, because a file could nest such
+  // calls without a limit.
   if (!function || function == PickleFunction::kDict || function == PickleFunction::kFromType ||
       function == PickleFunction::kFirstArgument) {
     return unread(fmt::format("is made by {}", quoted_name(made_by)));
@@ -161,7 +161,7 @@ RebuiltTensor rebuild_storage(const PickleValue& id) {
       throw WrongArguments{fmt::format("has the unknown type {}", quoted_name(type))};
     return unread(fmt::format("is of a {}", quoted_name(type)));
   }
-  // An element of a storage type has whole bytes, so this division is exact.
+  // In every storage type an element occupies whole bytes, so this division is exact.
   const auto bytes = checked_product(arguments.integer(4), bits_of(*dtype) / 8);
   if (!bytes || *bytes < 0) throw WrongArguments{"has no size"};
   PickledTensor storage{.dtype = *dtype, .record = key, .record_bytes = *bytes};

@@ -15,7 +15,7 @@ struct RebuiltTensor {
   std::string unread;  // the reason, for PickleValue::text of a kUnreadTensor
 };
 
-// An exception for arguments that the function does not have. The parser adds the position.
+// An exception for arguments that do not fit the function. The parser adds the position.
 struct WrongArguments {
   std::string why;
   std::string hint{};

@@ -40,7 +40,8 @@ SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::
     cannot_read("the model must be a folder", path_,
                 "name the folder that holds config.json and model.safetensors");
   }
-  // A single file takes precedence. SafetensorsFolderWriter relies on this.
+  // model.safetensors takes precedence over an index and its shards. SafetensorsFolderWriter relies
+  // on this.
   if (is_there(path_ / kWeightsFile)) {
     if (is_there(path_ / kWeightsIndex)) {
       notes_.push_back(
@@ -57,8 +58,8 @@ SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::
                     : "check the path");
   }
   for (const SafetensorsFile& file : files_) {
-    // This loop is separate, because `files_` must no longer grow: pointers to its elements must
-    // stay valid.
+    // The loop runs after all files are in `files_`, because the pointers into `files_` must stay
+    // valid.
     for (const StoredTensor& tensor : file.tensors()) tensors_.push_back({&file, &tensor});
   }
 }
@@ -77,7 +78,7 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
   }
   for (const std::string& name : names) files_.emplace_back(path_ / name);
   // A writer removes the index before it replaces a shard (SafetensorsFolderWriter). So if the name
-  // still refers to the same file, the shards belong to the index.
+  // still refers to the file that was parsed, the opened shards belong to this index.
   if (identity_of(index_path) != identity) {
     cannot_read("the model's files were replaced while they were opened", path_,
                 "try again after the other program has written them");

@@ -111,8 +111,8 @@ SafetensorsFolderWriter::State::State(std::filesystem::path path, std::vector<Te
   index.total_bytes = total_bytes;
 }
 
-// Removes the remaining files of an earlier set. The first one is the file that readers would
-// prefer to the new set.
+// Removes the remaining files of an earlier set. The first file removed is the one that readers
+// would prefer to the new set.
 void SafetensorsFolderWriter::State::remove_earlier() {
   const bool one = files.size() == 1;
   remove_file(folder / (one ? kWeightsIndex : kWeightsFile));
@@ -135,15 +135,15 @@ int SafetensorsFolderWriter::file_count() const { return static_cast<int>(state_
 
 void SafetensorsFolderWriter::append(std::string_view name, std::span<const std::byte> bytes) {
   const auto at = state_->file_of_tensor.find(name);
-  // If the name is unknown, any of the files refuses it.
+  // If the name is unknown, the writer of the first file throws.
   state_->files[at == state_->file_of_tensor.end() ? 0 : at->second].append(name, bytes);
 }
 
-// Renames in an order that keeps readers from mixing sets. Readers prefer model.safetensors.
-// Without that file they read the index and the files that it names. So a set of one file appears
-// by one rename, and a set of several files disappears by one rename. If new shards have names of
-// an earlier set's shards, the earlier index is removed first. A reader in between then finds no
-// set at all.
+// Renames the files in an order in which no reader mixes two sets. Readers prefer
+// model.safetensors. If it does not exist, they read the index and the shards that the index names.
+// So one rename is enough to replace any earlier set by a single file. If new shards have names of
+// an earlier set's shards, the earlier index is removed first. A reader that opens the folder after
+// that and before the new index exists finds no set.
 void SafetensorsFolderWriter::commit() {
   State& state = *state_;
   // All content is written to disk before a name changes, so that a full disk leaves the earlier

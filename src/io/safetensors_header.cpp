@@ -68,7 +68,8 @@ class HeaderEvents final : public JsonEvents {
   }
 
   void on_key(std::string& key) override {
-    // Tensors and metadata count together. The three keys within a tensor's entry do not count.
+    // The limit is for the sum of tensors and metadata entries. The three keys within a tensor's
+    // entry do not count.
     if (place_ != Place::kTensor && ++entries_ > kMaxEntries) {
       fail(fmt::format("the header has more than {} tensors and metadata entries", kMaxEntries),
            "split the file into shards");

@@ -37,8 +37,8 @@ std::optional<ElementCount> count_elements(StoredDType dtype, std::span<const in
 
 // Reads the layout of a file that is in memory and checks everything except the tensors' values.
 // `file` is used only for messages.
-// Effects: reads only the bytes of the header. Allocates only after it has checked that the file
-//   holds these bytes. Allocates at most their size plus 16 MiB.
+// Effects: reads only the bytes of the header. Before it allocates, it checks that the file is long
+//   enough to hold the header. It allocates at most the size of the header plus 16 MiB.
 // Errors: IoError kCorruptData, which names the tensor and the byte.
 SafetensorsLayout parse_safetensors(std::span<const std::byte> bytes, const std::string& file);
 

@@ -22,7 +22,7 @@ struct SafetensorsIndex {
 };
 
 // Parses an index.
-// Errors: IoError kCorruptData, which names the line and the byte. Also for a file name that
+// Errors: IoError kCorruptData, which names the line and the byte. The same error if a file name
 //   contains a path, because a path could lead out of the folder.
 SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& file);
 // The names of the tensors in a shard.
@@ -35,7 +35,8 @@ struct ShardNames {
 void check_shards(const SafetensorsIndex& index, const std::filesystem::path& index_path,
                   std::span<const ShardNames> shards);
 
-// Returns the index as transformers would write it. Requires: names are UTF-8.
+// Returns the text of the index, in the format that Hugging Face transformers writes. Requires:
+// names are UTF-8.
 std::string format_safetensors_index(const SafetensorsIndex& index);
 
 }  // namespace fsdp

@@ -9,7 +9,8 @@
 namespace fsdp {
 namespace {
 
-// The facts about a type. `engine` is the engine's equivalent type, if there is one.
+// The properties of an element type. `engine` is the engine's type with the same values, if there
+// is one.
 struct Row {
   StoredDType dtype;
   std::string_view name;

@@ -25,8 +25,8 @@ bool holds(const std::filesystem::path& path) {
 
 }  // namespace
 
-// The files of a path. It is neither copied nor moved, because `views` and `files` point to other
-// members.
+// The open files that a path names. The object is neither copied nor moved, because `views` and
+// `files` point to other members.
 struct StoredWeights::Files {
   explicit Files(const std::filesystem::path& its_path);
   void open_archive(const std::filesystem::path& archive_path);
@@ -53,8 +53,8 @@ StoredWeights::Files::Files(const std::filesystem::path& its_path) : path(its_pa
     }
     return;
   }
-  // If a folder has both formats, safetensors are read. If it has neither, SafetensorsFolder
-  // reports that.
+  // If a folder has files of both formats, the safetensors are read. If it has none, the
+  // constructor of SafetensorsFolder throws.
   const bool has_safetensors = holds(path / kWeightsFile) || holds(path / kWeightsIndex);
   if (!has_safetensors && holds(path / kPickledWeights)) {
     open_archive(path / kPickledWeights);

@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-// Returns the files. They are valid as long as `weights` exists.
+// Returns the files that `weights` has opened. The pointers are valid as long as `weights` exists.
 const std::vector<const WeightsFile*>& files_of(const StoredWeights& weights);
 
 }  // namespace fsdp

@@ -46,8 +46,8 @@ class Records {
     require_readable(*record, name, place_.where);
     return *record;
   }
-  // Returns a small record after it has compared its check sum. Returns nothing if there is no such
-  // record.
+  // Verifies the check sum of a small record and returns the record's bytes. Returns nothing if
+  // there is no such record.
   std::optional<std::string_view> text(const std::string& name) const {
     const ZipRecord* record = directory_.find(name);
     if (record == nullptr) return std::nullopt;
@@ -63,7 +63,8 @@ class Records {
   const Place& place_;
 };
 
-// A reader that maps a pickled tensor after it has compared the tensor with its record.
+// A reader that checks that a pickled tensor fits into its record, and then returns the tensor with
+// its bytes in the mapped file.
 class TensorReader {
  public:
   TensorReader(const Records& records, const Place& place) : records_(records), place_(place) {}
@@ -139,7 +140,8 @@ void check_version(const Records& records, const Place& place) {
 
 Pickle read_pickle(const Records& records, const Place& place) {
   const auto bytes = records.at("data.pkl").bytes;
-  // The pickle of a state_dict holds only names and shapes, so a larger pickle is something else.
+  // The pickle of a state_dict holds only names and shapes, so a pickle beyond the limit is not
+  // that of a state_dict.
   if (std::ssize(bytes) > kMaxPickleBytes) {
     place.refuse(
         fmt::format("the pickle has {} bytes, at most {} are read", bytes.size(), kMaxPickleBytes),

@@ -127,8 +127,8 @@ class Walk {
       NamedValues beside;
       for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
         const PickleValue& other = *dict.items[i + 1];
-        // Other numbers and dicts beside the weights are usual. Only entries that the user may miss
-        // are named.
+        // Most training scripts store numbers and dicts beside the weights, so the note does not
+        // name them. It names tensors and objects, because the user may have expected to load them.
         const bool is_said = is_tensor(other) || other.kind == Kind::kUnread;
         if (is_said) beside.add(dict.items[i]->text, other);
       }
@@ -154,7 +154,8 @@ class Walk {
                     dicts.empty() ? "" : "; it has ", dicts.text()));
   }
 
-  // Visits the entries of a dict. If `nested` is true, visits the entries of modules in it, too.
+  // Visits the entries of a dict. If `nested` is true, also visits the entries of the modules that
+  // the dict contains.
   void walk(const PickleValue& dict, const std::string& prefix, bool nested, int depth) {
     if (depth > kMaxDepth) refuse("modules are nested too deeply");
     for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {

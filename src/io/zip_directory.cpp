@@ -18,16 +18,15 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// The signatures of the structures, and the sizes of their fixed parts, which begin with the
-// signature.
+// The signature of each structure, and the size of its fixed part. The size includes the signature.
 constexpr uint32_t kRecord = 0x04034b50, kEntry = 0x02014b50;
 constexpr uint32_t kEnd = 0x06054b50, kEnd64 = 0x06064b50, kEnd64Place = 0x07064b50;
 constexpr size_t kRecordBytes = 30, kEntryBytes = 46;
 constexpr size_t kEndBytes = 22, kEnd64Bytes = 56, kEnd64PlaceBytes = 20;
 
 constexpr uint16_t kIsEncrypted = 1 << 0 | 1 << 6 | 1 << 13;
-// The known flags. They concern deflate settings, sizes behind the data, and UTF-8 names. None of
-// them changes the bytes of a record.
+// The flags of a record that the parser accepts. They stand for deflate settings, for sizes that
+// follow the data, and for names in UTF-8. None of these flags changes the bytes of a record.
 constexpr uint16_t kKnownFlags = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 11;
 constexpr uint16_t kExtra64 = 1;
 constexpr uint32_t kIs64 = std::numeric_limits<uint32_t>::max();
@@ -68,7 +67,7 @@ class ZipParser {
     refuse(fmt::format("record {} {}", quoted_name(entry.name), what), std::move(hint));
   }
 
-  // Reads a little-endian number. All supported hosts are little-endian.
+  // Reads a little-endian number by memcpy, because all supported hosts are little-endian.
   template <class Number>
   Number number(Bytes from, size_t at) const {
     if (at > from.size() || sizeof(Number) > from.size() - at) broken("it is truncated");
@@ -104,7 +103,8 @@ class ZipParser {
     uint64_t offset = number<uint32_t>(bytes_, end + 16);
     bool one_disk = number<uint16_t>(bytes_, end + 4) == number<uint16_t>(bytes_, end + 6);
     uint64_t count_here = number<uint16_t>(bytes_, end + 8);
-    // If a zip64 locator precedes the end record, the sizes are in a wider record.
+    // If a zip64 locator precedes the end record, the sizes are in the zip64 end record, which has
+    // wider fields.
     const bool has_64 =
         end >= kEnd64PlaceBytes && number<uint32_t>(bytes_, end - kEnd64PlaceBytes) == kEnd64Place;
     if (has_64) {
@@ -147,8 +147,8 @@ class ZipParser {
     return kEntryBytes + rest.size();
   }
 
-  // Reads the extra field. For each number that does not fit 32 bits it holds a 64-bit number, in
-  // this order.
+  // Reads the extra field of an entry. The field holds a 64-bit number for each of the three
+  // numbers below that does not fit into 32 bits, in this order.
   void widen(Entry& entry, Bytes extra) const {
     size_t at = 0;
     while (at < extra.size()) {

@@ -77,7 +77,8 @@ std::tuple<at::Tensor, at::Tensor> flash(const at::Tensor& query, const at::Tens
   const at::Tensor sums = at::empty({batch, queries, heads}, wide);
   const auto [rows, columns] = block_of(queries, key.size(2));
   const int64_t threads = at::get_num_threads();
-  // Scores, maxima and sums, and output of a block; as FlashAttentionKernel.cpp of LibTorch.
+  // Each thread's buffer holds the scores of a block, the maxima and sums of its rows, and its
+  // output, as in LibTorch's FlashAttentionKernel.cpp.
   const at::Tensor buffer =
       at::empty({threads, rows * columns + 2 * rows + rows * value.size(3)}, wide);
   meta::scratch(is_narrow(query.scalar_type()) ? threads * rows * columns : 0, query.options());

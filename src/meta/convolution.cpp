@@ -14,7 +14,7 @@ namespace {
 
 using at::native::ConvBackend;
 
-// The arguments of a convolution without its tensors.
+// The arguments of a convolution that are not tensors.
 struct Geometry {
   at::IntArrayRef stride, padding, dilation, output_padding;
   bool transposed = false;
@@ -54,10 +54,10 @@ bool is_onednn(ConvBackend backend) {
 }
 
 // [Note: oneDNN's layouts] oneDNN stores channels in blocks and pads the last block. A block holds
-// as many numbers as a register. oneDNN copies its arguments into such blocks and its results
-// out of them. This was measured for oneDNN in LibTorch 2.15 (tests/meta/meta_kernels_test.cpp
-// repeats the measurement). If there are fewer input channels than a block holds, the input is not
-// copied in forward. For the gradient of the weight it is then copied into blocks of eight.
+// as many numbers as a register. oneDNN copies its arguments into such blocks and its results out
+// of them. This was measured for oneDNN in LibTorch 2.15 (tests/meta/meta_kernels_test.cpp repeats
+// the measurement). If the input has fewer channels than a block holds, forward does not copy the
+// input, and the gradient of the weight copies it into blocks of eight.
 class Blocks {
  public:
   Blocks(const at::Tensor& input, const at::Tensor& output, const at::Tensor& weight,
@@ -99,7 +99,7 @@ class Blocks {
   const bool is_depthwise_;
 };
 
-// An allocator of meta tensors. Tensors that are not kept count as scratch.
+// An allocator of meta tensors. If the caller drops a tensor at once, its bytes count as scratch.
 class Memory {
  public:
   explicit Memory(const at::TensorOptions& options) : options_(options.device(at::kMeta)) {}
@@ -146,7 +146,8 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
   return output;
 }
 
-// The elements of scratch for one thread. Between 9 and 25 thousand were measured.
+// The number of scratch elements for one thread. Measured numbers are between 9 and 25 thousand
+// elements.
 constexpr int64_t kMatrixScratch = 16 * 1024;
 
 at::Tensor gradient_of_input(const at::Tensor& input, const Blocks& blocks, const Geometry& of) {
@@ -192,7 +193,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   const Blocks blocks(input, gradient, weight, of);
   const bool blocked = is_onednn(backend_of(input, weight, bias, of));
   const int64_t columns = blocked ? 0 : columns_of(input, gradient, weight, of);
-  // Allocate in LibTorch's order: gradient of input, bias, weight. Peaks depend on it.
+  // The gradients are allocated in LibTorch's order, which is input, bias, weight, because peaks
+  // depend on the order.
   std::tuple<at::Tensor, at::Tensor, at::Tensor> result;
   if (wanted[0]) {
     std::get<0>(result) =

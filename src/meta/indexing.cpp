@@ -27,8 +27,8 @@ at::Tensor index_select_backward(const at::Tensor& gradient, at::IntArrayRef siz
   return at::zeros(sizes, gradient.options()).index_add_(dim, index, gradient);
 }
 
-// The unused tensors stand for the copies that the CPU kernel makes of non-contiguous arguments.
-// The copies are counted until the function returns.
+// The unused tensors stand for the copies that the CPU kernel makes of non-contiguous arguments, so
+// their bytes count until the function returns.
 at::Tensor embedding_dense_backward(const at::Tensor& gradient, const at::Tensor& indices,
                                     int64_t rows, int64_t /*padding*/, bool /*scale_by_freq*/) {
   const at::Tensor contiguous_indices = indices.contiguous();

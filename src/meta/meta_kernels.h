@@ -13,10 +13,10 @@ namespace fsdp {
 
 // [Note: kernels without memory] Many of LibTorch's meta kernels are registered by Python, so C++
 // has no layer_norm, convolution or embedding on meta. The first plan of a process adds the missing
-// kernels. A kernel is added only if LibTorch has none, so a later LibTorch with this kernel uses
-// its own. The kernels are registered only for the dispatch key Meta, so nothing changes for
-// tensors with memory. Each kernel allocates the same bytes in the same order as the CPU kernel of
-// LibTorch 2.15, scratch included. So the counted bytes are those of the CPU.
+// kernels. A kernel is added only if LibTorch has none. So if a later LibTorch has the kernel,
+// LibTorch's kernel is used. The kernels are registered only for the dispatch key Meta, so nothing
+// changes for tensors with memory. Each kernel allocates the same bytes in the same order as the
+// CPU kernel of LibTorch 2.15, scratch included. So the counted bytes are those of the CPU.
 // tests/meta/meta_kernels_test.cpp compares each kernel with the CPU. Operators that are still
 // missing run on zeros (operator_probe.h).
 class MetaKernels {
@@ -64,7 +64,7 @@ inline void scratch_bytes(int64_t bytes) {
 // Replaces the shape and storage of `out` by those of `made`. LibTorch's resize_ is not used,
 // because for meta tensors it calls no allocator and its bytes would not be counted.
 void become(const at::Tensor& out, const at::Tensor& made);
-// Returns a meta tensor whose bytes are not counted. For callers that need only a shape.
+// Returns a meta tensor whose bytes are not counted. It serves callers that need only a shape.
 at::Tensor uncounted(at::IntArrayRef shape, const at::TensorOptions& options);
 // Returns a CPU tensor that has the properties of `tensor` but no memory, for LibTorch functions
 // that choose an implementation. Reading its data throws.

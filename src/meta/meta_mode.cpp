@@ -19,7 +19,7 @@ namespace {
 // default_device.cpp.
 constexpr c10::DispatchKey kModeKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-// The mode of a thread.
+// The settings of MetaMode and MetaMode::Guard in one thread.
 struct PlanningThread {
   bool plans = false;
   bool cpu_is_planned = false;
@@ -112,12 +112,14 @@ void guard(const c10::IValue& made) {
                               "the tensors that the host reads or writes on torch::kCPU");
 }
 
-// The fallback for the mode's key. It adapts the arguments and then calls the operator below the
-// key. The key is excluded during this call, so that calls inside the operator are not changed.
+// Handles every operator that reaches the mode's key: adapts the arguments and then calls the
+// operator below the key. The key is excluded during this call, so that calls inside the operator
+// are not changed.
 void call_planned(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard inside(kModeKey);
-  // Decided before the call, which replaces the arguments on the stack by the results.
+  // This is decided before the operator runs, because the call replaces the arguments on the stack
+  // by the results.
   const bool is_factory = planning.guards && !takes_tensors(op, *stack);
   if (planning.plans) meet(op.schema(), *stack);
   keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kModeKey);

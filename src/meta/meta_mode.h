@@ -17,9 +17,9 @@ namespace fsdp {
 class MetaMode {
  public:
   explicit MetaMode(bool cpu_is_planned);
-  // A guard for tensors that a factory makes while the guard exists. An access to their memory
-  // (data_ptr, accessor) throws an error with a remedy. Otherwise it would return an address whose
-  // use ends the process.
+  // A guard for tensors that a factory makes while the guard exists. An access to the memory of
+  // such a tensor (data_ptr, accessor) throws an error that names a remedy. Without the guard the
+  // access would return an invalid address.
   class Guard {
    public:
     Guard();

@@ -1,5 +1,5 @@
-// Implements normalisations on meta tensors. Each keeps the mean and the reciprocal standard
-// deviation of its input for backward.
+// Implements normalisations on meta tensors. Each normalisation keeps the mean and the reciprocal
+// standard deviation of its input for backward.
 #include <ATen/Parallel.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/empty.h>
@@ -131,7 +131,7 @@ Three batch_norm_backward(const at::Tensor& /*gradient*/, const at::Tensor& inpu
   return result;
 }
 
-// Returns the shape of a variance. It has the shape of a sum in the input's type.
+// Returns a tensor for a variance. It has the shape of a sum over `dims` and the type of the input.
 at::Tensor variance(const at::Tensor& input, at::OptionalIntArrayRef dims,
                     const std::optional<at::Scalar>& /*correction*/, bool keepdim) {
   return at::sum(input, dims, keepdim, input.scalar_type());

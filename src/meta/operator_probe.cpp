@@ -65,7 +65,7 @@ class HostCopies {
   std::unordered_map<const c10::TensorImpl*, Pair> copies_;
 };
 
-// Returns the value after it has applied `change` to each tensor in it.
+// Returns a copy of `value` in which `change` has replaced each tensor.
 template <class Change>
 c10::IValue with_tensors(const c10::IValue& value, const Change& change) {
   if (value.isTensor()) return change(value.toTensor());
@@ -129,7 +129,8 @@ void run_on_zeros(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     given = meter->reading().now.torch;
     op.callBoxed(results);
   }
-  // Repeat the peak on meta, before the results are allocated there.
+  // The operator's peak on the CPU is counted on meta as well, before the results are allocated
+  // there.
   meta::scratch_bytes(meter->reading().peaks.torch - given);
   torch::jit::drop(*stack, count);
   for (const c10::IValue& result : results) {

@@ -6,17 +6,18 @@
 
 namespace fsdp {
 
-// [Note: operators run on zeros] Such an operator runs on the CPU, on zeros of the same shapes, and
-// its results are converted to meta tensors. So their shapes, strides and dtypes are those of the
-// CPU, and the CPU's scratch is counted. The call throws an error, which names the operator, if the
-// shapes of the results depend on values, or if the arguments have more than kLargestProbe bytes.
+// [Note: operators run on zeros] An operator without a meta kernel runs on the CPU, on zeros of the
+// same shapes, and its results are converted to meta tensors. So the results have the shapes,
+// strides and dtypes of the CPU, and the CPU's scratch is counted. The call throws an error, which
+// names the operator, if the shapes of the results depend on values, or if the arguments have more
+// than kLargestProbe bytes.
 inline constexpr long long kLargestProbe = 256LL << 20;
 
-// Registers a probe for every operator that is registered at the time of the call. Without an
-// OperatorProbes object these operators still throw. Call it once in a process.
+// Registers a probe for every operator that is registered at the time of the call. A probed
+// operator still throws in a thread without an OperatorProbes object. Call it once in a process.
 void add_operator_probes();
 
-// A scope in which the calling thread may run such operators.
+// A scope in which the calling thread may run operators on zeros.
 class OperatorProbes {
  public:
   OperatorProbes();

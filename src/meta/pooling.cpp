@@ -6,7 +6,7 @@
 namespace fsdp {
 namespace {
 
-// Replaces the last sizes of the shape by those in `output_size`.
+// Returns a tensor with the shape of `self` in which `output_size` replaces the last dimensions.
 at::Tensor adaptive_average(const at::Tensor& self, at::IntArrayRef output_size) {
   std::vector<int64_t> shape = self.sizes().vec();
   std::copy(output_size.rbegin(), output_size.rend(), shape.rbegin());

@@ -63,7 +63,7 @@ Buffer untouched_zeros(int64_t bytes) {
 template <class... Arguments>
 void nothing(Arguments...) {}
 
-// Returns the result of the CPU kernel, because it decides the size of a buffer.
+// Returns the size that the CPU kernel needs, because the engine allocates a buffer of this size.
 int64_t norm_scratch_bytes(std::span<const kernels::GradSegment> segments) {
   return kernels::cpu_kernels().norm_scratch_bytes(segments);
 }

@@ -33,13 +33,14 @@ struct Planner::State {
 };
 
 StepPlan Planner::State::plan(const PlanRequest& request) {
-  // The engine is always built anew. If the key is known, only the steps with LibTorch are skipped.
+  // The engine is always built anew. If an earlier plan had the same key, its results replace the
+  // steps that run LibTorch's operators.
   PlannedRun run(request, build);
   StepKey key = run.key();
   const auto found = std::ranges::find(seen, key, &std::pair<StepKey, SeenStep>::first);
   if (found != seen.end()) return run.replay(found->second);
   StepPlan plan = run.steady_step();
-  // If the engine learned bytes beyond the record, they cannot be replayed from it, so such a step
+  // A replay cannot reproduce learned bytes (MemoryPlan::learned_bytes), so a step with such bytes
   // is not reused.
   if (plan.memory.learned_bytes == 0) seen.emplace_back(std::move(key), run.seen(plan));
   return plan;

@@ -110,7 +110,7 @@ StepPlan PlannedRun::step() {
   loss = at::Tensor();  // its bytes are not part of the optimizer's step
   for (const auto& each : optimizers_) each->clip_grad_norm(1.0);
   plan.traffic = engine_.stats().sent - before;
-  // The update itself sends nothing. It is called so that the engine runs a whole step.
+  // The optimizers' update sends no bytes. It runs here so that the engine has run a whole step.
   for (const auto& each : optimizers_) each->step();
   engine_.zero_grad();  // also clears gradients of parameters that no optimizer has
   describe_engine(plan);
@@ -155,7 +155,8 @@ StepPlan PlannedRun::replay(const SeenStep& seen) {
   const Traffic before = engine_.stats().sent;
   EngineParts& engine = state_of(engine_);
   {
-    // The hooks of autograd hold the same lock when they play a real pass.
+    // In a real pass the hooks of autograd hold the same lock while they report events to the
+    // schedule.
     const std::lock_guard lock(engine.clock->mutex);
     engine.pass.schedule().expect(seen.pass);
     engine.memory.follow(engine.pass.schedule());
@@ -167,8 +168,8 @@ StepPlan PlannedRun::replay(const SeenStep& seen) {
   return plan;
 }
 
-// Runs with the limit as a program does that ignores its plan, until an allocation exceeds it. The
-// error's place is the result.
+// Runs steps with the memory limit until an allocation exceeds it, as in a program that runs in
+// spite of its plan. Returns the place that the error of this allocation names.
 std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& build) {
   request.options.try_beyond_plan = true;
   try {

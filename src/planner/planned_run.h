@@ -20,7 +20,7 @@
 
 namespace fsdp {
 
-// The last event of the engine, for errors.
+// The engine's last event and its unit, which errors name.
 struct PlannedPlace {
   std::string event, unit;
 };
@@ -43,17 +43,18 @@ class PlannedRun {
   PlannedRun(const PlanRequest& request, const Build& build);
 
   // Runs steps until two consecutive steps are equal. The first step records the order of units. A
-  // later step learns the engine's bytes beyond the record.
+  // later step learns bytes that the record does not show (MemoryPlan::learned_bytes).
   StepPlan steady_step();
-  // Returns the plan of a step without running LibTorch. The engine plays the record of another run
-  // that has seen the step. Requires: key() equals the key of the other run.
+  // Returns the plan of a step without running LibTorch. The engine repeats the events that another
+  // run recorded in `seen`. Requires: key() equals the key of the other run.
   StepPlan replay(const SeenStep& seen);
   // Runs one step. Errors: as the constructor.
   StepPlan step();
   // Returns the results of the last step. `plan` must be the plan of that step.
   SeenStep seen(const StepPlan& plan);
 
-  // Returns a key. If two runs have equal keys, they see the same step in LibTorch.
+  // Returns a key. If two runs have equal keys, LibTorch runs the same operators in their steps and
+  // allocates the same bytes.
   // Requires: no step has run yet.
   StepKey key();
 
@@ -77,7 +78,8 @@ class PlannedRun {
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
 };
 
-// Returns StepPlan::refused_at for a run whose plan exceeds the limit of the request.
+// Returns the place at which the first allocation beyond the limit of the request fails
+// (StepPlan::refused_at).
 // Requires: the run was planned without the limit.
 std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& build);
 

@@ -29,8 +29,8 @@ struct UnitKey {
 // Options that do not affect a step, or that affect it only through the units, are reset to their
 // defaults.
 struct StepKey {
-  // Requires: the engine has run no pass yet. The engine's hint is then the guess, which also shows
-  //   which units are recomputed.
+  // Requires: the engine has run no pass yet. Its schedule then holds a guess of the order of
+  //   units, and the guess shows which units are recomputed.
   StepKey(const PlanRequest& request, const EngineParts& engine);
   bool operator==(const StepKey&) const = default;
 

@@ -165,8 +165,8 @@ std::string describe_json(const std::filesystem::path& path) {
   return std::string(name_of(FileKind::kJson));
 }
 
-// Describes a file without readable weights. Returns an empty string if `kind` may hold weights.
-// StoredWeights then reads the file or throws a more precise error.
+// Describes a file without readable weights. Returns an empty string if a file of this kind may
+// hold weights. StoredWeights then reads the file or throws a more precise error.
 std::string describe_other(FileKind kind, const std::filesystem::path& path) {
   switch (kind) {
     case FileKind::kUnknown:

@@ -88,8 +88,8 @@ RankProcesses::RankProcesses(LaunchOptions options)
 RankProcesses::~RankProcesses() { kill_all(); }
 
 void RankProcesses::start(int rank) {
-  // If exec fails, the child writes errno into the pipe. If exec succeeds, it closes the pipe
-  // (O_CLOEXEC), and the read below returns 0 bytes.
+  // If exec fails, the child writes errno into the pipe. If exec succeeds, the kernel closes the
+  // child's end of the pipe (O_CLOEXEC), and the read below returns 0 bytes.
   std::array<int, 2> pipe_ends{};
   if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) {
     throw DeviceError({.what = fmt::format("a pipe for rank {} cannot be created", rank),
@@ -147,7 +147,8 @@ void RankProcesses::export_environment(int rank) const {
   set_number("WORLD_SIZE", options_.ranks);
   set_number("LOCAL_RANK", rank);
   set_number("LOCAL_WORLD_SIZE", options_.ranks);
-  // Divide the cores. Otherwise each rank would start one thread for every core of the host.
+  // The cores are divided among the ranks. Without this variable each rank would start a thread for
+  // every core of the host.
   if (getenv("OMP_NUM_THREADS") == nullptr) {
     set_number("OMP_NUM_THREADS", std::max(1, cores() / options_.ranks));
   }
@@ -262,7 +263,8 @@ void RankProcesses::note_end(int rank) {
   RankStatus& status = control_.status(rank);
   status.wait_status.store(ended.wait_status);
   const bool killed = WIFSIGNALED(ended.wait_status) && WTERMSIG(ended.wait_status) == SIGKILL;
-  // The kernel counts its kills of the whole machine, so this is a strong hint but no proof.
+  // The kernel counts the processes that it killed on the whole machine, so a higher count is a
+  // strong hint but no proof.
   status.out_of_memory.store(killed && oom_kills() > oom_kills_before_ ? 1 : 0);
   // If a rank destroyed its mesh without an error, no report is needed here. A peer that still
   // needs the rank reads kFinished.
@@ -331,8 +333,9 @@ JobEnd RankProcesses::judge() const {
   const std::string hint = hint_for_end(root, guilty.wait_status,
                                         control_.status(root).out_of_memory.load() != 0, is_shown);
   ErrorText text{.what = describe_end(root, guilty.wait_status), .hint = hint};
-  // If no rank printed the cause, the text of the first failure is used. A rank that was only late
-  // has ended by now, so its actual end replaces the guess why it was late.
+  // If no rank printed the cause, the text of the first failure is used. If this text only guesses
+  // why a rank was late, and that rank has ended by now, the way in which it ended replaces the
+  // guess.
   if (failure && !is_shown) {
     text = failure->text;
     const bool how_is_known = names_one && !guilty.killed_here;

@@ -33,14 +33,14 @@ void write_all(int fd, std::string_view text) {
   }
 }
 
-// Writes `text` to stderr. A line of fsdp gets its own row. Other text is written unchanged,
-// because a rank may draw a line in pieces.
+// Writes `text` to stderr. A line that begins with "fsdp: " starts on a new row of the terminal.
+// Other text is written unchanged, because a rank may draw a line in pieces.
 void show_on_stderr(const std::string& text) {
   const bool begins_ours = text.starts_with("fsdp: ");
   write_all(STDERR_FILENO, begins_ours ? fresh_row(STDERR_FILENO) + text : text);
 }
 
-// Reads the available bytes. Returns an empty string if there are none.
+// Reads the bytes that are available now. Returns an empty string if no byte is available.
 std::string read_some(int fd) {
   std::array<char, 65536> block;
   const ssize_t got = read(fd, block.data(), block.size());

@@ -15,7 +15,8 @@
 namespace fsdp {
 namespace {
 
-// The limits of the column widths. A longer name widens only its own line and not the whole table.
+// The largest widths of the columns for names and shapes, in characters. A longer name widens only
+// its own line and not the whole table.
 constexpr int64_t kMaxNameColumns = 80;
 constexpr int64_t kMaxShapeColumns = 40;
 

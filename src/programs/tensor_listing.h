@@ -27,9 +27,9 @@ std::string format_totals(const TensorTotals& totals);
 // Returns "F32 2, I64 1".
 std::string format_dtype_counts(std::span<const StoredTensor> tensors);
 
-// Returns a line for each type, "by type F32 2 tensors, 8 elements, 32 bytes", and a line for each
-// prefix of names. A prefix ends at the first dot after the part that all names have in common. If
-// there is such a part, it has its own line.
+// Returns a line for each type, such as "by type F32 2 tensors, 8 elements, 32 bytes", and a line
+// for each prefix of names. If all names have a part in common, this part has its own line, and a
+// prefix ends at the first dot after the part.
 std::string format_groups(std::span<const StoredTensor> tensors);
 
 }  // namespace fsdp

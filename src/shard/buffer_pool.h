@@ -43,16 +43,17 @@ class BufferPool {
   // Surplus slots are freed as soon as they are released.
   void plan(const std::map<int64_t, int64_t>& count_by_bytes);
   std::vector<PlannedSlots> planned() const;
-  // Returns true if more slots were in use at once than planned. The count begins with the plan or
-  // the last call of learn. Later plans then allow this number of slots.
+  // Returns true if, since the last call of plan or learn, more slots were in use at once than
+  // planned. In this case later plans allow this larger number of slots.
   bool learn();
 
-  // Returns a slot in any case (demand). If the plan has no free slot, the returned slot is an
-  // overflow, which the ledger counts. Returns null if `bytes` is 0.
+  // Returns a slot even if the plan has no free one (a demand). Such a slot is an overflow, and the
+  // ledger counts it. Returns null if `bytes` is 0.
   Slot* acquire(int64_t bytes);
-  // Returns a slot if the plan has a free one. Otherwise returns null (prefetch).
+  // Returns a slot if the plan has a free one, otherwise null (a prefetch).
   Slot* try_acquire(int64_t bytes);
-  // Makes the slot free. `slot` may be null. Otherwise slot->released must be recorded.
+  // Makes the slot free. Requires: `slot` is null, or the caller has recorded slot->released after
+  // the last use.
   void release(Slot* slot);
 
  private:

@@ -14,14 +14,15 @@ bool run_beside(const Options& options) {
   return options.tuning.cpu_streams == CpuStreamKind::kThreaded;
 }
 
-// Returns the compute stream of the calling thread, when it makes an engine or begins a forward.
-// Also prepares the thread, because the thread may never have used the device before.
+// Returns the compute stream of the calling thread. A thread calls this when it makes an engine or
+// begins a forward. The function also prepares the thread, because the thread may never have used
+// the device before.
 Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {
   const MeshParts& parts = state_of(mesh).parts();
   torch_cuda::require_cuda(torch_device);
   parts.device->make_current();
-  // Otherwise all ranks that are threads of one GPU would use its default stream, and nothing would
-  // overlap.
+  // If several ranks are threads that share a GPU, each needs its own stream: work of several
+  // threads on the GPU's default stream would not overlap.
   if (parts.shares_device) torch_cuda::leave_default_stream(torch_device);
   // LibTorch runs the backwards of all threads on one thread per device. On such a shared thread, a
   // hook that waits for another rank would block the backward of that rank.
@@ -107,7 +108,8 @@ void CommStreams::gather_after_compute() {
   gather_after(written);  // wait 10
 }
 
-// With offload a gather begins with an upload into the same memory, so both streams must wait.
+// With offload a gather begins with an upload into the same memory, so the upload stream must wait
+// as well.
 void CommStreams::gather_after(const Event& event, CodePlace place) const {
   gather->wait(event, place);
   if (upload) upload->wait(event, place);
@@ -115,7 +117,7 @@ void CommStreams::gather_after(const Event& event, CodePlace place) const {
 
 void CommStreams::wait_for_left_gathers() {
   if (!std::exchange(has_left_gathers_, false)) return;
-  // An event after all gathers includes the gathers that were not used.
+  // Waiting for all gathers issued so far includes the gathers that were not used.
   const ExposedTimer timer(*this);
   Event gathered(device);
   gather->record(gathered);

@@ -59,10 +59,10 @@ class CommStreams {
   // that of the forward.
   void wait_for_autograd();
 
-  // Orders later gathers after all work that compute has so far (wait 10). For gathers between
-  // passes. A pass does the same once, when it begins (wait 1).
+  // Makes later gathers wait for all work that was issued to compute so far (wait 10). Called for
+  // gathers between passes. A pass itself makes its gathers wait when it begins (wait 1).
   void gather_after_compute();
-  // Orders later gathers, and their uploads, after the event.
+  // Makes later gathers and their uploads wait for the event.
   void gather_after(const Event& event, CodePlace place = CodePlace::current()) const;
 
   // Notes that a unit was resharded while its gather was in flight, because the prefetch was not
@@ -71,7 +71,7 @@ class CommStreams {
   // forward and backward, no such wait is needed: the next forward drops the gathered values if
   // main shards have changed.)
   void leave_gather() { has_left_gathers_ = true; }
-  // Makes compute wait for these gathers (wait 14).
+  // Makes compute wait for the gathers that leave_gather noted (wait 14).
   void wait_for_left_gathers();
 
   // Calls `issue` and blocks until the stream has done this work and all earlier work. It also

@@ -79,13 +79,15 @@ EngineMemory::EngineMemory(const Mesh& mesh, const Options& options, const Commu
     // would have no effect.
     static_cast<void>(torch_cuda::held_bytes(streams.torch_device));
   }
-  // If another engine of the mesh exists, it has set a refusal that knows its units.
+  // An earlier engine of the mesh may have set a refusal already. That one is kept, because its
+  // errors name the units of the engine.
   if (!cap_->meter->has_refusal()) cap_->meter->set_refusal(refuse_while_building);
   count_thread();
 }
 
 EngineMemory::~EngineMemory() {
-  // Other engines of the mesh use the same meter to count this thread.
+  // If other engines of the mesh exist, this thread's memory must still be counted by the meter,
+  // which they share.
   const bool is_last = cap_.use_count() == 1;
   if (is_last && cap_->meter && torch_memory::current_meter() == cap_->meter) {
     torch_memory::set_current_meter(nullptr);

@@ -31,9 +31,9 @@ class EngineMemory {
   EngineMemory(const EngineMemory&) = delete;
   EngineMemory& operator=(const EngineMemory&) = delete;
 
-  // Allocate zeroed memory. If the device has no memory left, they empty LibTorch's cache
-  // (torch_cuda::empty_cache) and try the allocation once more. Errors: those of Device::allocate
-  // and of MemoryMeter::take.
+  // Allocate zeroed memory. If the device has no memory left, each of these functions empties
+  // LibTorch's cache (torch_cuda::empty_cache) and tries the allocation once more. Errors: those of
+  // Device::allocate and of MemoryMeter::take.
   Buffer allocate(int64_t bytes) const;             // readable by peers; may outlive the engine
   Buffer allocate_slot(int64_t bytes) const;        // gathers write it
   Buffer allocate_for_reduce(int64_t bytes) const;  // reductions read and write it
@@ -42,8 +42,8 @@ class EngineMemory {
   // Returns the cap of Options::memory_limit, which all engines of the mesh share. Its meter is
   // null if there is no limit.
   const MemoryCap& cap() const { return *cap_; }
-  // From now on counts the memory that LibTorch allocates in the calling thread for this engine. No
-  // effect without a limit, or on a GPU.
+  // Makes this engine's meter count the memory that LibTorch allocates in the calling thread from
+  // now on. Does nothing without a limit or on a GPU.
   void count_thread() const;
   // Checks LibTorch's bytes against the limit. Called at the boundaries of units on a GPU, because
   // there LibTorch's allocator does not check the limit itself. Errors: those of MemoryMeter::take.
@@ -61,8 +61,8 @@ class EngineMemory {
   const Communicators& comms_;
   const CommStreams& streams_;
   const std::shared_ptr<const MemoryCap> cap_;  // shared with the mesh's other engines
-  // The cap's meter. Without a limit it is the meter of the thread that made this engine, or null
-  // if that thread has none. Shared with the buffers that it has counted.
+  // The meter of the cap. If there is no limit, this is the meter of the thread that made the
+  // engine, or null if that thread has no meter. The buffers that the meter has counted share it.
   const std::shared_ptr<MemoryMeter> meter_;
 };
 

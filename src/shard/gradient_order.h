@@ -1,4 +1,4 @@
-// Functions that compare the memory order of a gradient with that of its parameter.
+// Compares the memory order of a gradient with that of its parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-// Returns true if element i in the parameter's memory order is element i in the gradient's.
+// Returns true if the gradient stores its elements in the same memory order as the parameter.
 bool lies_like(const at::Tensor& gradient, const ParameterSpec& spec);
 
 // Returns the dimensions from the slowest to the fastest in the parameter's memory.

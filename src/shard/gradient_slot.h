@@ -22,7 +22,8 @@ class GradientSlot {
   // element must not be part of a zero-copy gradient.
   std::byte* place(int segment, int64_t element) const;
   DType dtype() const { return dtype_; }
-  // Releases the slot after all work that `stream` has so far. `stream` must be the last user.
+  // Releases the slot. Its next user waits for all work that was issued to `stream` before.
+  // Requires: `stream` is the last stream that uses the slot.
   void close(Stream& stream);
 
  private:

@@ -17,8 +17,8 @@ namespace fsdp {
 
 void GradientTable::add(int parameter, const at::Tensor& gradient, const Place& place) {
   const ParameterSpec& spec = unit_.layout.parameters()[parameter];
-  // The runs of one launch have no order, so an addition must not be in the launch that copies to
-  // the same destination.
+  // One launch processes its runs in any order, so a launch must not both copy to a destination and
+  // add to it.
   if (!place.overwrites && has(place.at)) issue();
   if (!lies_like(gradient, spec)) return add_strided(parameter, gradient, place);
   add_in_order(parameter, gradient,
@@ -80,9 +80,9 @@ void GradientTable::issue() {
     runs.push_back(each.run);
   }
   copy(runs, waiting.front().parameter);
-  // LibTorch reuses the memory in the order of the stream on which the gradients arrived. If
-  // compute has changed since then, that stream does not wait for this copy, so compute holds the
-  // tensors.
+  // After a tensor is freed, LibTorch reuses its memory for later work on the stream on which the
+  // gradient arrived. If compute is now another stream, that stream does not wait for this copy. So
+  // compute holds the tensors until the copy is done.
   Stream& compute = *unit_.shared.streams.compute;
   if (&compute != captured_on_) {
     compute.hold(std::make_shared<const std::vector<Waiting>>(std::move(waiting)));

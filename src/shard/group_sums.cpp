@@ -42,7 +42,8 @@ void GroupSums::sum(std::vector<Summed>& sums) const {
     parts.reserve(sums.size());
     for (Summed& sum : sums) {
       if (scatters) sum.numel /= mesh.size(move.axis);
-      // In place: a rank receives at the position of its own piece of the memory that it sends.
+      // The collective is in place: a rank sends all pieces and receives the sum at the position of
+      // its own piece.
       const int64_t own = scatters ? mesh.rank(move.axis) * sum.numel : 0;
       std::byte* const in_place = sum.at + own * size_of(sum.dtype);
       parts.push_back({std::exchange(sum.at, in_place), in_place, sum.numel, sum.dtype});
@@ -62,9 +63,9 @@ void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite)
   std::vector<Summed> totals = in_main();
   const ShardContext& shared = unit_.shared;
   if (travel_as_main(unit_)) return sum(totals);
-  // The totals are copied back to the slot for the collective, either from the host or with a cast
-  // to a narrower type. With offload the download stream has added the totals, so the reduce stream
-  // waits for it (wait 20).
+  // The collective runs in the slot, so the totals are copied back to it. The copy comes from the
+  // host, or casts to a narrower type, or both. With offload the download stream has added the
+  // totals, so the reduce stream waits for the download stream (wait 20).
   shared.main->reduce_after_takes();
   std::vector<kernels::CastRun> casts;
   for (size_t i = 0; i < sums.size(); ++i) {
@@ -76,8 +77,8 @@ void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite)
 }
 
 // The reduce stream need not wait for compute: compute's writes precede the reductions that made
-// these sums (wait 5). If users have changed `.grad`, the host has waited when it checked the main
-// shards' views (MainShards::sync_changes).
+// these sums (wait 5). Changes of `.grad` by users need no wait either: MainShards::sync_changes
+// has already blocked the host until they were done.
 void GroupSums::sum_main() {
   ShardContext& shared = unit_.shared;
   const bool in_slot = !travel_as_main(unit_);

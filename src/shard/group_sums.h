@@ -26,7 +26,8 @@ void issue_collective(const UnitContext& unit, const AxisCollective& move,
 void add_to_main(const UnitContext& unit, const MainGradients& main,
                  const std::vector<Summed>& sums, bool overwrite);
 
-// Returns true if reductions can run in place in the main gradients: these are fp32 on the device.
+// Returns true if reductions can run in place in the main gradients, which requires that gradients
+// are sent in fp32 and that main gradients are on the device.
 bool travel_as_main(const UnitContext& unit);
 
 class GroupSums {
@@ -47,13 +48,13 @@ class GroupSums {
   void sum(std::vector<Summed>& sums) const;
   // Sums the slot's sums over the groups and writes the result to the main gradients. If
   // are_awaited(), the main gradients hold sums of earlier passes. In this case the slot's sums are
-  // first added to them, and the totals are summed over the groups. `adds` is false if the main
-  // gradients already contain the slot's sums. If not are_awaited(), the slot's sums alone are
-  // summed over the groups. The result is then added to the main gradients or, with `overwrite`,
-  // replaces them.
+  // first added to the main gradients, and then the totals are summed over the groups. `adds` is
+  // false if the main gradients already contain the slot's sums. If not are_awaited(), only the
+  // slot's sums are summed over the groups. The result is then added to the main gradients or, with
+  // `overwrite`, replaces them.
   void sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite) const;
-  // Sums the main gradients over the groups if this pass has added nothing to them. are_awaited()
-  // must be true.
+  // Sums the main gradients over the groups. Called if this pass has added nothing to them.
+  // Requires: are_awaited().
   void sum_main();
 
  private:

@@ -30,8 +30,8 @@ MainGradients::MainGradients(const UnitContext& unit, MainShards& main,
       slots_(unit.segments(), nullptr),
       runs_(unit.segments()) {}
 
-// Users may hold views longer than the engine exists. The views keep their memory, but the trap
-// must not report to the unit any more.
+// Users may hold views longer than the engine exists. The views keep their memory. But the trap
+// (touch_trap.h) must no longer report operators on them to the unit.
 MainGradients::~MainGradients() {
   forget_runs();
   if (nothing_) nothing_->forget_owner();
@@ -53,8 +53,8 @@ std::byte* MainGradients::at(int segment, int64_t element) const {
   return slots_[segment]->at(element * size_of(DType::kFloat32));
 }
 
-// Gradients may be cut over fewer ranks than optimizer state. In this case a run contains the
-// slice.
+// Gradients may be sharded over fewer ranks than optimizer state. In this case this rank's
+// gradients contain those of its slice and others.
 float* MainGradients::slice(int segment) const {
   const int64_t begin = unit_.piece(unit_.collectives.row.optimizer, segment).begin -
                         unit_.piece(unit_.collectives.row.gradients, segment).begin;
@@ -155,8 +155,8 @@ void MainGradients::attach_views() {
     at::Tensor& gradient = main_.gradient_of(parameter);
     if (!is_trainable(parameter) || (gradient.defined() && !is_guard(parameter))) continue;
     if (is_cleared(parameter)) continue;
-    // The user may have frozen the parameter since then. Optimizers skip a parameter without a
-    // gradient.
+    // The user may have frozen the parameter after the backward. Then it gets no `.grad`, so
+    // optimizers skip it.
     if (!parameters_[i].requires_grad()) continue;
     gradient = view(parameter);
   }
@@ -224,7 +224,8 @@ bool MainGradients::adopt_user_gradients(bool kept) {
       ++gone;
     }
   }
-  // In this case the caller drops all gradients, including the guarded ones.
+  // If no `.grad` is defined, the caller drops all gradients, also kept gradients for which guards
+  // were set.
   if (there == 0) {
     are_guarded_ = false;
     return false;

@@ -1,13 +1,13 @@
 // MainGradients holds a unit's reduced gradients in fp32, as one contiguous run per segment. A run
-// is this rank's piece under the row's placement of gradients. The piece is the whole segment, or
-// the slice of the main shard, or a piece that contains the slice.
+// is the piece of the segment whose gradients this rank keeps under the unit's strategy. The piece
+// is the whole segment, or the slice of the main shard, or a piece that contains the slice.
 //
 //   kNone ──take──> kReady ──give_back──> kNone
 //
 // While views of the main shards exist (MainShards::views), their `.grad` shows the gradients, and
-// changes of `.grad` are adopted. Before a reduction, `.grad` is a guard: a tensor without memory.
-// Without the guard, an optimizer that steps before the reduction would silently skip these
-// parameters.
+// changes of `.grad` are adopted. If whole gradients are kept and none is reduced yet, `.grad` is a
+// guard: a tensor without memory that throws on access. Without the guard, an optimizer that steps
+// before the reduction would silently skip these parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,7 +31,7 @@ enum class MainGradientState : uint8_t {
   kReady,  // every trainable segment with elements has a slot
 };
 
-// Throws StateError: some gradients of the unit are undefined, others are not.
+// Throws the StateError for a unit in which some gradients are undefined and others are not.
 [[noreturn]] void refuse_cleared_gradients(std::string_view fqn, std::string cause);
 
 // Not thread-safe: the engine's mutex guards it.
@@ -60,7 +60,8 @@ class MainGradients {
   std::byte* at(int segment, int64_t element) const;
   // Returns the part of the gradient that belongs to this rank's slice of the main shard.
   float* slice(int segment) const;
-  // Returns the address for a sum of `numel` elements, which is the whole run or the slice.
+  // Returns the address at which a sum of `numel` elements belongs: the begin of the whole run, or
+  // of the slice.
   std::byte* place_of(int segment, int64_t numel) const;
 
   // Acquires memory for the gradients. `stream` waits until it may write this memory (wait 9).
@@ -75,7 +76,7 @@ class MainGradients {
   void forget_cleared() { std::ranges::fill(cleared_, 0); }
   // Counts a reduction that has added to the main gradients.
   void note_added();
-  // Returns the number of such reductions since the engine was made.
+  // Returns the number of calls of note_added since the engine was made.
   int64_t additions() const { return additions_; }
 
   // Sets each undefined `.grad` of the main shards' views to a view of its gradient.

@@ -111,7 +111,8 @@ class OnHost final : private HostLedger, public MainPlace {
 
 }  // namespace
 
-// allocate_gradients is virtual, but the pool calls it only after construction.
+// allocate_gradients is virtual and must not be called during construction. The pool calls it only
+// later.
 MainPlace::MainPlace(CommStreams& streams, EngineMemory& memory, MemoryLedger& ledger)
     : gradients(streams.device, MemoryCategory::kMainGradients, ledger, SlotReuse::kLastReturned,
                 [this](int64_t bytes) { return allocate_gradients(bytes); }),

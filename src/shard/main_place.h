@@ -45,13 +45,14 @@ class MainPlace {
   virtual Buffer allocate_own(int64_t bytes) const = 0;
   // Blocks until stream() may read and write main state.
   virtual void settle() const = 0;
-  // Blocks until stream() may read the values that compute has written for it.
+  // Blocks until stream() may read all values that compute has written.
   virtual void settle_compute() const = 0;
 
   // Casts or copies contiguous runs of main shards to the device, before the gather stream's next
   // collective. `unit` names the unit in trace spans.
   virtual void send(const std::vector<kernels::CastRun>& runs, std::string_view unit) = 0;
-  // Adds or copies sums of the reduce stream to main gradients. `unit` as in send.
+  // Adds or copies sums that the reduce stream has computed to the main gradients. `unit` as in
+  // send.
   virtual void take(const std::vector<kernels::AccumulateRun>& runs, std::string_view unit) = 0;
   // Returns the stream that is the last to write main gradients.
   virtual Stream& last_of_reduce() const = 0;

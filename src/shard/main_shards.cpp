@@ -115,7 +115,8 @@ void MainShards::copy_whole(std::span<float* const> slices, std::vector<Buffer>&
     }
   }
   if (!unit_.collectives.cuts_main()) return;
-  // The caller is between passes, so compute may have written the slices after the last wait 1.
+  // The caller is between passes. Compute may have written the slices since the last pass began,
+  // and only the begin of a pass makes gathers wait for compute.
   shared.streams.gather_after_compute();
   if (!own_runs.empty()) shared.main->send(own_runs, unit_.fqn);
   gather.issue(unit_.collectives.to_whole(), *shared.streams.gather);
@@ -160,8 +161,8 @@ void MainShards::mark_changed() {
   for (const Slice& slice : slices_) torch_compat::bump_version(slice.tensor);
 }
 
-// The version increases, so that resident copies are updated. But the next sync_changes finds no
-// change.
+// The version increases, so that resident copies are updated. The new version counts as seen, so
+// the next sync_changes reports no change.
 void MainShards::keep_writes() {
   mark_changed();
   for (int i = 0; i < unit_.segments(); ++i) slices_[i].seen_version = version(i);

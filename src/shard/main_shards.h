@@ -2,16 +2,14 @@
 // values, and weights are loaded into and saved from them. Main shards are on the device or on the
 // host ([Note: main state on the host] in main_place.h).
 //
-// The unit checks for changes at the begin of a forward or backward and in Gathered. The following
-// code writes main shards, and its changes are noticed as follows:
-//
-//   fsdp::AdamW, SGD       write through data() and call mark_changed
-//   Gathered's write-back  writes through data() and calls mark_changed
-//   load_weights           writes through data() and calls mark_changed
-//   torch::optim, users    write through views: the version counter of the views changes, or only
-//                          the content ([Note: changes without a version])
-//   forwards               write parameters that are bound to the slices themselves (one rank, DDP,
-//                          in fp32): keep_writes
+// The unit checks for changes at the begin of a forward or backward and in Gathered. It notices the
+// changes of all code that writes main shards:
+// - fsdp::AdamW, fsdp::SGD, load_weights and the write-back of Gathered write through data() and
+//   call mark_changed.
+// - torch::optim and users write through views. Such a write changes the version counter of the
+//   view, or only the content ([Note: changes without a version]).
+// - On one rank and with DDP, in fp32, the parameters are bound to the slices themselves, so a
+//   forward can write main shards. The unit then calls keep_writes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,7 +36,8 @@ class MainShards {
 
   float* data(int segment) const { return slices_[segment].data; }
   int64_t bytes(int segment) const;
-  // Returns this rank's contiguous run of a parameter. Its offset is relative to the slice.
+  // Returns the contiguous part of a parameter that this rank's slice contains. The offset of the
+  // interval is relative to the slice.
   const Interval& local(int parameter) const { return local_[parameter]; }
 
   // Copies a slice's values to `data`, an address inside `memory`. From then on `memory` holds the
@@ -47,7 +46,7 @@ class MainShards {
 
   // Uploads and gathers main shards on the gather stream, in the segments' dtypes. places[i] is the
   // address of segment i's piece under `placement`. Collective if `collectives` is not empty.
-  // Requires: main shards are on the host, or are cut into smaller pieces than `placement`.
+  // Requires: main shards are on the host, or are smaller pieces than those of `placement`.
   void all_gather(const std::vector<AxisCollective>& collectives, Placement placement,
                   const std::vector<std::byte*>& places) const;
   // Broadcasts the first group's slices to the other groups, after each rank has written its own

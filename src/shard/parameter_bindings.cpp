@@ -15,8 +15,8 @@ constexpr std::string_view kShardedHint =
     "fsdp::UnitScope; read, save or load whole values inside fsdp::Gathered; optimise with "
     "fsdp::AdamW or a LibTorch optimizer on Engine::parameters(); if backward reports this error, "
     "let the unit's forward return every tensor that the loss uses, an auxiliary loss too";
-// The hint for a unit by policy. The trap reports operators before they run, so an access that
-// throws was not made by an operator.
+// The hint for a parameter of a unit by policy. The engine gathers the parameter before an operator
+// runs on it, so only an access without an operator throws.
 constexpr std::string_view kTouchedHint =
     "run the model inside Engine::forward, where LibTorch's operators gather the parameters; "
     "before you read their memory directly, pass them to an operator; read, save or load whole "
@@ -126,7 +126,8 @@ void ParameterBindings::adopt_replaced() {
   }
 }
 
-// Counts only parameters that have a guard, because a parameter may have been unfrozen since then.
+// Counts only parameters for which a guard was made. A parameter that was unfrozen later has no
+// guard yet.
 ParameterBindings::Guards ParameterBindings::guards() const {
   size_t there = 0, gone = 0;
   for (size_t i = 0; i < tensors_.size(); ++i) {

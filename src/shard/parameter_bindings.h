@@ -36,7 +36,7 @@ class ParameterBindings {
   ParameterBindings(const ShardLayout& layout, std::vector<at::Tensor> parameters,
                     std::string_view unit, touch_trap::Touched* owner = nullptr);
 
-  // Ends the reports to the owner.
+  // From now on the trap reports no operators to the owner.
   ~ParameterBindings();
   ParameterBindings(const ParameterBindings&) = delete;
   ParameterBindings& operator=(const ParameterBindings&) = delete;

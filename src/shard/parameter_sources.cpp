@@ -54,7 +54,7 @@ class ResidentPieces {
   }
 
   // All ranks must make the same decision whether to gather, even if their own slice has not
-  // changed. So the copy becomes stale only at the next forward, which all ranks begin. (The
+  // changed. So a change makes the copy stale only at the next forward, which all ranks begin. (The
   // backward of an older graph throws anyway.) Wait 1 of that forward orders the gather after all
   // reads of the copy.
   void follow_main(const MainChange& change) {
@@ -314,8 +314,8 @@ bool all_float32(const UnitContext& unit) {
 }
 
 // Maps all segments or none. map_ranks is collective, so all ranks must make the same decision
-// whether to call it. Ranks decide by the layout, before the first call. The result of map_ranks is
-// equal on all ranks.
+// whether to call it. The ranks decide before the first call, from the layout, which is equal on
+// all ranks. The result of map_ranks is also equal on all ranks.
 std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main) {
   std::vector<RanksView> ranks;
   if (!all_float32(unit)) return ranks;

@@ -1,16 +1,14 @@
 // A ParameterSource provides the memory of a unit's whole parameters while they are readable. The
 // unit's collectives determine which source the unit has:
-//
-//   GatheredSlot        a slot, gathered for each use. The data are main shards (ZeRO-3) or
-//                       resident pieces of parameters (HFSDP, hpZ). Also on one rank if main shards
-//                       are on the host.
-//   MappedShards        the ranks' shards, mapped side by side and read in place (ZeRO-3 in
-//                       processes)
-//   GatheredResident    a whole resident copy, gathered again after main shards have changed
-//                       (ZeRO-1, ZeRO-2; DDP with main shards on the host)
-//   CastResident        a whole resident copy in a lower type, cast from whole main shards
-//   MainShard           the main shards themselves, which are whole and in the type that forward
-//                       reads (one rank, DDP)
+// - GatheredSlot gathers into a slot for each use. It gathers main shards (ZeRO-3, or one rank with
+//   main shards on the host) or resident pieces of parameters (HFSDP, hpZ).
+// - MappedShards maps the ranks' shards side by side, and forward reads them in place (ZeRO-3 in
+//   processes).
+// - GatheredResident keeps a whole resident copy, which is gathered again after main shards have
+//   changed (ZeRO-1, ZeRO-2, DDP with main shards on the host).
+// - CastResident keeps a whole resident copy in a lower type, which is cast from whole main shards.
+// - MainShard is the main shards themselves, which are whole and in the type that forward reads
+//   (one rank, DDP).
 #pragma once
 
 #include <cstdint>

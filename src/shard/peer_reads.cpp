@@ -8,8 +8,8 @@ RanksView PeerReads::map_ranks(void* mine, int64_t bytes, Axis axis) {
   // flight on the shared stream, whose thread uses the same communicator.
   streams_.gather->synchronize();
   RanksView view = comms_.gather(axis).map_ranks(mine, bytes);
-  // One barrier orders the reads of all units, so it must include the ranks of all axes of these
-  // units.
+  // One barrier orders the reads of all units. If two units have different axes, the barrier is
+  // over the whole world.
   if (view) reads_ = reads_.value_or(axis) == axis ? axis : Axis::kWorld;
   return view;
 }

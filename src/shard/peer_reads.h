@@ -27,7 +27,8 @@ class PeerReads {
   // Returns a view of all ranks' shards. The view is empty on all ranks if the shards cannot be
   // mapped and must be gathered. Collective over the axis.
   RanksView map_ranks(void* mine, int64_t bytes, Axis axis);
-  // Pass the barriers before and after the reads of a pass, if any unit is mapped (wait 11).
+  // Pass the barrier before the reads of a pass and the barrier after them (wait 11). They do
+  // nothing if no unit is mapped.
   void begin() { meet("shards are read from here"); }
   void end() { meet("shards are read until here"); }
 

@@ -14,7 +14,7 @@ ShardContext::ShardContext(Mesh of, const Options& options)
       peers(mesh, options, comms, streams) {}
 
 // The streams of the mesh outlive this engine. Work on the streams uses memory, events and the span
-// log, so this work must be done before the members free these.
+// log. This work must be done before the destructors of the members free them.
 ShardContext::~ShardContext() { streams.finish(); }
 
 UnitCollectives collectives_for(const ShardContext& context, Strategy of) {

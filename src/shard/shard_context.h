@@ -20,7 +20,7 @@
 namespace fsdp {
 
 // The last two reductions of zero-copy gradients ([Note: zero-copy gradients] in
-// gradient_places.h). `turn` is the index of the older one, which the next reduction replaces.
+// gradient_places.h). `turn` is the index of the older reduction, which the next one replaces.
 // Before another zero-copy gradient is made, compute waits for this older reduction (wait 8), so at
 // most two such gradients exist.
 struct ZeroCopyWindow {

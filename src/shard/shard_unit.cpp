@@ -59,8 +59,8 @@ const std::vector<at::Tensor>& ShardUnit::local_views() {
 }
 
 void ShardUnit::sync_changes(bool rebinds) {
-  // `possible` is read before unused views are dropped, because users may have written them until
-  // now.
+  // `possible` is read before unused views are dropped, because users may have written through
+  // these views.
   const MainChange change{
       .known = main_.sync_changes(), .possible = main_.has_views(), .at_forward = rebinds};
   // If a main gradient exists, the views stay, because the user may have changed their `.grad`.

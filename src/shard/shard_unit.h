@@ -1,9 +1,8 @@
 // ShardUnit owns one unit's memory. It consists of three parts and does the work that concerns more
 // than one of them:
-//
-//   MainShards      fp32 slices: optimized, loaded, saved
-//   UnitParameters  unshard, wait_for_unshard, reshard
-//   UnitGradients   open, capture, reduce or keep; owns the main gradients
+// - MainShards holds the fp32 slices, which are optimized, loaded and saved.
+// - UnitParameters unshards and reshards the parameters.
+// - UnitGradients captures the gradients and reduces or keeps them. It owns the main gradients.
 //
 // The unit's collectives (UnitCollectives) define which data are gathered, scattered or summed
 // between ranks. Not thread-safe: the engine's mutex guards it.
@@ -36,8 +35,8 @@ class ShardUnit {
  public:
   // `main` holds this rank's fp32 slice of each segment of the unit's layout. `parameters` become
   // views of the unit's storages permanently. The trap reports operators on the shards to the
-  // unit's owner (touch_trap.h). With `watches_parameters` (a unit by policy) it also reports
-  // operators on the parameters. No parameter may have a gradient.
+  // unit's owner (touch_trap.h). With `watches_parameters`, which a unit by policy needs, it also
+  // reports operators on the parameters. No parameter may have a gradient.
   ShardUnit(UnitContext unit, std::vector<at::Tensor> parameters, std::vector<Buffer> main,
             bool watches_parameters = false);
 
@@ -73,9 +72,9 @@ class ShardUnit {
   // true if the resident copies were written as well.
   void mark_changed(bool copies_written);
 
-  // Makes the segment of `parameter` trainable. The parameter was frozen at the engine's
-  // construction. From now on the segment gets gradients. Errors: StateError while gradients wait
-  // for an optimizer step.
+  // Makes the segment of `parameter` trainable, so that the segment gets gradients from now on.
+  // Requires: the parameter was frozen when the engine was constructed. Errors: StateError while
+  // gradients wait for an optimizer step.
   void unfreeze(int parameter);
 
  private:

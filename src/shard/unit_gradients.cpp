@@ -28,9 +28,10 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
 
 void UnitGradients::make_places() {
   const ShardContext& shared = unit_.shared;
-  // A zero-copy gradient is sent without change. Such a gradient must not be scaled, cast, or
-  // overwritten by its sum. With offload GroupSums::sum_to_main copies sums of groups back into the
-  // slot, so the slot must not omit a gradient.
+  // A zero-copy gradient is sent from LibTorch's tensor without change. So zero-copy is impossible
+  // if gradients must be scaled or cast before they are sent, or if the sum overwrites what is
+  // sent. It is also impossible with offload and groups: GroupSums::sum_to_main copies sums of
+  // groups back into the slot, so the slot must have a place for every gradient.
   const bool come_back = shared.main->is_host() && groups_.has_moves();
   const bool may_lend = unit_.collectives.scatters_gradients() && !unit_.narrows() && !come_back &&
                         shared.format.divide_scale == 1.0F &&
@@ -98,8 +99,9 @@ void UnitGradients::open(GradientSync sync) {
   if (sink_ != Sink::kSlot) zero_gaps(*unit_.shared.streams.compute);
 }
 
-// Every reduction also sends gaps and padding and writes them to the main gradient, so they must be
-// zero. Gaps in a slot are filled on the reduce stream, concurrently with compute.
+// Every reduction also sends the gaps and the padding of a segment and writes them to the main
+// gradient, so gaps and padding must be zero. Gaps in a slot are filled on the reduce stream,
+// concurrently with compute.
 void UnitGradients::zero_gaps(Stream& stream) {
   std::vector<kernels::FillRun> runs;
   for (int i = 0; i < unit_.segments(); ++i) {
@@ -112,7 +114,8 @@ void UnitGradients::zero_gaps(Stream& stream) {
 }
 
 void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
-  // Such a gradient counts as missing, so it is zero-filled when the unit closes.
+  // A gradient that is undefined, a zero tensor or empty counts as missing: its place is filled
+  // with zeros when the unit closes.
   if (!gradient.defined() || gradient._is_zerotensor() || gradient.numel() == 0) return;
   unit_.shared.streams.wait_for_autograd();
   if (gradient.is_neg()) return capture(parameter, gradient.resolve_neg());
@@ -156,8 +159,8 @@ void UnitGradients::zero_missing() {
   kernels::fill_zero(*unit_.shared.streams.compute, runs);
 }
 
-// Casts kept gradients from the wide slot to a slot in the type that is sent. The cast runs on
-// compute, which also captured the gradients, so the wide slot is released after compute.
+// Casts kept gradients from the wide slot to a slot in reduce_dtype. The cast runs on compute,
+// which also captured the gradients, so the release of the wide slot is recorded on compute.
 void UnitGradients::narrow() {
   if (sink_ != Sink::kWideSlot) return;
   slot_.open();
@@ -185,8 +188,9 @@ void UnitGradients::reduce(bool across) {
   const bool first = in_main || !main_.are_ready();
   Stream& last = shared.main->last_of_reduce();
   if (!main_.are_ready()) main_.take(last);
-  // In fp32 the first reduce_scatter of a step writes the main gradient directly, if that is on the
-  // device. Any other reduction works in place in the slot, and its result is added.
+  // If main gradients are on the device and gradients are sent in fp32, the first reduce_scatter of
+  // a step writes the main gradient directly. Any other reduction works in place in the slot, and
+  // its result is added.
   const bool lands = unit_.collectives.scatters_gradients() && first && travel_as_main(unit_);
 
   const std::vector<AxisCollective>& collectives = unit_.collectives.after_backward;
@@ -278,8 +282,9 @@ void UnitGradients::drop() {
   give_back(/*reduced=*/false);
 }
 
-// The remaining gradients may contain a part of the failed pass, because it was added to them or
-// was reduced before the error. Other units may lack this part, so a step must not use them.
+// If the failed pass has added to gradients of earlier passes, its part cannot be removed from
+// them. Gradients that were reduced before the error also contain a part of the failed pass, which
+// other units may lack. So the gradients count as mixed, and a step must not use them.
 void UnitGradients::abandon() {
   if (state_ == GradientState::kCapturing) {
     mixed_ = mixed_ || adds_to_earlier_;

@@ -24,7 +24,7 @@ namespace fsdp {
 
 class UnitGradients {
  public:
-  // `parameters` are the module's tensors. All arguments must outlive this object.
+  // `parameters` are the tensors of the user's module. All arguments must outlive this object.
   UnitGradients(const UnitContext& unit, MainShards& main,
                 const std::vector<at::Tensor>& parameters);
 
@@ -37,11 +37,12 @@ class UnitGradients {
   bool captures_in_place() const;
   // Returns the size of the slot that open() acquires, or 0 if it acquires none.
   int64_t reduce_slot_bytes() const { return captures_in_place() ? 0 : places_.slot_bytes(); }
-  // Returns the size of that slot once an earlier backward has left main gradients.
+  // Returns the size of the slot that open() acquires if an earlier backward has left main
+  // gradients.
   int64_t adding_slot_bytes() const {
     return captures_in_place() && adds_in_place() ? 0 : places_.slot_bytes();
   }
-  // Returns true if the parameter's gradient is zero-copy: [Note: zero-copy gradients].
+  // Returns true if the parameter's gradient is zero-copy (see [Note: zero-copy gradients]).
   bool lends(int parameter) const { return places_.lends(parameter); }
   // Returns the bytes of the whole gradients that are kept between passes that do not reduce.
   int64_t kept_bytes() const;
@@ -82,7 +83,8 @@ class UnitGradients {
   void settle();
   // Checks that a failed backward has not mixed gradients. Errors: StateError.
   void require_unmixed() const;
-  // Sets the `.grad` of main shards' views. Called when views were made or gradients were kept.
+  // Sets the `.grad` of main shards' views to gradients or guards. Called after views were made or
+  // gradients were kept.
   void show() {
     main_.attach_views();
     if (state_ == GradientState::kKept) main_.guard_views();
@@ -116,7 +118,8 @@ class UnitGradients {
   // Issues one collective on the sums. With `lands` the collective writes its result into the main
   // gradients.
   void issue(const AxisCollective& move, std::vector<Summed>& sums, bool lands);
-  // Releases the slot and zero-copy gradients after all work that `last_user_` has so far.
+  // Releases the slot and zero-copy gradients. Their next users wait for all work that was issued
+  // to `last_user_` before.
   void give_back(bool reduced);
 
   const UnitContext& unit_;

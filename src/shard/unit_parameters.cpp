@@ -56,7 +56,8 @@ bool UnitParameters::unshard(Urgency urgency) {
 void UnitParameters::unshard_own_copy() {
   require(ParameterState::kSharded, "unshard");
   source_ = own_copy_ ? own_copy_.get() : usual_.get();
-  // No pass has ordered gathers after the caller's writes yet.
+  // The caller may have written main shards since the last pass began, so the gather must wait for
+  // compute.
   unit_.shared.streams.gather_after_compute();
   source_->begin(Urgency::kDemand);
   state_ = ParameterState::kGathering;
@@ -176,8 +177,8 @@ void UnitParameters::write_back(bool from_rank_zero) {
   main_.mark_changed();
 }
 
-// After the version has increased, graphs that saved the parameter before the change throw. The
-// increase is not a write by the user, so it is forgotten at once.
+// Because the version increases, the backward of a graph that saved the parameter before the change
+// throws. The increase is not a write by the user, so the bindings forget it at once.
 void UnitParameters::follow_main(const MainChange& change) {
   if (change.known) {
     for (const at::Tensor& parameter : tensors()) torch_compat::bump_version(parameter);

@@ -49,19 +49,19 @@ class UnitParameters {
   // is still in flight, the next user of the slot waits for it.
   void reshard();
 
-  // Returns the FQN of the first parameter whose values or storage were changed by the user since
-  // it was bound. Empty if there is none. Such changes are lost unless write_back stores them or
-  // the source keeps writes (keeps_writes).
+  // Returns the FQN of the first parameter whose values or storage the user has changed since it
+  // was bound, or an empty string if there is none. Such changes are lost unless write_back stores
+  // them or the source keeps writes (keeps_writes).
   std::string first_written();
   bool keeps_writes() const { return source_->keeps_writes(); }
   // If the source keeps writes, accepts the user's writes as the present values of the parameters,
   // as plain LibTorch does. A write does not count as a change for a graph that was made after it.
   void take_kept_writes();
-  // Copies parameters whose values or storage were changed since they were bound into the main
-  // shards. With `from_rank_zero` each rank takes its slice from the values of rank 0 (collective).
-  // Otherwise each rank takes the slice from its own values. But if several ranks have whole main
-  // shards, the values of rank 0 are used in any case, because these shards must stay equal. The
-  // state must be kUnsharded.
+  // Finds the parameters whose values or storage were changed after they were bound, and copies
+  // their values into the main shards. With `from_rank_zero` each rank takes its slice from the
+  // values of rank 0 (collective). Otherwise each rank takes the slice from its own values. But if
+  // several ranks have whole main shards, the values of rank 0 are used in any case, because these
+  // shards must stay equal. The state must be kUnsharded.
   void write_back(bool from_rank_zero);
 
   // Announces a change of the main shards, see ParameterSource.

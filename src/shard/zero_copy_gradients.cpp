@@ -11,8 +11,8 @@
 namespace fsdp {
 namespace {
 
-// Returns true if the gradient and its memory have no other holder. The gradient of a Linear's
-// weight is a view of a product. Only this view holds the product.
+// Returns true if the gradient and its memory have no other holder. A view is accepted if only it
+// holds its base, because the gradient of a Linear's weight is such a view of a product.
 bool is_sole(const at::Tensor& gradient) {
   if (gradient.use_count() != 1) return false;
   if (!gradient.is_view()) return gradient.storage().use_count() == 1;
@@ -29,8 +29,8 @@ void ZeroCopyGradients::open() {
   ShardContext& shared = unit_.shared;
   if (!places_.any_lends()) return;
   shared.streams.compute->wait(shared.zero_copy.reduced[shared.zero_copy.turn]);  // wait 8
-  // From here on LibTorch may reuse the memory, because compute's next work on it follows that
-  // wait.
+  // From here on LibTorch may reuse the memory of the held gradients, because compute has just
+  // waited for the reduction that reads them.
   shared.zero_copy.held[shared.zero_copy.turn].clear();
 }
 
@@ -44,8 +44,8 @@ ZeroCopyGradients::ZeroCopy& ZeroCopyGradients::make(int parameter) {
   return *(zero_copy_[unit_.layout.segment_of(parameter)] = std::make_shared<ZeroCopy>());
 }
 
-// If a tensor has another holder, the holder could change it before the reduction has read it. A
-// tensor that must be scaled, cast or reordered needs a copy as well.
+// A tensor with another holder is copied, because the holder could change it before the reduction
+// has read it. A tensor that must be scaled, cast or reordered is copied as well.
 bool ZeroCopyGradients::lend(int parameter, const at::Tensor& gradient, DType dtype) {
   const ParameterSpec& spec = unit_.layout.parameters()[parameter];
   ZeroCopy& zero_copy = make(parameter);
@@ -99,8 +99,8 @@ void ZeroCopyGradients::give_back(Stream& stream, bool reduced) {
     if (!zero_copy) continue;
     // An inline compute stream frees and reuses memory at once, so the reducing stream holds the
     // gradient. On a device, ZeroCopyWindow::held holds the gradient until compute waits for the
-    // reduction. Without a reduction only compute has used the gradient, and LibTorch reuses memory
-    // in compute's order.
+    // reduction. Without a reduction only compute has used the gradient, so nothing needs to hold
+    // it: LibTorch reuses its memory only for later work on compute.
     if (shared.streams.compute->is_inline()) {
       stream.hold(std::exchange(zero_copy, nullptr));
     } else if (reduced) {

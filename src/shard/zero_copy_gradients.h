@@ -25,9 +25,9 @@ class ZeroCopyGradients {
   // of the engine exist (wait 8).
   void open();
   // Accepts a parameter's first gradient. Returns true if the tensor is kept as it is. This
-  // requires that the tensor has no other holder, and that its type, order and scale are those that
-  // are sent. Otherwise allocates a LibTorch tensor for a copy and returns false. lends(parameter)
-  // must be true.
+  // requires that the tensor has no other holder, and that it needs no cast, reordering or scaling
+  // before it is sent. Otherwise allocates a LibTorch tensor for a copy and returns false.
+  // lends(parameter) must be true.
   bool lend(int parameter, const at::Tensor& gradient, DType dtype);
   bool has(int parameter) const { return of(parameter) != nullptr; }
   // Returns the address of the gradient. has(parameter) must be true.
@@ -37,23 +37,23 @@ class ZeroCopyGradients {
 
   // Returns true if the segment has a zero-copy gradient. The functions below require this.
   bool has_segment(int segment) const { return zero_copy_[segment] != nullptr; }
-  // Allocates compute memory for `numel` elements of the sum. Needed if the sum cannot be written
-  // directly to the main gradients.
+  // Allocates memory from LibTorch for `numel` elements of the sum. The sum needs this memory if
+  // the collective cannot write it directly to the main gradients.
   void make_room(int segment, int64_t numel);
   // Returns the part of a collective that sends the segment and receives `numel` elements. The
-  // slot's part of the segment is at `slot_at`. The elements are received at `landing` or, if that
-  // is null, in the memory of make_room.
+  // slot's part of the segment is at `slot_at`. The elements are received at `landing` or, if
+  // `landing` is null, in the memory that make_room allocated.
   CollectivePart part(int segment, const std::byte* slot_at, int64_t numel, std::byte* landing);
 
   // Counts the gradients as slots in the ledger, because they stay after the pass.
   void keep();
-  // Releases the gradients after all work that `stream` has so far. `reduced` is true if this work
-  // is their reduction.
+  // Releases the gradients once all work that was issued to `stream` so far is done. `reduced` is
+  // true if this work is their reduction.
   void give_back(Stream& stream, bool reduced);
 
  private:
-  // Shared with the stream that reduces the gradient, because the unit may capture its next
-  // gradient before this one is reduced.
+  // A zero-copy gradient. The stream that reduces it shares the object, because the unit may
+  // capture its next gradient before this one is reduced.
   struct ZeroCopy {
     at::Tensor gradient;  // in the parameter's memory order, without another holder
     at::Tensor reduced;   // this rank's slice, if the main gradient cannot receive it directly

@@ -27,10 +27,9 @@ struct TaskEnd {
 using TellStuck = std::function<void(const Error& stuck)>;
 
 // Runs `task` in its own thread and waits for it, for at most `limit`. `name` describes the task in
-// errors: "asking CUDA for its devices".
-// The result is kFailed if the task threw `failure`. It is kStuck if the task called tell_stuck or
-// did not return in time.
-// Requires: objects to which the task refers must exist until TaskEnd::ended is ready.
+// errors, for example "asking CUDA for its devices". The result is kFailed if the task threw
+// `failure`. It is kStuck if the task called tell_stuck or did not return in time.
+// Requires: objects to which the task refers exist until TaskEnd::ended is ready.
 TaskEnd run_within(std::chrono::milliseconds limit, const std::string& name,
                    const std::function<void(const TellStuck& tell_stuck)>& task);
 

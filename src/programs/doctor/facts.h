@@ -43,7 +43,7 @@ struct Variable {
   std::string value;
 };
 
-// The address in MASTER_ADDR, at which ranks on several hosts connect.
+// The address in MASTER_ADDR. Ranks on several hosts connect to it.
 struct MasterFacts {
   std::string name;
   TaskEnd asked{};  // if not kDone, the resolver did not answer
@@ -60,7 +60,8 @@ struct MemoryFacts {
 
 // The facts about the host, without GPUs.
 struct HostFacts {
-  // Version of the driver's kernel module, "580.65.06"; empty: /proc lists none.
+  // The version of the driver's kernel module, for example "580.65.06". Empty if /proc lists no
+  // such module.
   std::string driver_module;
   SharedFolderFacts shared_folder;
   std::optional<ErrorText> job_memory_refusal;  // reason why processes cannot share memory

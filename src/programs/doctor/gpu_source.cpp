@@ -23,8 +23,8 @@ GpuFacts gather_gpu(const CudaLibrary& library, int ordinal) {
     gpu.bus = library.device_bus(ordinal);
     library.open_device(ordinal);  // loads all kernels, as a run does
     gpu.free_bytes = library.device_free_bytes(ordinal);
-    // Release the device. Otherwise a rank of the loopback could not open a GPU in
-    // exclusive-process mode.
+    // This process leaves the device, because in exclusive-process mode a rank of the loopback
+    // could not open it otherwise.
     library.leave_device(ordinal);
   } catch (const DeviceError& error) {
     gpu.refusal = error.text();
@@ -58,7 +58,8 @@ void loop_back_on_machine(int ranks, const TellStuck& tell_stuck) {
   run_loopback(Mesh::local(
       1, {.device = DeviceKind::kCuda, .on_event = [tell_stuck](const MeshEvent& event) {
             if (event.kind != MeshEvent::Kind::kStuck) return;
-            // The first report ends run_within, which then reports and ends the process.
+            // After the first report run_within returns. The program then prints its findings and
+            // ends the process.
             tell_stuck(CommError(event.text, event.code));
             std::this_thread::sleep_for(kTimeToReport);
           }}));

@@ -27,7 +27,7 @@ struct GpuSource {
 GpuSource gpus_of_machine();
 
 // Gathers the facts about GPUs.
-// Errors: DeviceError if CUDA fails for a GPU that it has counted.
+// Errors: DeviceError if CUDA fails for one of the GPUs that it reports.
 CudaFacts gather_cuda(const GpuSource& source);
 
 }  // namespace fsdp::doctor

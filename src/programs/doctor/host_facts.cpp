@@ -117,8 +117,8 @@ MasterFacts gather_master(const std::string& name, std::chrono::milliseconds lim
   return {.name = name, .addresses = found->addresses, .why_none = found->why_none};
 }
 
-// Creates the memory of a job like a launcher, and maps it like a rank. A job needs this memory
-// only with two or more ranks, so two are used.
+// Creates the memory of a job as fsdp-run does, and maps it as a rank does. Only a job of two or
+// more ranks needs this memory, so the function creates it for two ranks.
 std::optional<ErrorText> try_job_memory() {
   constexpr int kRanks = 2;
   try {

@@ -24,7 +24,8 @@ std::vector<Finding> judge(const Facts& facts, DeviceKind device) {
 }
 
 Verdict verdict_of(const Facts& facts, DeviceKind device, const std::vector<Finding>& findings) {
-  // If a required GPU is missing, the error line has the reason, and no verdict is printed.
+  // If a required GPU is missing, the program prints an error line with the reason instead of a
+  // verdict.
   const bool has_gpu = device != DeviceKind::kCpu && !why_no_gpu(facts.cuda);
   if (!has_gpu && device == DeviceKind::kCuda) {
     return {.code = static_cast<int>(ExitCode::kConfiguration)};

@@ -14,18 +14,18 @@ namespace fsdp::doctor {
 
 // Returns the reason why no GPU can be used, or nothing if one can be used.
 std::optional<ErrorText> why_no_gpu(const CudaFacts& cuda);
-// Returns the same reason, extended by facts about the host. It always has a hint. Requires:
-// why_no_gpu returns a reason.
+// Returns the reason of why_no_gpu with further facts about the host. The text always has a hint.
+// Requires: why_no_gpu returns a reason.
 ErrorText explain_no_gpu(const Facts& facts);
 // Returns the reason why the loopback cannot run, or an empty string if it can.
 std::string why_no_loopback(const CudaFacts& cuda);
 
-// Returns the findings. `device` is the device on which runs on this machine compute. kCuda: a
-// missing GPU is an error of the program, not a finding. kAuto: runs use the CPU if there is no
-// GPU. kCpu: only the requirements of the CPU are checked.
+// Returns the findings. `device` is the device on which runs on this machine compute. With kCuda, a
+// missing GPU is not a finding but an error of the program. With kAuto, runs use the CPU if there
+// is no GPU. With kCpu, only the requirements of the CPU are checked.
 std::vector<Finding> judge(const Facts& facts, DeviceKind device);
 
-// The result of the program.
+// The result that fsdp-doctor prints last and returns as its exit code.
 struct Verdict {
   int code = 0;      // exit code: 0; 1 if a finding fails; 78 without a usable GPU
   std::string line;  // last line for the user; empty for 78, which has an error line

@@ -162,7 +162,7 @@ Finding judge_loopback(const Facts& facts) {
   if (loopback.end.how == TaskEnd::How::kDone) {
     return {.area = "loopback", .text = tried + ": values are right"};
   }
-  // The hint for a stuck call addresses a developer, not the user of this program.
+  // The error of a stuck call has a hint for developers, so the user gets another remedy.
   const bool is_stuck = loopback.end.how == TaskEnd::How::kStuck;
   return failing("loopback", fmt::format("{}: {}", tried, without_hint(loopback.end.failure)),
                  is_stuck ? kLostGpuRemedy : remedy_of(loopback.end.failure, kLostGpuRemedy));
@@ -210,7 +210,8 @@ std::vector<Finding> judge_gpus(const Facts& facts, DeviceKind device) {
   const CudaFacts& cuda = facts.cuda;
   const std::optional<ErrorText> why = why_no_gpu(cuda);
   std::vector<Finding> findings;
-  // If no driver is installed, only the error or judge_absence reports it.
+  // A missing driver is reported by the error of the program or by judge_absence, so judge_driver
+  // is not called.
   const bool is_missing = why && lacks_driver(*why) && facts.host.driver_module.empty();
   if (!is_missing) findings.push_back(judge_driver(facts, without));
   if (cuda.gpus.empty()) {

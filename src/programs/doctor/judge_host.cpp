@@ -15,8 +15,8 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kRoomForNccl = 1024 * kMiB;
 // With a lower limit, a network card cannot register the buffers of several communicators.
 constexpr int64_t kLockedForNetwork = 64 * kMiB;
-// A rank has tens of open files and processes, and with NCCL hundreds. A host has up to sixteen
-// ranks.
+// A rank has tens of open files and threads, or hundreds if it uses NCCL, and a host has up to
+// sixteen ranks. A limit below these constants is reported as a finding.
 constexpr int64_t kFewFiles = 1024;
 constexpr int64_t kFewProcesses = 1024;
 

@@ -61,7 +61,7 @@ class RankTrial {
     });
   }
 
-  // Reduces `whole_`. All ranks have gathered it, so it is the same on each rank.
+  // Reduces `whole_`. After the all_gather every rank has the same values in `whole_`.
   void try_reduce_scatter() {
     const CollectivePart part{.send = whole_.data(), .recv = reduced_.data(), .numel = kNumel};
     state_of(mesh_)

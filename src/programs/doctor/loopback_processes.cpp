@@ -48,7 +48,7 @@ std::string read_all(int file) {
 ErrorText failure_of(const std::string& printed, int status) {
   std::istringstream lines(printed);
   for (std::string line; std::getline(lines, line);) {
-    // "fsdp: error[70] rank 1/2 host a: TEXT; hint: HINT"
+    // An error line looks like this: "fsdp: error[70] rank 1/2 host a: TEXT; hint: HINT".
     if (!line.starts_with("fsdp: error[") && !line.starts_with("fsdp: rank ")) continue;
     const size_t begin = line.find(": ", line.find("rank "));
     if (begin == std::string::npos) continue;

@@ -12,7 +12,7 @@ namespace fsdp::doctor {
 inline constexpr const char* kRankFlag = "--loopback-rank";
 
 // Starts `ranks` processes of this program and waits for them. The launcher is the fsdp-run in the
-// same folder. If this process ends first, the kernel kills them.
+// same folder. If this process ends first, the kernel kills the processes of the ranks.
 // Errors: DeviceError with the text of the first rank that fails.
 void run_loopback_processes(int ranks);
 
@@ -24,8 +24,8 @@ void run_loopback_rank();
 ErrorText failure_of(const std::string& printed, int status);
 
 // Runs a command and returns its output on stdout and stderr.
-// Errors: DeviceError if the command cannot be started, or if it fails. If it fails, the error is
-//   failure_of its output.
+// Errors: DeviceError if the command cannot be started or fails. If it fails, failure_of(output,
+//   status) is the text of the error.
 std::string output_of(const std::vector<std::string>& command);
 
 }  // namespace fsdp::doctor
