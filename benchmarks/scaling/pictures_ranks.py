@@ -1,4 +1,5 @@
-"""Draws the memory of a rank against ranks: the state by its formula as lines, the growth of processes as points."""
+"""Draws memory per rank as a function of the number of ranks: lines show the formula of the state, points the growth of
+processes."""
 from scaling import cells, pictures, quantities, rows, suite
 
 LINES = {"replicate": "16Ψ", "zero1": "8Ψ + 8Ψ/N", "zero2": "4Ψ + 12Ψ/N", "full-shard": "16Ψ/N"}

@@ -6,8 +6,9 @@ NONE = "–"
 
 def table(head, lines):
     """Returns a table whose first column is a name and whose others are numbers."""
-    rule = ["---"] + ["---:"] * (len(head) - 1)
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))
+    rule = "|---|" + "---:|" * (len(head) - 1)
+    shown = ["| " + " | ".join(cells) + " |" for cells in (head, *lines)]
+    return "\n".join([shown[0], rule, *shown[1:]])
 
 
 def identity(shown):
@@ -16,8 +17,9 @@ def identity(shown):
     for who in {tuple(row["identity"].items()): row["identity"] for row in shown.rows}.values():
         changed = " with changes" if who["dirty"] else ""
         peers = f", peers' PyTorch {who['peers torch']}" if who["peers torch"] else ""
-        told.append(f"Commit {who['commit'] or 'unknown'}{changed}, fsdp {who['fsdp']}, LibTorch {who['torch']}"
-                    f"{peers}; {who['machine']}; seed {who['seed']}; {who['date']}.")
+        told.append(f"Measured on {who['date']} at commit {who['commit'] or 'unknown'}{changed}, "
+                    f"with fsdp {who['fsdp']}, LibTorch {who['torch']}{peers} and seed {who['seed']}, "
+                    f"on {who['machine']}.")
     return "\n".join(told)
 
 
@@ -25,19 +27,20 @@ def summary(shown):
     """Returns the results of the run, one on each line."""
     measured = shown.measured
     planned = [row for row in shown.ours if row["status"] == "planned"]
-    lines = [f"{count_cells(measured)} measured, {len(planned)} planned only"
-             + (", as this machine cannot hold them" if planned else "")]
+    lines = [f"{count_cells(measured)} measured; {len(planned)} planned only"
+             + (", because they need more memory than this machine has" if planned else "")]
     if measured:
         exact = sum(suite.is_exact(row) for row in measured)
         worst = max(measured, key=lambda row: abs(suite.of_plan(row) - 1))
         grown = max(measured, key=growth_of_bar)
         wrong = sum(len(list(checks.check_fit(row))) for row in measured)
-        lines += [f"engine bytes equal to the plan, in every phase and category: {exact} of {count_cells(measured)}",
-                  "largest distance of a peak, with LibTorch's tensors, from the plan: "
-                  f"{quantities.spell_deviation(suite.of_plan(worst))} ({worst['cell']})",
-                  f"largest growth of a process: {quantities.spell(growth_of_bar(grown))} of its bar "
-                  f"({grown['cell']})",
-                  f"wrong answers to \"does it fit?\", for {len(checks.BUDGETS)} budgets from 16 MiB to 32 GiB: "
+        lines += [f"engine bytes equal the plan in every phase and category: in {exact} of {count_cells(measured)}",
+                  "largest difference between a measured peak and its plan, both with LibTorch's tensors: "
+                  f"{quantities.spell_deviation(suite.of_plan(worst))} (cell {worst['cell']})",
+                  f"largest growth of a process: {quantities.spell(growth_of_bar(grown))} times the allowed growth "
+                  f"(cell {grown['cell']})",
+                  f"wrong predictions whether a cell fits a memory limit ({len(checks.BUDGETS)} limits, "
+                  "16 MiB to 32 GiB): "
                   f"{wrong} of {len(checks.BUDGETS) * len(measured)}"]
     found = checks.faults(shown.rows)
     lines += [*peer_lines(shown), *saving_lines(shown),
@@ -61,7 +64,7 @@ def peer_lines(shown):
         if ratios:
             told.append(f"{by} {spell_range(ratios, quantities.spell)} ({len(ratios)})")
     if told:
-        yield f"growth of peers' processes, as multiples of ours (cells): {', '.join(told)}"
+        yield f"growth of peers' processes, divided by the growth of fsdp's (number of cells): {', '.join(told)}"
 
 
 def spell_range(values, spelled):
@@ -80,7 +83,7 @@ def saving_lines(shown):
     told = [f"{spell_range(values, quantities.spell_percent)} on {ranks}" for ranks, values in saved.items()
             if values]
     if told:
-        yield f"saved against DDP by full shard: {', '.join(told)} ranks"
+        yield f"memory that full shard saves compared with DDP: {', '.join(told)} ranks"
 
 
 def short_table(shown, most=8):
@@ -96,7 +99,7 @@ def short_table(shown, most=8):
         for ranks in suite.SHARDED_RANKS:
             if shown.plain(model, suite.FULL_SHARD, ranks):
                 lines.append(short_line(shown, model, ranks))
-    head = ["MiB of one rank", "ranks", "planned", "measured", "process", "FSDP2", "DDP", "saved against DDP"]
+    head = ["model, parameters", "ranks", "planned", "measured", "fsdp", "FSDP2", "DDP", "saved compared with DDP"]
     return table(head, lines[-most:]) if lines else ""
 
 

@@ -106,10 +106,10 @@ class TablesTest(unittest.TestCase):
 
     def test_what_was_planned_only_counts_in_no_result(self):
         told = tables.summary(self.shown)
-        self.assertIn("- 18 cells measured, 1 planned only", told)
+        self.assertIn("- 18 cells measured; 1 planned only", told)
         self.assertIn("checks failed: 0", told)
-        self.assertIn("phase and category: 18 of 18 cells", told)
-        self.assertIn("saved against DDP by full shard: 52 % on 2, 75 % on 4 ranks\n", told)
+        self.assertIn("phase and category: in 18 of 18 cells", told)
+        self.assertIn("full shard saves compared with DDP: 52 % on 2, 75 % on 4 ranks\n", told)
 
     def test_what_differs_between_models_is_told_from_the_least_to_the_most(self):
         cell = cells.Cell("bert-large", "full-shard", 4)
@@ -117,14 +117,14 @@ class TablesTest(unittest.TestCase):
                  own_row(cells.Cell("bert-large", "replicate", 4)),
                  peer_row(cells.Cell("bert-large", "replicate", 4), "DDP", 30 * PARAMETERS)]
         told = tables.summary(suite.Suite(some_rows() + other))
-        self.assertIn("full shard: 52 % on 2, 75 %–86 % on 4 ranks\n", told)
-        self.assertIn("as multiples of ours (cells): FSDP2 4.05 (1), DDP 1.05–1.85 (4)\n", told)
+        self.assertIn("compared with DDP: 52 % on 2, 75 %–86 % on 4 ranks\n", told)
+        self.assertIn("divided by the growth of fsdp's (number of cells): FSDP2 4.05 (1), DDP 1.05–1.85 (4)\n", told)
 
     def test_a_cell_that_is_not_as_planned_is_counted_and_told(self):
         bad = own_row(plain("zero1", 2))
         bad["measured"]["phases"]["rest"]["reduce slots"] = 1
         told = tables.summary(suite.Suite([own_row(plain("zero1", 4)), bad]))
-        self.assertIn("phase and category: 1 of 2 cells", told)
+        self.assertIn("phase and category: in 1 of 2 cells", told)
         self.assertIn("checks failed: 1\n  - bert-base zero1 2: rest, reduce slots: planned 0, measured 1", told)
 
     def test_the_time_of_a_step_is_the_median_behind_the_first(self):
