@@ -101,9 +101,10 @@ class Probe {
 
  private:
   [[noreturn]] static void refuse(const Command& command) {
-    throw InvalidArgument({.what = fmt::format("there is no command '{}'", command.name),
-                           .where = "collectives_probe",
-                           .hint = "see the head of benchmarks/collectives_probe.cpp"});
+    throw InvalidArgument(
+        {.what = fmt::format("there is no command '{}'", command.name),
+         .where = "collectives_probe",
+         .hint = "see the comment at the top of benchmarks/collectives_probe.cpp"});
   }
 
   // Returns the seconds of one repetition. All ranks use the clock of the host, so their times can

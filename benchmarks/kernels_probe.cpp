@@ -48,7 +48,7 @@ constexpr int64_t kNumel = int64_t{1} << 24;  // 64 MiB per array, which no cach
 [[noreturn]] void refuse(const std::string& what) {
   throw InvalidArgument({.what = what,
                          .where = "kernels_probe",
-                         .hint = "see the head of benchmarks/kernels_probe.cpp"});
+                         .hint = "see the comment at the top of benchmarks/kernels_probe.cpp"});
 }
 
 // Keeps the compiler from removing stores that are never read.

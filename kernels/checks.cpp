@@ -16,8 +16,8 @@ void require_elements(std::string_view kernel, DType from, DType to) {
   if (is_element(from) && is_element(to)) return;
   throw InvalidArgument(
       {.what = fmt::format("{} cannot convert {} to {}", kernel, name_of(from), name_of(to)),
-       .hint = "convert only between float32, bfloat16 and float16; copy other types unconverted, "
-               "with scale 1"});
+       .hint = "convert only between float32, bfloat16 and float16; copy other types without "
+               "conversion, with scale 1"});
 }
 
 void require_low_precision(std::string_view kernel, DType copy) {

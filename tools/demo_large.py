@@ -103,13 +103,13 @@ class Run:
     def found(self, pattern, text):
         match = re.search(pattern, text)
         if not match:
-            fail(f"{self.folder.name}: nothing like '{pattern}' was said")
+            fail(f"{self.folder.name}: the output has no match of '{pattern}'")
         return match.group(1)
 
     def expect(self, code, what):
         if self.code != code:
-            fail(f"{self.folder.name} should have {what} with {code}; it ended with {self.code}: "
-                 f"{self.error or 'without a word'}")
+            fail(f"{self.folder.name} should have {what} with code {code}, but it ended with code {self.code}: "
+                 f"{self.error or 'no error line'}")
 
 
 def show_error(run):
@@ -131,7 +131,7 @@ def forced(train, planned_place):
     show_error(run)
     place = run.found(r"leaves [^(]+ \((.+?)\); held", run.error)
     if place != planned_place:
-        fail(f"it ended in the {place}; the plan says: {planned_place}")
+        fail(f"memory ran out in the {place}, but the plan says: {planned_place}")
     say(f"That is where the plan said: {place}.", "   ")
     return place
 
@@ -158,14 +158,14 @@ def check_bytes(run):
     name, metrics = run.folder.name, run.metrics
     peak, planned = metrics["peak_device_bytes"], metrics["planned_device_bytes"]
     if metrics["peak_memory_bytes"] != metrics["planned_engine_bytes"]:
-        fail(f"{name}: the engine held {metrics['peak_memory_bytes']} bytes, planned were "
+        fail(f"{name}: the engine held {metrics['peak_memory_bytes']} bytes, but the plan was "
              f"{metrics['planned_engine_bytes']}")
     if "are not the plan's" in run.out:
-        fail(f"{name}: the engine's buffers were not the plan's on a rank")
+        fail(f"{name}: on a rank, the engine's buffers were not those of the plan")
     if peak > metrics["memory_limit"]:
         fail(f"{name}: {peak} bytes at the peak are more than the limit")
     if abs(peak - planned) > MOST_OFF_PLAN * planned:
-        fail(f"{name}: {peak} bytes at the peak, planned were {planned}")
+        fail(f"{name}: {peak} bytes at the peak, but the plan was {planned}")
 
 
 def check_loss(run):
@@ -173,7 +173,7 @@ def check_loss(run):
     say(f"loss: {first:.3f} in the first five steps, {last:.3f} in the last five "
         f"({last / first:.2f} of it; at most {MOST_LOSS_LEFT} was wanted)", "   ")
     if last > MOST_LOSS_LEFT * first:
-        fail(f"{run.folder.name}: it learned too little")
+        fail(f"{run.folder.name}: the loss fell too little")
     return f"loss {first:.2f} to {last:.2f}"
 
 

@@ -51,7 +51,7 @@ def planned_row(bench, ranks, deadline, environment):
     told = json.loads(line)
     wrong = list(checks.check_plan(told))
     if wrong:
-        raise Unexpected(f"{ranks} ranks: not as planned: {'; '.join(wrong[:3])}")
+        raise Unexpected(f"{ranks} ranks: these bytes are not as planned: {'; '.join(wrong[:3])}")
     gib = {name: [told[name]["device peak"] / 2**30] for name in ("measured", "planned")}
     return noted("G5", measure.row("gpu", f"{bench.sizes.capped[0]} under {bench.sizes.capped[2]}", ranks,
                                    gib["measured"], gib["planned"], "the plan", "GiB"),

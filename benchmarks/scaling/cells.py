@@ -87,7 +87,7 @@ def cells_of(line):
     """Returns the cells of one line. Raises ValueError, which says what is wrong."""
     columns = [column.split() for column in line.split("|")]
     if len(columns) != 4 or not all(columns):
-        raise ValueError("a line is MODELS | STRATEGIES | RANKS | OPTIONS")
+        raise ValueError("a line must have the form MODELS | STRATEGIES | RANKS | OPTIONS")
     models, strategies, ranks, options = columns
     parsed(strategies, lambda word: word if word in STRATEGIES else None, f"strategy: {', '.join(STRATEGIES)}")
     ranks = parsed(ranks, parse_ranks, f"number of ranks: 1 to {MOST_RANKS}, or GROUPSxRANKS")
@@ -111,7 +111,7 @@ def read_cells(path):
                     except ValueError as error:
                         raise BadCells(f"{path}:{number}: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise BadCells(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from None
+        raise BadCells(f"{path}: {getattr(error, 'strerror', None) or 'the file is not text'}") from None
     if not found:
         raise BadCells(f"{path}: the file has no cell")
     return list(found.values())

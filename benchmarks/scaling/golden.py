@@ -48,7 +48,7 @@ def load(path):
     except OSError as error:
         raise BadGolden(f"{path}: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise BadGolden(f"{path}: no golden file; --write-golden makes one") from None
+        raise BadGolden(f"{path}: this is not a golden file; --write-golden makes one") from None
     return golden
 
 

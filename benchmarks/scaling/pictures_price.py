@@ -50,7 +50,7 @@ def gathered(row, base, programs):
     """Returns a list of the cell without mapped shards; empty if that is the same. Raises CannotPlan."""
     mapped = plan(row, True, programs)
     if mapped["device peak"] != row["planned"]["device peak"]:
-        raise CannotPlan(f"{row['cell']} is planned otherwise than when it was measured")
+        raise CannotPlan(f"{row['cell']} has another plan now than when it was measured")
     apart = plan(row, False, programs)
     if apart["device peak"] == mapped["device peak"]:
         return []
@@ -79,7 +79,7 @@ def choose(shown):
     usable = [ranks for ranks, base in bases.items()
               if base and base["measured"]["sent"] and len(counted[ranks]) > 1]
     if not usable:
-        raise pictures.NoData("replicate and something beside it were not measured on the same ranks")
+        raise pictures.NoData("replicate and another strategy were not measured with the same number of ranks")
     ranks = max(usable, key=lambda ranks: (len(counted[ranks]), ranks))
     return counted[ranks], bases[ranks]
 

@@ -112,7 +112,7 @@ def draw(shown, folder):
     """Draws the picture and returns its files. Raises pictures.NoData."""
     model = shown.shown_model()
     if model is None:
-        raise pictures.NoData("no full shard and no DDP was measured")
+        raise pictures.NoData("neither full shard nor DDP was measured")
     expected = Expected(shown, model)
     figure, axes = pictures.new_figure(5.6)
     pictures.say(figure, message(shown, model),

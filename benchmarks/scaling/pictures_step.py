@@ -18,7 +18,7 @@ class Step:
             with open(path, encoding="utf-8") as file:
                 events = [event for event in json.load(file)["traceEvents"] if event["pid"] == 0]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise pictures.NoData(f"{path} is no trace: {error}") from None
+            raise pictures.NoData(f"{path} is not a trace: {error}") from None
         timed = [event for event in events if "ts" in event]
         counts = [event for event in timed if event["ph"] == "C"]
         if not counts:

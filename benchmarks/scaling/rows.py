@@ -167,7 +167,7 @@ def read(path):
     try:
         lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
-        raise BadResults(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from None
+        raise BadResults(f"{path}: {getattr(error, 'strerror', None) or 'the file is not text'}") from None
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)

@@ -21,7 +21,8 @@ void require_multiple(const ConfigReader& reader, const char* key, int64_t value
 // With dropout, a mask for each layer would need more memory than the plan shows.
 gpt::GptConfig gpt2_of(const ConfigReader& reader) {
   if (!reader.flag_or("tie_word_embeddings", true)) {
-    reader.unsupported("tie_word_embeddings", "false", "use a gpt2 whose head is its embedding");
+    reader.unsupported("tie_word_embeddings", "false",
+                       "use a gpt2 with tied embeddings (tie_word_embeddings = true)");
   }
   if (reader.flag("add_cross_attention")) {
     reader.unsupported("add_cross_attention", "true", "use a decoder-only model");

@@ -77,9 +77,9 @@ template <class T>
 struct Fields {
   static constexpr int kCount = count_fields<T>();
   static_assert(kCount > 0,
-                "fsdp looks for tensors in an aggregate if it has at most 16 fields, and no base "
-                "class, array (take std::array), reference or union among them: give the type a "
-                "visit_tensors(T&, visit) function instead");
+                "fsdp finds the tensors in an aggregate only if it has at most 16 fields and no "
+                "base class, and if no field is an array (use std::array), a reference or a union: "
+                "for this type, define a function visit_tensors(T&, visit)");
 };
 
 #define FSDP_BIND_FIELDS(count, ...)                            \

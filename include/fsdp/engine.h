@@ -171,8 +171,8 @@ class Engine {
   auto forward(F&& f, Inputs&&... inputs) {
     using Result = std::invoke_result_t<F&, std::decay_t<Inputs>&&...>;
     static_assert(!std::is_void_v<Result> && !std::is_reference_v<Result>,
-                  "Engine::forward: f returns by value what backward starts from (the loss, or "
-                  "the model's outputs)");
+                  "Engine::forward: f must return the tensors from which backward starts (the "
+                  "loss, or the model's outputs), and must return them by value");
     UnitCall call(*this);
     return unit_detail::run_in<Result, std::decay_t<Inputs>...>(
         call, f, std::decay_t<Inputs>(std::forward<Inputs>(inputs))...);

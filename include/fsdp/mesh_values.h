@@ -42,8 +42,8 @@ auto number(const T& value, std::string_view label) {
     return static_cast<double>(value);
   } else {
     static_assert(Tensor<T>,
-                  "a value over ranks is a number or a tensor of one element, or a std::array or "
-                  "std::vector of these");
+                  "a value to reduce over the ranks must be a number, a tensor of one element, or "
+                  "a std::array or std::vector of these");
     if (value.numel() != 1) refuse_elements(value.numel(), label);
     return static_cast<double>(value.template item<double>());
   }

@@ -46,7 +46,7 @@ auto recompute(const UnitBase* unit, Fn fn, Inputs&&... inputs) {
   using Given = std::tuple<std::decay_t<Inputs>...>;
   using Result = std::invoke_result_t<Fn&, std::decay_t<Inputs>&&...>;
   static_assert(!std::is_void_v<Result> && !std::is_reference_v<Result>,
-                "a recomputed function returns its outputs by value");
+                "a recomputed function must return its outputs by value");
   Given given(std::forward<Inputs>(inputs)...);
   const Tensors tensors = take(given);
   const auto first = std::make_shared<std::optional<Result>>();  // result of the run in forward

@@ -44,10 +44,10 @@ concept TensorFree =
 
 template <class T>
 struct Opaque {
-  static_assert(sizeof(T) == 0,
-                "fsdp cannot see whether this type holds tensors: give it a "
-                "visit_tensors(T&, visit) function. For a pointer to a tensor take the tensor, or "
-                "a reference to it");
+  static_assert(
+      sizeof(T) == 0,
+      "fsdp cannot see whether this type holds tensors: define a function visit_tensors(T&, visit) "
+      "for it. Instead of a pointer to a tensor, pass the tensor or a reference to it");
 };
 
 }  // namespace visit_detail
@@ -64,9 +64,9 @@ void for_each_tensor(T& value, Visit&& visit) {
   if constexpr (std::is_same_v<Plain, at::Tensor>) {
     constexpr bool kWritable = std::is_invocable_v<Visit&, T&>;
     static_assert(kWritable,
-                  "fsdp cannot put another tensor (cast, or of its graph) in the place of a const "
-                  "one: give or return at::Tensor, std::vector<at::Tensor> rather than "
-                  "at::TensorList, and structs without const members");
+                  "fsdp replaces tensors (by casts, or by tensors of its own graph) and cannot "
+                  "replace a const tensor: pass or return at::Tensor, std::vector<at::Tensor> "
+                  "instead of at::TensorList, and structs without const members");
     if constexpr (kWritable) visit(value);
   } else if constexpr (SelfVisiting<T>) {
     visit_tensors(value, visit);
@@ -76,10 +76,10 @@ void for_each_tensor(T& value, Visit&& visit) {
     if (value.has_value()) for_each_tensor(*value, visit);
   } else if constexpr (std::ranges::range<Plain>) {
     if constexpr (!TensorFree<std::remove_cvref_t<std::ranges::range_value_t<Plain>>>) {
-      static_assert(
-          !std::ranges::view<Plain>,
-          "fsdp replaces given tensors (cast, or of its graph), and in a view (std::span) it would "
-          "replace the caller's: give or return std::vector<at::Tensor>");
+      static_assert(!std::ranges::view<Plain>,
+                    "fsdp replaces tensors (by casts, or by tensors of its own graph), and in a "
+                    "view (std::span) it would replace the caller's tensors: pass or return "
+                    "std::vector<at::Tensor>");
       for (auto&& element : value) for_each_tensor(element, visit);
     }
   } else if constexpr (TupleLike<Plain>) {

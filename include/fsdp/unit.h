@@ -153,8 +153,8 @@ class Unit : public torch::nn::ModuleHolder<UnitImpl<unit_detail::ModuleOf<T>>> 
     constexpr bool kMakes = std::is_constructible_v<Impl, Given...>;
     constexpr bool kExists = !kMakes && unit_detail::kExists<M, Given...>;
     static_assert(!kExists,
-                  "fsdp::Unit makes its module itself, so give it the constructor's arguments. A "
-                  "module that exists already is sharded as it is by Options::units "
+                  "fsdp::Unit constructs its module itself, so pass the arguments of the module's "
+                  "constructor. To shard a module that exists already, use Options::units "
                   "(docs/migration.md)");
     static_assert(kMakes || kExists,
                   "fsdp::Unit<T>: no constructor of T's module accepts these arguments");

@@ -82,20 +82,20 @@ class Subject {
 
  private:
   static_assert(kNamed,
-                "fsdp::Unit<T>: T is neither a module's holder (TORCH_MODULE) nor a class derived "
-                "from torch::nn::Module, defined before; write Unit<Block>, not Unit<Block*>, "
-                "Unit<std::shared_ptr<BlockImpl>> or Unit<const Block>");
+                "fsdp::Unit<T>: T must be a module's holder (TORCH_MODULE) or a class derived from "
+                "torch::nn::Module, and must be defined before its use here; write Unit<Block>, "
+                "not Unit<Block*>, Unit<std::shared_ptr<BlockImpl>> or Unit<const Block>");
   static_assert(kDerivable,
-                "fsdp::Unit<T> derives from T's module class: that must not be final, nor be a "
-                "unit already");
+                "fsdp::Unit<T> derives from T's module class, so this class must not be final, and "
+                "it must not be a unit already");
   static_assert(kForward,
-                "fsdp::Unit<T> runs the forward of T's module. That must be one public function: "
-                "no template, not overloaded, not && or volatile. Give the others other names "
-                "(fsdp::UnitScope runs them), or put the module into one that has such a forward, "
-                "or leave it as it is and shard it by Options::units (docs/migration.md)");
+                "fsdp::Unit<T> runs the forward of T's module, which must be one public function: "
+                "no template, not overloaded, not && or volatile. Rename the other overloads "
+                "(fsdp::UnitScope runs them), wrap the module in a module that has such a forward, "
+                "or shard the unchanged module by Options::units (docs/migration.md)");
   static_assert(kByValue,
-                "fsdp::Unit<T>: the forward of T's module must return by value, or nothing: the "
-                "engine keeps hold of what it returns");
+                "fsdp::Unit<T>: the forward of T's module must return by value, or return nothing, "
+                "because the engine stores the returned value");
 };
 
 template <class T>

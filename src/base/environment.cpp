@@ -85,7 +85,8 @@ std::optional<Names> names_in(const Lookup& lookup) {
 int required(const Lookup& lookup, const char* name, const char* because) {
   const std::optional<int> value = number(lookup, name);
   if (!value) {
-    refuse(fmt::format("{} is not set, but {}='{}' is", name, because, text_of(lookup, because)),
+    refuse(fmt::format("{} is not set, but {} is set to '{}'", name, because,
+                       text_of(lookup, because)),
            fmt::format(
                "set both variables, unset both for one rank, or start the ranks with fsdp-run"));
   }

@@ -80,8 +80,9 @@ class OptimizerSource {
                        head.steps, state_.applied()),
            fmt::format("the saved weights have the digest {}, the model's weights {}",
                        quoted_name(head.weights), digest_text(digest)),
-           "load the float32 weights of that step first; to keep other weights (of a lower type, "
-           "or changed since then), set LoadOptimizerOptions::beside_other_weights");
+           "load the float32 weights of that step first; to continue with other weights on purpose "
+           "(in lower precision, or changed since then), set "
+           "LoadOptimizerOptions::beside_other_weights");
   }
 
   // Reads this rank's interval of every moment and calls take(source, at, values) for each chunk of

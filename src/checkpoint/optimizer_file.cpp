@@ -54,7 +54,7 @@ std::map<std::string, double> groups_in(const SafetensorsFile& file,
       refuse(file,
              fmt::format("the state has settings of group {}, which the optimizer does not have",
                          quoted_name(name)),
-             "construct the optimizer with the groups of the saved one, by the same names");
+             "construct the optimizer with groups that have the same names as the saved groups");
     }
     const auto value = number_in<double>(text);
     if (!value || !std::isfinite(*value) || *value < 0) {

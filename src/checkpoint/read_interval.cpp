@@ -32,11 +32,12 @@ void check_finite(const WeightsFile& file, const MappedTensor& tensor, int64_t b
   if (finite) return;
   const auto at =
       std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
-  throw IoError(ExitCode::kCorruptData,
-                {.what = fmt::format("tensor {} is not finite: element {} is {}",
-                                     quoted_name(tensor.name), begin + (at - values.begin()), *at),
-                 .where = file.path().string(),
-                 .hint = "use an earlier file: the values were not finite when it was saved"});
+  throw IoError(
+      ExitCode::kCorruptData,
+      {.what = fmt::format("tensor {} is not finite: element {} is {}", quoted_name(tensor.name),
+                           begin + (at - values.begin()), *at),
+       .where = file.path().string(),
+       .hint = "load an earlier file: this file was saved with values that were not finite"});
 }
 
 // Returns true if the elements have the same order in the file and in the parameter's memory.

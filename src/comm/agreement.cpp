@@ -27,7 +27,7 @@ void wait_for_all(const Mesh& mesh, std::string_view what, const std::future<voi
       told = true;
       mesh.warn({.what = fmt::format("rank {} is still {} after {} s", mesh.job_rank(), what,
                                      kPatience.count()),
-                 .cause = "the other ranks wait for it"});
+                 .cause = "the other ranks wait for this rank"});
     }
     // All ranks get the same maximum, so all leave the loop in the same round.
     working = mesh.max(ready ? 0 : 1, what) != 0;

@@ -23,7 +23,8 @@ void require_valid(const Collective& collective, int size) {
   for (const CollectivePart& part : collective.parts) {
     if (part.numel < 0) {
       throw InvalidArgument(
-          {.what = fmt::format("a part has {} elements, expected 0 or more", part.numel),
+          {.what = fmt::format("a part of the collective has {} elements, expected 0 or more",
+                               part.numel),
            .where = where(),
            .hint = "set numel to 0 or more"});
     }
@@ -50,15 +51,16 @@ void require_valid(const Collective& collective, int size) {
     }
   }
   if (!traits.reduces && collective.reduce_op != ReduceOp::kSum) {
-    throw InvalidArgument({.what = fmt::format("{} takes no reduce_op", traits.name),
-                           .where = where(),
-                           .hint = "leave reduce_op at kSum"});
+    throw InvalidArgument(
+        {.what = fmt::format("{} does not reduce, but reduce_op is set", traits.name),
+         .where = where(),
+         .hint = "leave reduce_op at its default, kSum"});
   }
   if (!traits.has_root && collective.root != -1) {
     throw InvalidArgument(
-        {.what = fmt::format("{} takes no root, got root {}", traits.name, collective.root),
+        {.what = fmt::format("{} has no root rank, but root is {}", traits.name, collective.root),
          .where = where(),
-         .hint = "set root to -1"});
+         .hint = "leave root at its default, -1"});
   }
   if (traits.has_root && (collective.root < 0 || collective.root >= size)) {
     throw InvalidArgument({.what = fmt::format("{} has root {}, but the group has {} ranks",

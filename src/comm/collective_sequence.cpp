@@ -17,10 +17,10 @@ thread_local std::string_view alone_inside;  // empty: no scope of Alone is open
 [[noreturn]] void refuse_alone(Operation operation, std::string_view label) {
   throw StateError(
       {.what = fmt::format("{} '{}' cannot run inside {}", name_of(operation), label, alone_inside),
-       .cause = "the ranks are threads and execute it one after another, so the other ranks cannot "
-                "join the collective",
-       .hint =
-           "call the collective before or after it, or start the ranks as processes (fsdp-run)"});
+       .cause = "the ranks are threads and run this code one after another, so the other ranks "
+                "cannot join the collective",
+       .hint = "call the collective before or after this code, or start the ranks as processes "
+               "(fsdp-run)"});
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ Part find_part(const std::vector<Wish>& wishes, int color) {
     if (wish.has_engines) {
       throw StateError({.what = "cannot split a mesh that has engines",
                         .where = "Mesh::part",
-                        .cause = "their collectives may be in progress",
+                        .cause = "collectives of these engines may be in progress",
                         .hint = "split the mesh before you make its engines"});
     }
     if (wish.orders_taken >= kOrders) {

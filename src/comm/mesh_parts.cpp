@@ -66,10 +66,10 @@ MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_s
     what = fmt::format("{} ranks cannot be divided into hosts of {} ranks", world_size,
                        local_world_size);
   }
-  throw InvalidArgument(
-      {.what = std::move(what),
-       .where = "MeshOptions: replicate × shard",
-       .hint = "set replicate × shard to the number of ranks, or leave one of them at 0"});
+  throw InvalidArgument({.what = std::move(what),
+                         .where = "MeshOptions: replicate × shard",
+                         .hint = "set replicate and shard so that replicate × shard is the number "
+                                 "of ranks, or leave one of the two at 0"});
 }
 
 std::function<void(const ErrorText& warning)> warning_listener(const MeshOptions& options) {
@@ -84,8 +84,8 @@ std::function<void(const SlowRank& slow)> slow_listener(const MeshOptions& optio
     const double seconds = std::chrono::duration<double>(slow.waited).count();
     tell(
         {.kind = MeshEvent::Kind::kSlowRank,
-         .text = {.what =
-                      fmt::format("rank {} is slow: waited {:.1f} s for it", slow.rank, seconds),
+         .text = {.what = fmt::format("rank {} is slow: this rank has waited {:.1f} s for it",
+                                      slow.rank, seconds),
                   .where = slow.collective,
                   .cause = "the wait continues until the time-out",
                   .hint = fmt::format(

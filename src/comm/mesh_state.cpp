@@ -24,7 +24,7 @@ void require_fitting(const MeshParts& parts) {
   if (!missing.empty()) {
     throw InvalidArgument(
         {.what = fmt::format("MeshParts lacks {}", missing),
-         .hint = "set it; if the mesh has two axes, set the communicators of both"});
+         .hint = "set this field; if the mesh has two axes, set the communicators of both axes"});
   }
   const int world_size = parts.control_plane->world_size();
   const auto fits = [](const AxisCommunicators& axis, int size) {
@@ -36,11 +36,11 @@ void require_fitting(const MeshParts& parts) {
       fits(parts.world, world_size) && axes_fit) {
     return;
   }
-  throw InvalidArgument(
-      {.what =
-           fmt::format("the sizes of the communicators do not fit a mesh of {} ranks in {} × {}",
-                       world_size, parts.shape.replicate, parts.shape.shard),
-       .hint = "give each axis communicators of its size, for gathers and for reductions"});
+  throw InvalidArgument({.what = fmt::format("the sizes of the communicators do not fit a mesh of "
+                                             "{} ranks in {} × {} (replicate × shard)",
+                                             world_size, parts.shape.replicate, parts.shape.shard),
+                         .hint = "for each axis, pass one communicator for gathers and one for "
+                                 "reductions, each with as many ranks as the axis"});
 }
 
 }  // namespace

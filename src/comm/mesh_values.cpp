@@ -58,17 +58,19 @@ void mesh_detail::refuse_weight(double weight, std::string_view label) {
 
 void mesh_detail::refuse_elements(int64_t numel, std::string_view label) {
   throw InvalidArgument(
-      {.what = fmt::format("a value over ranks is a tensor of {} elements, expected 1", numel),
+      {.what = fmt::format(
+           "a value to reduce over the ranks is a tensor of {} elements, expected 1 element",
+           numel),
        .where = fmt::format("'{}'", label),
-       .hint = "reduce it to one element (loss.mean()); pass several tensors as a std::array; for "
-               "a whole array use Mesh::gather"});
+       .hint = "reduce the tensor to one element (loss.mean()), pass several tensors as a "
+               "std::array, or gather whole arrays with Mesh::gather"});
 }
 
 void mesh_detail::refuse_beyond_int64(uint64_t value, std::string_view label) {
   throw InvalidArgument(
       {.what = fmt::format("value {} exceeds int64's maximum 9223372036854775807", value),
        .where = fmt::format("'{}'", label),
-       .hint = "pass a double"});
+       .hint = "pass the value as a double"});
 }
 
 void Mesh::fold(std::span<double> values, Fold how, std::string_view label) const {

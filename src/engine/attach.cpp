@@ -87,8 +87,8 @@ std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
         {.what = fmt::format("the {} layers of {} were not sharded together under the BuildScope",
                              unit.modules.size(), name_of_unit(unit.fqn)),
          .where = "BuildScope::shard",
-         .hint = "pass all layers of the unit to one BuildScope::shard call; tie and freeze them "
-                 "before it"});
+         .hint = "pass all layers of the unit to one BuildScope::shard call; tie or freeze their "
+                 "parameters before that call"});
   }
   if (!fits) {
     throw InvalidArgument(

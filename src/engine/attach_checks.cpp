@@ -31,8 +31,8 @@ void Attachment::require_root() const {
   if (c10::InferenceMode::is_enabled()) {
     throw InvalidArgument({.what = "cannot make an engine under c10::InferenceMode",
                            .cause = "inference tensors can neither be sharded nor trained",
-                           .hint = "construct the engine outside of it; for forwards without "
-                                   "gradients use torch::NoGradGuard"});
+                           .hint = "construct the engine outside of InferenceMode; for forwards "
+                                   "without gradients use torch::NoGradGuard"});
   }
   if (dynamic_cast<UnitBase*>(model.root.get()) == nullptr && !model.options.units.is_set()) {
     throw InvalidArgument(
@@ -73,7 +73,7 @@ void Attachment::require_untaken() const {
         is_attached ? unit.unit->engine_unit_.expired() : touch_trap::owner_of(watched) == nullptr;
     throw StateError(
         {.what = gone ? "the engine of this model was destroyed, so the model's values are lost"
-                      : "a unit belongs to an engine already",
+                      : "this unit already belongs to another engine",
          .where = name_of_unit(unit.fqn),
          .hint =
              gone ? "build a new model for a new engine; save values before the engine is "
@@ -83,7 +83,7 @@ void Attachment::require_untaken() const {
   if (any_parameter) return;
   throw InvalidArgument(
       {.what = "the model has no registered parameter",
-       .cause = engine_.model.options.ignore ? "Options::ignore may exclude all of them" : "",
+       .cause = engine_.model.options.ignore ? "Options::ignore may exclude all parameters" : "",
        .hint = "register parameters with register_parameter and modules with register_module in "
                "the constructor: plain members are not registered"});
 }

@@ -31,9 +31,10 @@ void check(const at::Tensor& tensor, at::Device device) {
          .hint = "make batches on the CPU"});
   }
   if (tensor.requires_grad()) {
-    throw InvalidArgument({.what = "a tensor of a batch requires a gradient",
-                           .cause = "next() returns a copy outside the graph",
-                           .hint = "call requires_grad_() on the tensors that next() returns"});
+    throw InvalidArgument(
+        {.what = "a batch contains a tensor that requires grad",
+         .cause = "next() returns copies that are detached from the autograd graph",
+         .hint = "call requires_grad_() on the tensors that next() returns"});
   }
 }
 

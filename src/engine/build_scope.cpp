@@ -40,7 +40,8 @@ void BuildScope::shard_now(const std::vector<torch::nn::Module*>& layers) {
   for (torch::nn::Module* layer : layers) {
     if (dynamic_cast<UnitBase*>(layer) != nullptr) {
       throw InvalidArgument({.what = "BuildScope::shard got a fsdp::Unit, which is sharded already",
-                             .hint = "do not pass it to BuildScope::shard"});
+                             .hint = "pass only plain modules to BuildScope::shard; a fsdp::Unit "
+                                     "is sharded when it is constructed"});
     }
     unit.register_module(std::to_string(unit.children().size()), layer->shared_from_this());
   }

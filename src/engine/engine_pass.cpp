@@ -159,7 +159,7 @@ void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
     of_.context.memory.count_thread();
     return of_.context.streams.follow_compute();
   }
-  throw StateError({.what = "a unit was called on another stream than the model's forward",
+  throw StateError({.what = "a unit was called on a CUDA stream other than the model's forward",
                     .where = name_of_unit(unit.shard->fqn()),
                     .cause = "its parameters are only valid for work on the forward's stream",
                     .hint = "set the stream before the model's forward, not inside the model"});
@@ -185,7 +185,7 @@ void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor
   const std::string& fqn = unit.shard->layout().parameters()[parameter].fqn;
   if (autograd_hooks::inputs_given()) {
     throw StateError(
-        {.what = fmt::format("backward(inputs) names the sharded parameter '{}'", fqn),
+        {.what = fmt::format("backward(inputs) was called with the sharded parameter '{}'", fqn),
          .where = name_of_unit(unit.shard->fqn()),
          .hint = "call backward() without inputs; freeze parameters that need no gradient"});
   }

@@ -87,10 +87,10 @@ void EngineUnit::throw_if_written() {
       {.what = fmt::format("parameter '{}' was written inside a forward or backward", fqn),
        .where = name_of_unit(shard->fqn()),
        .cause = "a sharded parameter is whole only while its unit runs; the change would be lost, "
-                "or kept by this rank only",
-       .hint =
-           "change parameters between steps, through Engine::sharded_parameters() or "
-           "fsdp::Gathered with fsdp::WriteBack; renormalise embeddings (max_norm) there, too"});
+                "or only this rank would keep it",
+       .hint = "change parameters between steps, through Engine::sharded_parameters() or "
+               "fsdp::Gathered with fsdp::WriteBack; also renormalise embeddings (max_norm) "
+               "between steps"});
 }
 
 void EngineUnit::take_gradient(int parameter, const at::Tensor& gradient) {
@@ -106,8 +106,9 @@ void EngineUnit::take_gradient(int parameter, const at::Tensor& gradient) {
         {.what =
              fmt::format("the gradient of parameter '{}' arrived after the backward of {} ended",
                          fqn, name_of_unit(shard->fqn())),
-         .hint = "let the unit's forward return every tensor that the loss uses, an auxiliary loss "
-                 "too; use the unit's parameters only inside its forward, on one thread"});
+         .hint =
+             "let the unit's forward return every tensor that the loss uses, including auxiliary "
+             "losses; use the unit's parameters only inside its forward, on one thread"});
   }
   with_place([&] { return describe("backward"); },
              [&] { shard->gradients().capture(parameter, gradient); });
@@ -116,12 +117,11 @@ void EngineUnit::take_gradient(int parameter, const at::Tensor& gradient) {
 void EngineUnit::require_no_autocast(const at::Device& device) const {
   // LibTorch throws if it is queried for autocast on meta tensors.
   if (device.is_meta() || !at::autocast::is_autocast_enabled(device.type())) return;
-  throw StateError(
-      {.what = "a sharded unit was called under autocast",
-       .where = name_of_unit(shard->fqn()),
-       .cause =
-           "autocast caches copies of parameters, which would stay valid after the unit's forward",
-       .hint = "choose the type of computation with Options::mixed_precision"});
+  throw StateError({.what = "a sharded unit was called under autocast",
+                    .where = name_of_unit(shard->fqn()),
+                    .cause = "autocast would keep its copies of the parameters after the unit's "
+                             "forward, when the parameters are sharded again",
+                    .hint = "disable autocast and set the dtype with Options::mixed_precision"});
 }
 
 bool EngineUnit::is_inside(const ScheduledUnit& other) const {

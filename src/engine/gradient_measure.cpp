@@ -219,9 +219,10 @@ GradientReport::Measurement::Values GradientReport::Measurement::read() {
   const std::lock_guard lock(mutex);
   if (values) return *values;
   if (owner == nullptr) {
-    throw StateError({.what = "cannot read a GradientReport: its engine was destroyed",
-                      .cause = "reading its values failed when the engine was destroyed",
-                      .hint = "read norm() and finite() before the engine is destroyed"});
+    throw StateError(
+        {.what = "cannot read a GradientReport: its engine was destroyed",
+         .cause = "the engine tried to read the report's values when it was destroyed, and failed",
+         .hint = "read norm() and finite() before the engine is destroyed"});
   }
   const StepScalars::Values found =
       with_place([] { return "gradient norm"; }, [&] { return scalars->read(*measured_on); });

@@ -123,7 +123,7 @@ void require_within_limit(const BackwardScheduler& clock, int64_t limit) {
       {.what = fmt::format("the memory limit of {} is less than the {} that the engine will hold",
                            format_bytes(limit), format_bytes(planned)),
        .where = "Options::memory_limit",
-       .cause = "this is the engine's plan, without LibTorch's tensors",
+       .cause = "the plan counts the engine's own buffers, without LibTorch's tensors",
        .hint = "raise the limit, or " + remedies_of(*engines.back(), /*for_tensors=*/false)});
 }
 

@@ -32,7 +32,8 @@ bool has_statistics(const torch::nn::Module& module, const at::Tensor& parameter
 
 void check_parameter(const std::string& fqn, const at::Tensor& tensor, at::Device computes_on) {
   if (tensor.is_inference()) {
-    refuse(fqn, "it was made under c10::InferenceMode", "build the model outside of it");
+    refuse(fqn, "it was made under c10::InferenceMode",
+           "build the model outside of c10::InferenceMode");
   }
   if (tensor.layout() != at::kStrided || tensor.is_quantized()) {
     refuse(fqn, "it is sparse or quantised", "list it in Options::ignore");
@@ -93,8 +94,9 @@ void check_overlap(const std::vector<FoundUnit>& units) {
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < ranges.size(); ++i) {
     if (ranges[i].begin >= ranges[i - 1].end) continue;
-    refuse(*ranges[i].fqn, fmt::format("it shares memory with '{}'", *ranges[i - 1].fqn),
-           "register the same tensor under both names (a tie), or give each its own memory");
+    refuse(
+        *ranges[i].fqn, fmt::format("it shares memory with '{}'", *ranges[i - 1].fqn),
+        "register the same tensor under both names (a tie), or give each parameter its own memory");
   }
 }
 
@@ -198,11 +200,11 @@ class Walk {
 
   [[noreturn]] void refuse_unit_among_layers(const std::string& fqn, int layers) const {
     throw InvalidArgument(
-        {.what = fmt::format("'{}' is a fsdp::Unit, and {} chooses it for a unit of {} layers", fqn,
+        {.what = fmt::format("'{}' is a fsdp::Unit, but {} puts it into a unit of {} layers", fqn,
                              options_.units.described(), layers),
          .where = "Options::units",
          .cause = "a fsdp::Unit is gathered alone, when it is called",
-         .hint = "build these layers as plain modules"});
+         .hint = "make these layers plain modules, not fsdp::Unit"});
   }
 
   [[noreturn]] void refuse_policy(torch::nn::Module& root) const {

@@ -136,7 +136,7 @@ Tensors run_on_kept(const Segment& segment, const UnitBase* unit, const Tensors&
          .where = name_of(unit),
          .cause = "backward runs the forward again, but the input values are lost",
          .hint = "do not begin the forward with an in-place operator (ReLU(inplace)), change a "
-                 "clone() instead, or do not recompute it"});
+                 "clone() of the input, or do not recompute this forward"});
   }
   return outputs;
 }
@@ -173,9 +173,11 @@ Tensors run_again(const SavedSegment& saved, const Tensors& inputs) {
   // If the generators end in the same state, both runs have drawn the same numbers.
   const auto are_equal = [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); };
   if (!std::ranges::equal(states_of(saved.generators), saved.after, are_equal)) {
-    refuse_other(saved, "drew different random numbers than in forward",
-                 "it is not deterministic, or ranks that are threads share LibTorch's generator",
-                 "make it deterministic; if it draws random numbers, start the ranks as processes");
+    refuse_other(
+        saved, "drew different random numbers than in forward",
+        "the function is not deterministic, or ranks that are threads share LibTorch's generator",
+        "make the function deterministic; if it draws random numbers, start the ranks as "
+        "processes");
   }
   return outputs;
 }
@@ -192,8 +194,9 @@ Tensors outputs_for(const SavedSegment& saved, Tensors outputs, const Tensors& g
       saved,
       fmt::format("returned {} tensors of shapes {}, expected {} of shapes {}", outputs.size(),
                   shapes_of(outputs), gradients.size(), shapes_of(gradients)),
-      "the number of tensors, their shapes, or which of them are undefined differs",
-      "make it return the same tensors for the same inputs: backward runs it again");
+      "the two runs differ in the number of tensors, in their shapes, or in which tensors are "
+      "undefined",
+      "make the function return the same tensors for the same inputs: backward runs it again");
 }
 
 // The autograd node of a recomputed function. Its forward runs the function without a graph. Its
@@ -288,7 +291,7 @@ struct Recompute : ag::Function<Recompute> {
                      : "backward with create_graph is not supported through a recomputed function",
          .where = "fsdp::recompute",
          .cause = "its backward builds and runs another graph",
-         .hint = "use backward(), or do not recompute here"});
+         .hint = "call backward() without create_graph, or do not recompute this function"});
   }
 };
 

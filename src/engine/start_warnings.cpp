@@ -26,7 +26,7 @@ void warn_of_one_unit(const std::vector<FoundUnit>& units, const UnitPolicy& pol
              .where = "Options::units",
              .cause = "all parameters are gathered at once",
              .hint = "choose the layers that repeat (fsdp::by_type, fsdp::each_child_of), and put "
-                     "fewer of them into a unit"});
+                     "fewer layers into each unit"});
 }
 
 // Warns if the processor hides AMX tiles ([Note: tiles that are hidden] in cpu_features.h).
@@ -36,7 +36,7 @@ void warn_of_hidden_amx(const std::vector<UnitPlan>& plans, const Mesh& mesh) {
     return dtype && size_of(*dtype) < size_of(DType::kFloat32);
   });
   if (!is_low || !needs_amx_left_alone()) return;
-  mesh.warn({.what = "this processor announces AMX but hides its tiles",
+  mesh.warn({.what = "this processor reports AMX, but its AMX tiles cannot be used",
              .where = "mixed_precision.param_dtype",
              .cause = "LibTorch's matrix products in bfloat16 and float16 will crash with an "
                       "illegal instruction (SIGILL)",

@@ -97,9 +97,10 @@ void check_holders(torch::nn::Module& module, const std::vector<FoundParameter>&
         {.what = fmt::format("parameter '{}' cannot be sharded: its memory is held by {} other "
                              "tensor{}",
                              found.fqn, others, others == 1 ? "" : "s"),
-         .cause = "a view, detach() or data() of it, the archive that it was loaded from, or the "
-                  "graph of an earlier forward would keep the initial values",
-         .hint = "destroy that tensor before the parameter is sharded, or keep a clone() instead"});
+         .cause = "a view, detach() or data() of the parameter, the archive that it was loaded "
+                  "from, or the graph of an earlier forward would keep the initial values",
+         .hint = "destroy the other tensors before the parameter is sharded, or keep a clone() "
+                 "instead"});
   }
 }
 

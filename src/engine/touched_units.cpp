@@ -61,7 +61,7 @@ bool is_gathered(const EngineUnit& unit) {
   throw StateError({.what = fmt::format("'{}' writes a parameter inside a {}", touch.name,
                                         in_backward ? "backward" : "forward"),
                     .where = name_of_unit(unit.shard->fqn()),
-                    .cause = "the change would be lost, or kept by this rank only",
+                    .cause = "the change would be lost, or only this rank would keep it",
                     .hint =
                         "change parameters between steps, through Engine::sharded_parameters() or "
                         "fsdp::Gathered with fsdp::WriteBack"});

@@ -22,10 +22,10 @@ namespace {
   throw StateError({.what = fmt::format("parameter '{}' would have two optimizers: {} and {}",
                                         parameter, first, second),
                     .where = "construction of the second optimizer",
-                    .cause = "each of them would step it",
+                    .cause = "both would update this parameter in every step",
                     .hint = "choose disjoint parameters (AdamWOptions::parameters, fsdp::under), "
-                            "or destroy the first optimizer before you make the second; for other "
-                            "settings of some parameters use ParameterGroup"});
+                            "or destroy the first optimizer before you make the second; to give "
+                            "some parameters other settings, use ParameterGroup"});
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ void refuse_buffers_of_other_type(const c10::Error& error, const EngineUnit& uni
   throw InvalidArgument(
       {.what = "an operator in the forward was given tensors of two types",
        .where = name_of_unit(unit.shard->fqn()),
-       .cause = fmt::format("{} where the unit computes in {} (LibTorch: {})", found,
+       .cause = fmt::format("{}, but the unit computes in {} (LibTorch: {})", found,
                             name_of(*computes), text.substr(0, text.find('\n'))),
        .hint = "cast the values that the forward computes from the buffer (.to(x.scalar_type())), "
                "or let the unit compute in the buffer's type (UnitOptions::mixed_precision)"});

@@ -25,8 +25,8 @@ void UnitBase::refuse_clone() {
 void UnitBase::refuse_move() const {
   throw StateError({.what = "to() was called on a sharded model",
                     .where = unit_place(),
-                    .hint = "choose the type of computation with Options::mixed_precision, or "
-                            "call to() before constructing fsdp::Engine"});
+                    .hint = "set the dtype with Options::mixed_precision, or call to() before "
+                            "constructing fsdp::Engine"});
 }
 
 std::string UnitBase::unit_place() const {
@@ -35,11 +35,12 @@ std::string UnitBase::unit_place() const {
 }
 
 void UnitBase::refuse_recompute() const {
-  throw InvalidArgument({.what = "cannot recompute a forward that may write to its arguments, "
-                                 "returns nothing, or has arguments that cannot be copied",
-                         .where = unit_place(),
-                         .hint = "take arguments by value or const reference and return the "
-                                 "outputs, or leave this unit out by UnitOptions::recompute"});
+  throw InvalidArgument(
+      {.what = "cannot recompute a forward that may write to its arguments, "
+               "returns nothing, or has arguments that cannot be copied",
+       .where = unit_place(),
+       .hint = "let forward take its arguments by value or const reference and return its outputs, "
+               "or set UnitOptions::recompute = false for this unit"});
 }
 
 void UnitBase::zero_gradients() {

@@ -101,9 +101,10 @@ void UnitCall::begin() {
   // Sequence numbers are counted per thread. If an older node has a higher number, another thread
   // made it, and the closing rule is not valid.
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
-    throw StateError({.what = "an input that requires a gradient was computed on another thread",
-                      .where = name_of_unit(unit_->shard->fqn()),
-                      .hint = "run the whole forward on one thread"});
+    throw StateError(
+        {.what = "an input that requires grad was computed on a thread other than the forward's",
+         .where = name_of_unit(unit_->shard->fqn()),
+         .hint = "run the whole forward on one thread"});
   }
 }
 

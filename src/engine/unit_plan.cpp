@@ -93,8 +93,8 @@ void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<U
                              name_or_unset(around)),
          .where = "UnitOptions::mixed_precision",
          .cause = "a unit chosen by Options::units has no inputs to cast",
-         .hint = "use one param_dtype for the model, make it a fsdp::Unit, or set "
-                 "cast_forward_inputs = false if the model casts itself"});
+         .hint = "use one param_dtype for the model, make this unit a fsdp::Unit, or set "
+                 "cast_forward_inputs = false if the model casts its own inputs"});
   }
 }
 

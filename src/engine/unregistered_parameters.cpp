@@ -67,11 +67,12 @@ void UnregisteredParameters::refuse(const torch::nn::Module& root) {
            fmt::format("{} requires a gradient and was used in the forward, but the engine does "
                        "not know it",
                        name),
-       .where = found.size() > 1 ? fmt::format("the first of {}", found.size()) : std::string(),
+       .where = found.size() > 1 ? fmt::format("the first of {} such tensors", found.size())
+                                 : std::string(),
        .cause = "each rank would train it separately, or not at all",
-       .hint =
-           "register it (register_module, register_parameter) before the engine is constructed, or "
-           "list it in Options::ignore; pass the caller's tensors as arguments of forward"});
+       .hint = "register it (register_module, register_parameter) before the engine is "
+               "constructed, or list it in Options::ignore; if it is not a parameter of the model, "
+               "pass it as an argument of forward"});
 }
 
 }  // namespace fsdp

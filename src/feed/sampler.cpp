@@ -58,10 +58,11 @@ BatchSampler::BatchSampler(const SamplerOptions& options)
   // Only whole micro-batches are kept, so no rank has a shorter slice than the others.
   if (options_.drop_last) samples_per_epoch_ -= options_.sample_count % micro_batch_size_;
   if (samples_per_epoch_ == 0) {
-    throw InvalidArgument({.what = fmt::format("{} samples do not fill one batch of {} on {} ranks",
-                                               options_.sample_count, options_.batch_size_per_rank,
-                                               options_.world_size),
-                           .hint = "use a smaller batch_size_per_rank or drop_last = false"});
+    throw InvalidArgument(
+        {.what =
+             fmt::format("{} samples do not fill a batch of {} samples on each of {} ranks",
+                         options_.sample_count, options_.batch_size_per_rank, options_.world_size),
+         .hint = "use a smaller batch_size_per_rank or drop_last = false"});
   }
   batches_per_epoch_ =
       divide_up(samples_per_epoch_, micro_batch_size_ * options_.accumulation_steps);
@@ -72,7 +73,8 @@ GlobalBatch BatchSampler::batch(int64_t epoch, int64_t index) const {
   const int64_t begin = index * batch_size;
   if (index < 0 || index >= batches_per_epoch_) {
     throw InvalidArgument({.what = fmt::format("there is no batch {}: an epoch has {} batches",
-                                               index, batches_per_epoch_)});
+                                               index, batches_per_epoch_),
+                           .hint = "pass an index from 0 to the number of batches - 1"});
   }
   GlobalBatch batch{.sample_count = std::min(batch_size, samples_per_epoch_ - begin)};
   for (int64_t first = 0; first < batch.sample_count; first += micro_batch_size_) {

@@ -165,7 +165,10 @@ void AtomicFile::swap(AtomicFile& other) noexcept {
 
 void AtomicFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes) {
   if (fd_ < 0) {
-    throw StateError({.what = "cannot write to a finished file", .where = path_.string()});
+    throw StateError({.what = "write_at() was called after finish()",
+                      .where = path_.string(),
+                      .hint = "write all bytes before finish(); report this as a bug if your "
+                              "program does not call it"});
   }
   // pwrite may write fewer bytes than requested. The next iteration writes the rest or reports the
   // error.
@@ -183,7 +186,11 @@ void AtomicFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes
 
 void AtomicFile::finish() {
   if (fd_ < 0) {
-    throw StateError({.what = "cannot finish a file twice", .where = path_.string()});
+    throw StateError(
+        {.what = "finish() was called twice for this file",
+         .where = path_.string(),
+         .hint =
+             "call finish() once per file; report this as a bug if your program does not call it"});
   }
   // The content is synced before the rename. If the rename reached the disk first, a crash would
   // leave an empty file under the final name.
@@ -202,7 +209,11 @@ void AtomicFile::finish() {
 void AtomicFile::commit() {
   if (!finished_) finish();
   if (temporary_.empty()) {
-    throw StateError({.what = "cannot commit a file twice", .where = path_.string()});
+    throw StateError(
+        {.what = "commit() was called twice for this file",
+         .where = path_.string(),
+         .hint =
+             "call commit() once per file; report this as a bug if your program does not call it"});
   }
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) cannot_create(path_, errno);
   // The file is renamed, so the destructor must not unlink it, even if the folder cannot be synced.

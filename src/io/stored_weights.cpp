@@ -80,7 +80,7 @@ void StoredWeights::Files::open_archives(const std::filesystem::path& index_path
   std::set<std::string> names;
   for (const auto& [tensor, file] : index.file_of_tensor) names.insert(file);
   if (names.empty()) {
-    throw IoError(ExitCode::kCorruptData, {.what = "the index names no tensor",
+    throw IoError(ExitCode::kCorruptData, {.what = "the index lists no tensor",
                                            .where = index_path.string(),
                                            .hint = "fetch the model again"});
   }

@@ -28,10 +28,11 @@ c10::DeviceAllocator* allocator() {
 
 void require_cuda(at::Device device) {
   if (!device.is_cuda() || at::globalContext().hasCUDA()) return;
-  throw StateError({.what = "LibTorch has no CUDA in this process",
-                    .cause = "a call (such as torch::manual_seed) asked LibTorch for CUDA before "
-                             "its CUDA library was loaded, and LibTorch keeps the answer",
-                    .hint = "make the mesh before any other call of LibTorch"});
+  throw StateError(
+      {.what = "LibTorch has no CUDA in this process",
+       .cause = "a call (such as torch::manual_seed) asked LibTorch for CUDA before its CUDA "
+                "library was loaded, and LibTorch remembers that it had no CUDA",
+       .hint = "make the mesh before any other call of LibTorch"});
 }
 
 void* current_stream(at::Device device) {

@@ -145,8 +145,8 @@ class Given {
          .cause = "each rank holds a part of the parameters and gradients",
          .hint = "clip with Engine::clip_grad_norm instead of torch::nn::utils::clip_grad_norm_; "
                  "measure with Engine::measure_gradients, or read whole parameters inside "
-                 "fsdp::Gathered; do not use optimizers that do this (LBFGS); if you want this "
-                 "rank's number, compute it from a clone()"});
+                 "fsdp::Gathered; do not use optimizers that compute such numbers (LBFGS); if you "
+                 "want the number of this rank's shard, compute it from a clone()"});
   }
 
   // Operators that return a subset of the elements unchanged.
@@ -207,8 +207,8 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
 }
 
 [[noreturn]] void refuse(std::string cause) {
-  throw StateError({.what = "cannot intercept LibTorch's operators, which Options::units, models "
-                            "built on a GPU and plans require",
+  throw StateError({.what = "cannot intercept LibTorch's operators; Options::units, models built "
+                            "on a GPU and plans need this",
                     .cause = std::move(cause),
                     .hint = "make the layers fsdp::Unit<Block>, and build the model on the CPU"});
 }

@@ -33,13 +33,13 @@ std::shared_ptr<const MemoryCap> MemoryBudget::cap(int64_t limit) {
   // another limit.
   if (auto cap = cap_.lock()) {
     if (cap->limit == limit) return cap;
-    throw InvalidArgument({.what = fmt::format("engines of one mesh ask for memory limits of {} "
-                                               "and {} bytes",
-                                               cap->limit, limit),
-                           .where = "Options::memory_limit",
-                           .cause = "all engines of a rank share one budget of device memory",
-                           .hint = "give all engines of a mesh the same memory_limit, or destroy "
-                                   "the other engine first"});
+    throw InvalidArgument(
+        {.what = fmt::format("engines of one mesh have different memory limits, {} and {} bytes",
+                             cap->limit, limit),
+         .where = "Options::memory_limit",
+         .cause = "all engines of a rank share one budget of device memory",
+         .hint = "give all engines of a mesh the same memory_limit, or destroy "
+                 "the other engine first"});
   }
   // The meter is created once and kept, because a later engine's meter must also count the blocks
   // that earlier engines have not freed.

@@ -89,9 +89,10 @@ void LossScaler::update(const StepReport& report) { update({report}); }
 
 void LossScaler::update(std::initializer_list<StepReport> reports) {
   if (!std::ranges::all_of(reports, &StepReport::skips_nonfinite)) {
-    throw InvalidArgument({.what = "update got steps that do not skip non-finite gradients",
-                           .where = "LossScaler::update",
-                           .hint = "set skip_nonfinite = true in the optimizer's options"});
+    throw InvalidArgument(
+        {.what = "update got a StepReport of an optimizer with skip_nonfinite = false",
+         .where = "LossScaler::update",
+         .hint = "set skip_nonfinite = true in the optimizer's options"});
   }
   State next = state_;
   bool skipped = false;  // every report is read, even after a skipped step
@@ -116,8 +117,7 @@ void LossScaler::warn_of_search(double next) const {
   const std::shared_ptr<EngineParts> engine = engine_.lock();
   if (!engine || engine->is_shut_down() || engine->context->mesh.rank() != 0) return;
   engine->context->mesh.warn(
-      {.what =
-           fmt::format("a step was skipped: the search for the loss scale continues with {}", next),
+      {.what = fmt::format("a step was skipped, and the loss scale is lowered to {}", next),
        .where = "fsdp::LossScaler",
        .cause = fmt::format("gradients overflow at the scale {}", state_.scale),
        .hint = "expect a few skipped steps at the start of a run; to avoid them, load the "

@@ -114,7 +114,7 @@ void Optimizer::State::check_gradients_complete() const {
   // later.
   if (clipped_ && clipped_additions_ != additions()) {
     throw StateError({.what = "gradients were added after clip_grad_norm measured them",
-                      .hint = "call clip_grad_norm after the last backward of a step; call the "
+                      .hint = "call clip_grad_norm after the last backward of a step, or call the "
                               "optimizer's zero_grad to discard the measured norm"});
   }
   for (const auto& unit : engine.model.units) {
@@ -302,9 +302,10 @@ double Optimizer::momentum() const {
 void Optimizer::set_momentum(double momentum) {
   double* const own = state_->momentum();
   if (own == nullptr) {
-    throw InvalidArgument({.what = "set_momentum was called on an optimizer without momentum",
-                           .hint = "construct it with SgdOptions::momentum above 0; for "
-                                   "OneCycleLR, or set cycle_momentum = false"});
+    throw InvalidArgument(
+        {.what = "set_momentum was called on an optimizer without momentum",
+         .hint = "construct the optimizer with SgdOptions::momentum above 0; if OneCycleLR calls "
+                 "set_momentum, you can also set cycle_momentum = false"});
   }
   if (!(momentum > 0 && momentum < 1)) {
     throw InvalidArgument({.what = fmt::format("set_momentum got {}", momentum),

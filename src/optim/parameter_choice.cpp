@@ -84,7 +84,7 @@ std::vector<OptimizerParamGroup> make_groups(const DefaultGroup& all_others,
     std::string name = each.name.empty() ? fmt::format("group {}", groups.size()) : each.name;
     if (std::ranges::find(groups, name, &OptimizerParamGroup::name) != groups.end()) {
       throw InvalidArgument(
-          {.what = fmt::format("{} has two groups of the name '{}'", optimizer, name),
+          {.what = fmt::format("{} has two groups with the name '{}'", optimizer, name),
            .where = "ParameterGroup",
            .hint = "choose another name: checkpoints identify groups by name"});
     }
@@ -139,8 +139,8 @@ ChosenParameters choose_parameters(const ShardedModel& model, const ParameterMat
       {.what = fmt::format("{} has no parameter to train", optimizer),
        .where = fmt::format("fsdp::{}", optimizer),
        .cause = "its `parameters` selects no parameter of the engine",
-       .hint = "compare `parameters` with the names of Engine::sharded_parameters(); pass "
-               "fsdp::under the name of a module, with which these names begin"});
+       .hint = "compare `parameters` with the names of Engine::sharded_parameters(); pass a "
+               "module's name to fsdp::under: the names of the module's parameters begin with it"});
 }
 
 std::vector<std::string> names_of(const ShardedModel& model, const ChosenParameters& chosen,

@@ -39,8 +39,8 @@ void require_same_names(const LRSchedulerState& own, const LRSchedulerState& giv
   if (missing.empty() && unknown.empty()) return;
   throw InvalidArgument(
       {.what = missing.empty()
-                   ? fmt::format("a scheduler's state has the unknown value '{}'", unknown)
-                   : fmt::format("a scheduler's state lacks '{}'", missing),
+                   ? fmt::format("a scheduler's state has the unknown entry '{}'", unknown)
+                   : fmt::format("a scheduler's state lacks the entry '{}'", missing),
        .hint = "load a state() of the same kind of scheduler"});
 }
 

@@ -211,11 +211,13 @@ void BackwardScheduler::pre_backward(Call& call, int task, uint64_t sequence) {
   // Sequence numbers order only nodes of the same graph, so a call fires only in a backward of the
   // graph that its own forward made.
   if (!runs_in(task, call.forward_task)) {
-    throw StateError({.what = "a backward inside a backward reaches a unit of another graph",
-                      .cause = "a recomputed forward used a tensor with a graph from outside of "
-                               "it, or a hook ran the backward of another graph",
-                      .hint = "pass the tensor as an argument of the recomputed function, or "
-                              "detach() it; run the other backward after this one"});
+    throw StateError(
+        {.what =
+             "a backward that was started inside another backward reaches a unit of another graph",
+         .cause = "a recomputed function used a tensor whose graph was built outside the function, "
+                  "or a hook ran the backward of another graph",
+         .hint = "pass the tensor as an argument of the recomputed function, or detach() it; run "
+                 "the hook's backward after this backward has ended"});
   }
   // Finished units close first, so that their slots are free when this unit unshards.
   tick(task, sequence);

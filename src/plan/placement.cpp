@@ -162,7 +162,8 @@ UnitCollectives moves_of(const Placements& given, const MeshShape& shape, bool o
     const auto* row = std::ranges::find(kTable, given, &StrategyRow::placements);
     throw InvalidArgument(
         {.what = fmt::format("strategy '{}' shards parameters over {}, gradients over {} and "
-                             "optimizer state over {}; each must span the ranks of the one before",
+                             "optimizer state over {}; gradients need at least the ranks of the "
+                             "parameters, optimizer state at least the ranks of the gradients",
                              row != std::end(kTable) ? row->name : "?", ranks_of(given.parameters),
                              ranks_of(given.gradients), ranks_of(given.optimizer)),
          .where = "the placement table",

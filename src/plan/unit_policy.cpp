@@ -13,16 +13,17 @@ namespace fsdp {
 UnitPolicy operator|(const UnitPolicy& a, const UnitPolicy& b) {
   if (!a.is_set()) return b;
   if (!b.is_set()) return a;
-  return {a.described_ + " | " + b.described_, [a, b](std::string_view fqn, const auto& module) {
-            const int by_a = a.layers_of_unit(fqn, module), by_b = b.layers_of_unit(fqn, module);
-            if (by_a == by_b || by_a == 0 || by_b == 0) return by_a + (by_a == 0 ? by_b : 0);
-            throw InvalidArgument(
-                {.what = fmt::format("two policies choose '{}': {} for a unit of {} layers, {} for "
-                                     "one of {}",
-                                     fqn, a.described(), by_a, b.described(), by_b),
-                 .where = "Options::units",
-                 .hint = "let only one policy choose this module"});
-          }};
+  return {
+      a.described_ + " | " + b.described_, [a, b](std::string_view fqn, const auto& module) {
+        const int by_a = a.layers_of_unit(fqn, module), by_b = b.layers_of_unit(fqn, module);
+        if (by_a == by_b || by_a == 0 || by_b == 0) return by_a + (by_a == 0 ? by_b : 0);
+        throw InvalidArgument(
+            {.what = fmt::format(
+                 "two policies choose '{}': {} for a unit of {} layers, {} for a unit of {} layers",
+                 fqn, a.described(), by_a, b.described(), by_b),
+             .where = "Options::units",
+             .hint = "let only one policy choose this module"});
+      }};
 }
 
 UnitPolicy each_child_of(std::string fqn, int layers) {

@@ -16,11 +16,12 @@ const PlanRequest& checked(const PlanRequest& request) {
   if (request.ranks < 1 || request.ranks_per_host < 0 || request.mesh.shard < 0 ||
       request.mesh.replicate < 0) {
     throw InvalidArgument(
-        {.what = fmt::format("cannot plan {} ranks, {} per host, in {} × {}", request.ranks,
-                             request.ranks_per_host, request.mesh.replicate, request.mesh.shard),
+        {.what = fmt::format(
+             "cannot plan ranks = {}, ranks_per_host = {}, replicate = {}, shard = {}",
+             request.ranks, request.ranks_per_host, request.mesh.replicate, request.mesh.shard),
          .where = "PlanRequest",
-         .hint = "set ranks to 1 or more, and the other values to 0 or more (0: derived from the "
-                 "others)"});
+         .hint = "set ranks to 1 or more, and each of the other three to 0 or more (0: derived "
+                 "from the others)"});
   }
   return request;
 }

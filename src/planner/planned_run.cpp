@@ -26,7 +26,8 @@ auto explained(const PlannedPlace& place, const Body& body) {
         {.what = text.substr(0, text.find('\n')),
          .where = error.context().empty() ? place_name(place) : error.context().front(),
          .cause = "a plan runs the model on tensors that have shapes but no values (meta)",
-         .hint = "make shapes independent of values, or leave this part out of the planned step"});
+         .hint = "make shapes independent of the values of tensors, or leave this operator out of "
+                 "the planned step"});
   }
 }
 
@@ -90,9 +91,9 @@ at::Tensor PlannedRun::forward() {
   const MetaMode::Guard guard;
   at::Tensor loss = explained(place_, [&] { return engine_.forward(model_.step); });
   if (loss.defined() && loss.requires_grad()) return loss;
-  throw InvalidArgument({.what = "the planned step returned no loss with a gradient",
+  throw InvalidArgument({.what = "the step function returned no loss that requires grad",
                          .where = "a plan",
-                         .hint = "return the tensor on which backward is called"});
+                         .hint = "return the loss itself, not detached"});
 }
 
 // The peak is reset before forward and before backward, so that each of them has its own peak.

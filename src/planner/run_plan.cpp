@@ -73,13 +73,12 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
   const std::optional<int64_t> free = free_host_bytes();
   const int ranks = state_of(mesh).parts().topology.local_world_size;
   if (!free || of_host <= *free / ranks) return;
-  throw InvalidArgument(
-      {.what = fmt::format(
-           "a step needs {} of this host's memory for each of {} ranks, but {} are free",
-           format_bytes(of_host), ranks, format_bytes(*free)),
-       .where = "the plan of the run",
-       .cause = parts_of(plan),
-       .hint = ways_out(mesh, plan, options, /*host_is_other=*/false)});
+  throw InvalidArgument({.what = fmt::format("a step needs {} of host memory per rank, and this "
+                                             "host has {} ranks, but only {} are free",
+                                             format_bytes(of_host), ranks, format_bytes(*free)),
+                         .where = "the plan of the run",
+                         .cause = parts_of(plan),
+                         .hint = ways_out(mesh, plan, options, /*host_is_other=*/false)});
 }
 
 std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,

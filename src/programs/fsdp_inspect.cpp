@@ -236,7 +236,10 @@ Asked command_line(int argc, char** argv) {
     app.exit(error);
   }
   if (path.empty() && app.count("PATH") > 0) {
-    throw InvalidArgument({.what = "PATH is empty", .where = "command line"}, ExitCode::kUsage);
+    throw InvalidArgument({.what = "the argument PATH is empty",
+                           .where = "command line",
+                           .hint = "pass a weight file or a model folder"},
+                          ExitCode::kUsage);
   }
   return {.path = path, .summary = summary};
 }

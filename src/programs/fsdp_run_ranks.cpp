@@ -371,7 +371,7 @@ void RankProcesses::log_ends() const {
                 {.what = "cannot write the report on how the ranks ended",
                  .where = path,
                  .cause = std::strerror(errno),
-                 .hint = "use the exit code and the lines above: they are complete"});
+                 .hint = "read the exit code and the lines above instead: both are complete"});
 }
 
 // Returns the last error line in the log of rank `root`. If several ranks refuse together, the line

@@ -112,8 +112,8 @@ void* open_library() {
   const std::string says = loader_says();
   if (says.starts_with(fmt::format("{}: cannot open shared object file", kName))) {
     throw NoGpu{fmt::format("this build has no GPU part ({} was not found)", kName),
-                "build where cmake prints a CUDA compiler (tools/setup installs one), and install "
-                "the library with the package"};
+                "build on a machine where cmake finds a CUDA compiler (tools/setup installs one), "
+                "and install the library with the package"};
   }
   throw NoGpu{fmt::format("{} cannot be loaded: {}", kName, says), {}};
 }

@@ -20,12 +20,13 @@ void Communicators::gather_into_windows(const Options& options, Stream& stream) 
   };
   if (state_of(mesh_).shape().has_two_axes()) {
     refuse("nccl_registration is set, but ranks are in groups",
-           "several communicators would use one buffer, but NCCL registers it with one only");
+           "several communicators would use one buffer, but NCCL registers a buffer with only one "
+           "communicator");
   }
   if (options.strategy != Strategy::kFullShard) {
     refuse(
         fmt::format("nccl_registration is set, but the strategy is {}", name_of(options.strategy)),
-        "this strategy gathers into no buffers that NCCL could register");
+        "this strategy has no gather buffers that NCCL could register");
   }
   // with_windows is a collective of the mesh's gather communicator, which only one thread may use
   // at a time. Gathers of another engine may be in flight on the shared stream.

@@ -50,11 +50,13 @@ void refuse_while_building(const MemoryDemand& demand) {
       {.what = fmt::format("the memory limit of {} is too low to build the model",
                            format_bytes(demand.limit)),
        .where = "Options::memory_limit",
-       .cause = fmt::format("{} are needed while {} are held, {} of them by LibTorch",
-                            format_bytes(demand.bytes), format_bytes(demand.now.total()),
-                            format_bytes(demand.now.torch)),
-       .hint = "raise the limit, use more ranks or smaller units: under a BuildScope this rank's "
-               "shards and one whole unit must fit, without one the whole model"});
+       .cause =
+           fmt::format("an allocation needs {}, while {} are already held, {} of them by LibTorch",
+                       format_bytes(demand.bytes), format_bytes(demand.now.total()),
+                       format_bytes(demand.now.torch)),
+       .hint =
+           "raise the limit, use more ranks, or use smaller units; with a BuildScope, this rank's "
+           "shards and one whole unit must fit; without a BuildScope, the whole model must fit"});
 }
 
 }  // namespace

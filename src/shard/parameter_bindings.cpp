@@ -14,7 +14,7 @@ constexpr std::string_view kShardedHint =
     "list[i]->as<fsdp::Unit<Block>>(), not as<Block>()) and its other methods through "
     "fsdp::UnitScope; read, save or load whole values inside fsdp::Gathered; optimise with "
     "fsdp::AdamW or a LibTorch optimizer on Engine::parameters(); if backward reports this error, "
-    "let the unit's forward return every tensor that the loss uses, an auxiliary loss too";
+    "let the unit's forward return every tensor that the loss uses, including auxiliary losses";
 // The hint for a parameter of a unit by policy. The engine gathers the parameter before an operator
 // runs on it, so only an access without an operator throws.
 constexpr std::string_view kTouchedHint =
@@ -143,10 +143,12 @@ void ParameterBindings::guard_gradients() {
     at::Tensor& gradient = tensors_[i].mutable_grad();
     if (gradient.defined()) {
       if (gradient.is_same(guards_[i])) continue;
-      throw StateError({.what = fmt::format("parameter {} was given a gradient by hand",
-                                            name(static_cast<int>(i))),
-                        .cause = "gradients of sharded parameters are stored in shards",
-                        .hint = "write `local.mutable_grad()` of Engine::sharded_parameters()"});
+      throw StateError(
+          {.what = fmt::format("the program set the gradient of parameter {}",
+                               name(static_cast<int>(i))),
+           .cause = "gradients of sharded parameters are stored in shards",
+           .hint =
+               "set the gradient through `local.mutable_grad()` of Engine::sharded_parameters()"});
     }
     if (!guards_[i].defined()) {
       const ParameterSpec& spec = layout_.parameters()[i];

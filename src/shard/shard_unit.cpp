@@ -86,7 +86,7 @@ void ShardUnit::unfreeze(int parameter) {
                                           "step",
                                           layout().parameters()[parameter].fqn),
                       .where = name_of_unit(fqn()),
-                      .hint = "unfreeze after zero_grad"});
+                      .hint = "call zero_grad before you unfreeze a parameter"});
   }
   // The whole segment becomes trainable. Gradients of its other parameters are zeros.
   context_.layout.make_trainable(segment);

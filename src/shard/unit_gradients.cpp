@@ -73,11 +73,11 @@ void UnitGradients::open(GradientSync sync) {
   settle();
   if (sync == GradientSync::kInside && groups_.has_moves() && main_.are_ready() &&
       !await_across()) {
-    throw StateError(
-        {.what = "a backward reduces within groups after one that reduced over all ranks",
-         .where = name_of_unit(unit_.fqn),
-         .cause = "its gradients would be added to sums of all groups",
-         .hint = "reduce over all ranks only in the last backward before a step"});
+    throw StateError({.what = "a backward reduces gradients only within groups, but an earlier "
+                              "backward reduced them over all ranks",
+                      .where = name_of_unit(unit_.fqn),
+                      .cause = "its gradients would be added to sums of all groups",
+                      .hint = "reduce over all ranks only in the last backward before a step"});
   }
   // Kept gradients still have their memory. arrived_ marks the parameters that have a kept
   // gradient.
@@ -333,9 +333,10 @@ void UnitGradients::settle() {
 
 void UnitGradients::require_unmixed() const {
   if (!mixed_) return;
-  throw StateError({.what = "gradients of a failed backward are mixed with others",
-                    .where = name_of_unit(unit_.fqn),
-                    .hint = "call zero_grad after catching an exception from backward"});
+  throw StateError(
+      {.what = "gradients of a failed backward are mixed with gradients of another backward",
+       .where = name_of_unit(unit_.fqn),
+       .hint = "call zero_grad after catching an exception from backward"});
 }
 
 }  // namespace fsdp

@@ -38,8 +38,8 @@ UnitParameters::UnitParameters(const UnitContext& unit, MainShards& main,
 
 void UnitParameters::require(ParameterState expected, std::string_view transition) const {
   if (state_ == expected) return;
-  throw StateError({.what = fmt::format("{} of a unit that is {}, expected {}", transition,
-                                        name_of(state_), name_of(expected)),
+  throw StateError({.what = fmt::format("{} of a unit that is {}, expected a unit that is {}",
+                                        transition, name_of(state_), name_of(expected)),
                     .where = name_of_unit(unit_.fqn)});
 }
 

@@ -151,14 +151,12 @@ TEST_CASE("SLURM_* outside a step says nothing about this process") {
 }
 
 TEST_CASE("half of a pair of variables is refused") {
-  expect_refused(
-      {{"WORLD_SIZE", "2"}},
-      "RANK is not set, but WORLD_SIZE='2' is (environment); hint: set both variables, unset both "
-      "for one rank, or start the ranks with fsdp-run");
-  expect_refused(
-      {{"RANK", "0"}},
-      "WORLD_SIZE is not set, but RANK='0' is (environment); hint: set both variables, unset both "
-      "for one rank, or start the ranks with fsdp-run");
+  expect_refused({{"WORLD_SIZE", "2"}},
+                 "RANK is not set, but WORLD_SIZE is set to '2' (environment); hint: set both "
+                 "variables, unset both for one rank, or start the ranks with fsdp-run");
+  expect_refused({{"RANK", "0"}},
+                 "WORLD_SIZE is not set, but RANK is set to '0' (environment); hint: set both "
+                 "variables, unset both for one rank, or start the ranks with fsdp-run");
 }
 
 TEST_CASE("a value that is no whole number is refused with variable and value") {

@@ -199,7 +199,7 @@ class GoldenTest(Scratch):
 
     def test_what_is_no_golden_file_is_refused(self):
         for text in ("", "[]", '{"torch": 1, "cells": {}}', '{"torch": "", "cells": {"a": {"bytes": {"b": "c"}}}}'):
-            with self.assertRaisesRegex(golden.BadGolden, "no golden file"):
+            with self.assertRaisesRegex(golden.BadGolden, "not a golden file"):
                 golden.load(self.file(text))
         with self.assertRaisesRegex(golden.BadGolden, "No such file"):
             golden.load(self.folder / "none")
@@ -221,9 +221,9 @@ class CommandLineTest(Scratch):
         bench, bad, none = ROOT / "benchmarks/memory_scaling", self.file("a | b"), self.folder / "none"
         for words, said in ((["--fast"], "unrecognized arguments: --fast"),
                             (["--quick", "--check", bad], "not allowed"),
-                            (["--check", bad], "no golden file"),
+                            (["--check", bad], "not a golden file"),
                             (["--check"], "expected one argument"),
-                            (["--list", bad], "file:1: a line is"),
+                            (["--list", bad], "file:1: a line must have the form"),
                             (["--list", none], "No such file"),
                             (["--cells", "none*"], "no cell is called 'none*'"),
                             (["--device", "tpu"], "invalid choice"),

@@ -251,13 +251,13 @@ class PicturesTest(Scratch):
             gap = 0  # nothing was mapped
             self.assertEqual(pictures_price.gathered(row, base, None), [])
             device += 1
-            with self.assertRaisesRegex(pictures_price.CannotPlan, "planned otherwise"):
+            with self.assertRaisesRegex(pictures_price.CannotPlan, "has another plan now"):
                 pictures_price.gathered(row, base, None)
 
     def test_a_picture_without_data_is_left_out_and_said(self):
         said, names = self.write([])
         self.assertEqual(names, {"results.csv", "tables.md", *csv_tables.TABLES})
-        for text in ("memory by ranks: no full shard", "course of a step: no trace is given",
+        for text in ("memory by ranks: neither full shard", "course of a step: no trace is given",
                      "scaling_probe is not built", "plan and measurement: no cell was measured", "price: replicate"):
             self.assertIn(text, said)
 

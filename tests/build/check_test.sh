@@ -52,7 +52,7 @@ refuses 'include/fsdp/error.h:1: layer base may not include fsdp/mesh.h (layer c
   include/fsdp/error.h '#include <fsdp/mesh.h>'
 refuses 'src/comm/a.cpp:1: layer comm sees no LibTorch: <ATen/core/Tensor.h>' \
   src/comm/a.cpp '#include <ATen/core/Tensor.h>'
-refuses 'src/shard/a.cpp:1: <torch/nn/module.h> is for engine and above' \
+refuses 'src/shard/a.cpp:1: <torch/nn/module.h> is only for engine and the layers above it' \
   src/shard/a.cpp '#include <torch/nn/module.h>'
 refuses 'src/runtime/a.cpp:1: cuda_runtime.h is for folders called cuda' \
   src/runtime/a.cpp '#include <cuda_runtime.h>'
@@ -71,7 +71,7 @@ refuses 'depends on engine, which is not below it' \
   CMakeLists.txt 'fsdp_layer(base DEPENDS engine)'
 refuses 'no fsdp_layer(…) line was found' CMakeLists.txt ''
 refuses 'src/base/a.cpp: 401 lines, at most 400' src/base/a.cpp "$(seq -f '// %.0f' 401)"
-refuses "src/base/string_utils.h: 'utils' says nothing about what is inside" \
+refuses "src/base/string_utils.h: 'utils' does not say what the file contains" \
   src/base/string_utils.h '#pragma once'
 refuses 'src/base/a.cpp: not formatted' src/base/a.cpp 'int   x;'
 refuses 'include/fsdp/error.h: does not compile alone' include/fsdp/error.h 'std::string text();'

@@ -52,25 +52,25 @@ struct ReferenceImpl : nn::Module {
 };
 
 void types() {
-  // refused: T is neither a module's holder (TORCH_MODULE) nor a class derived from torch::nn
+  // refused: T must be a module's holder (TORCH_MODULE) or a class derived from torch::nn
   fsdp::Unit<int> number;
   // refused: write Unit<Block>, not Unit<Block*>
   fsdp::Unit<Block*> pointer;
-  // refused: T is neither a module's holder
+  // refused: T must be a module's holder
   fsdp::Unit<std::shared_ptr<BlockImpl>> shared;
   // refused: Unit<const Block>
   fsdp::Unit<const Block> constant = nullptr;
-  // refused: defined before
+  // refused: must be defined before
   fsdp::Unit<Later> later = nullptr;
   // refused: must not be final
   fsdp::Unit<FinalImpl> final_class;
-  // refused: nor be a unit already
+  // refused: must not be a unit already
   fsdp::Unit<fsdp::Unit<Block>> twice(4);
-  // refused: That must be one public function: no template, not overloaded
+  // refused: must be one public function: no template, not overloaded
   fsdp::Unit<OverloadedImpl> overloaded;
   // refused: (fsdp::UnitScope runs them)
   fsdp::Unit<TemplateImpl> of_template;
-  // refused: shard it by Options::units (docs/migration.md)
+  // refused: shard the unchanged module by Options::units (docs/migration.md)
   fsdp::Unit<NoForwardImpl> no_forward;
   // refused: fsdp::Unit<T> runs the forward of T's module
   fsdp::Unit<PrivateImpl> of_private;
@@ -78,7 +78,7 @@ void types() {
   fsdp::Unit<RvalueImpl> of_rvalue;
   // refused: fsdp::Unit<T> runs the forward of T's module
   fsdp::Unit<MemberImpl> member;
-  // refused: put the module into one that has such a forward
+  // refused: wrap the module in a module that has such a forward
   fsdp::Unit<nn::Sequential> sequential(nn::Linear(4, 4), nn::ReLU());
   // refused: must return by value
   fsdp::Unit<ReferenceImpl> reference;
@@ -86,17 +86,17 @@ void types() {
 
 void constructors(Block block, const std::shared_ptr<nn::LinearImpl>& linear,
                   std::unique_ptr<BlockImpl> unique, nn::Module& module) {
-  // refused: fsdp::Unit makes its module itself, so give it the constructor's arguments
+  // refused: fsdp::Unit constructs its module itself, so pass the arguments of the module's
   fsdp::Unit<Block> of_holder(block);
-  // refused: A module that exists already is sharded as it is by Options::units (docs/migration.md)
+  // refused: To shard a module that exists already, use Options::units (docs/migration.md)
   fsdp::Unit<Block> of_shared(block.ptr());
-  // refused: A module that exists already
+  // refused: a module that exists already
   fsdp::Unit<Block> of_pointer(block.get());
-  // refused: A module that exists already
+  // refused: a module that exists already
   fsdp::Unit<Block> of_reference(*block);
-  // refused: A module that exists already
+  // refused: a module that exists already
   fsdp::Unit<Block> of_unique(std::move(unique));
-  // refused: A module that exists already
+  // refused: a module that exists already
   fsdp::Unit<Block> of_module(module);
   // refused: no constructor of T's module accepts these arguments
   fsdp::Unit<Block> of_many(4, 4, 4);
@@ -178,42 +178,42 @@ void look(T& value) {
 
 void aggregates(DerivedWith& derived, DerivedWithout& derived_without, Tagged& tagged, Array& array,
                 ArrayLast& array_last, Reference& reference, Given& given) {
-  // refused: if it has at most 16 fields, and no base class
+  // refused: only if it has at most 16 fields and no base class
   look(derived);
   // refused: and no base class
   look(derived_without);
-  // refused: give the type a visit_tensors(T&, visit) function instead
+  // refused: for this type, define a function visit_tensors(T&, visit)
   look(tagged);
-  // refused: array (take std::array)
+  // refused: an array (use std::array)
   look(array);
-  // refused: array (take std::array)
+  // refused: an array (use std::array)
   look(array_last);
   // refused: and no base class
   fsdp::Unit<TakesImpl>()(given);
-  // refused: reference or union among them
+  // refused: a reference or a union
   look(reference);
 }
 
 void more_types(ReferenceLast& reference, Either& either, Seventeen& seventeen, Closed& closed,
                 Greedy& greedy, Held& held, Const& constant, at::Tensor*& pointer,
                 at::TensorList& list, std::span<at::Tensor>& span) {
-  // refused: reference or union among them
+  // refused: a reference or a union
   look(reference);
-  // refused: reference or union among them
+  // refused: a reference or a union
   look(either);
-  // refused: if it has at most 16 fields
+  // refused: only if it has at most 16 fields
   look(seventeen);
-  // refused: cannot see whether this type holds tensors: give it a visit_tensors(T&, visit)
+  // refused: cannot see whether this type holds tensors: define a function visit_tensors(T&, visit)
   look(closed);
-  // refused: give the type a visit_tensors(T&, visit) function instead
+  // refused: for this type, define a function visit_tensors(T&, visit)
   look(greedy);
   // refused: cannot see whether this type holds tensors
   look(held);
   // refused: and structs without const members
   look(constant);
-  // refused: For a pointer to a tensor take the tensor, or a reference to it
+  // refused: Instead of a pointer to a tensor, pass the tensor or a reference to it
   look(pointer);
-  // refused: std::vector<at::Tensor> rather than at::TensorList
+  // refused: std::vector<at::Tensor> instead of at::TensorList
   look(list);
   // refused: and in a view (std::span) it would replace the caller's
   look(span);

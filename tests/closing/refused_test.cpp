@@ -91,8 +91,9 @@ TEST_CASE("an input made on another thread is refused") {
     model(made);
   };
   const std::string text = refusal(ScriptedImpl::chain, run);
-  check_contains(
-      text, "an input that requires a gradient was computed on another thread (unit '(root)')");
+  check_contains(text,
+                 "an input that requires grad was computed on a thread other than the forward's "
+                 "(unit '(root)')");
   check_contains(text, "hint: run the whole forward on one thread");
 }
 
@@ -126,7 +127,7 @@ TEST_CASE("a backward that names sharded parameters as its inputs is refused") {
     model(x).sum().backward({}, std::nullopt, false, inputs);
   };
   check_contains(refusal(ScriptedImpl::chain, run),
-                 "backward(inputs) names the sharded parameter 'a.up.weight'");
+                 "backward(inputs) was called with the sharded parameter 'a.up.weight'");
 }
 
 TEST_CASE("a recomputed forward that captures a tensor with a graph is refused") {
@@ -137,8 +138,9 @@ TEST_CASE("a recomputed forward that captures a tensor with a graph is refused")
     };
     return recompute(segment, {self.head(x)})[0];
   };
-  check_contains(refusal(script, forward_and_backward),
-                 "a backward inside a backward reaches a unit of another graph");
+  check_contains(
+      refusal(script, forward_and_backward),
+      "a backward that was started inside another backward reaches a unit of another graph");
 }
 
 TEST_CASE("autograd::grad through a recomputed unit is refused") {

@@ -86,7 +86,7 @@ TEST_CASE("a rank that works for long says so once, on itself") {
                      {.mesh = options});
   CHECK(warnings ==
         std::vector<std::string>{
-            "rank 1 is still writing the model after 5 s; the other ranks wait for it"});
+            "rank 1 is still writing the model after 5 s; the other ranks wait for this rank"});
 }
 
 }  // namespace

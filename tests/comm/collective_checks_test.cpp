@@ -20,16 +20,17 @@ TEST_CASE("an operation without a row is refused, whatever it asks for") {
 TEST_CASE("a root and a reduce-op are refused where the operation takes none") {
   CHECK_THROWS_WITH_AS(
       require_valid({.operation = Operation::kAllGather, .tag = {.label = "u"}, .root = 1}, 2),
-      "all_gather takes no root, got root 1 (all_gather from rank 1 'u'); hint: set root to -1",
+      "all_gather has no root rank, but root is 1 (all_gather from rank 1 'u'); hint: leave root "
+      "at its default, -1",
       InvalidArgument);
-  CHECK_THROWS_WITH_AS(
-      require_valid({.operation = Operation::kBroadcast,
-                     .tag = {.label = "u"},
-                     .reduce_op = ReduceOp::kMax,
-                     .root = 1},
-                    2),
-      "broadcast takes no reduce_op (broadcast from rank 1 'u'); hint: leave reduce_op at kSum",
-      InvalidArgument);
+  CHECK_THROWS_WITH_AS(require_valid({.operation = Operation::kBroadcast,
+                                      .tag = {.label = "u"},
+                                      .reduce_op = ReduceOp::kMax,
+                                      .root = 1},
+                                     2),
+                       "broadcast does not reduce, but reduce_op is set (broadcast from rank 1 "
+                       "'u'); hint: leave reduce_op at its default, kSum",
+                       InvalidArgument);
   CHECK_NOTHROW(require_valid({.operation = Operation::kBroadcast, .root = 1}, 2));
   CHECK_NOTHROW(
       require_valid({.operation = Operation::kReduceScatter, .reduce_op = ReduceOp::kMax}, 2));

@@ -48,19 +48,19 @@ TEST_CASE("a mesh is what its parts say") {
 TEST_CASE("parts that do not span the world are refused with all sizes") {
   MeshParts parts = two_by_three();
   parts.shard.reduce = of(2);
-  CHECK_THROWS_WITH_AS(
-      mesh_of(std::move(parts)),
-      "the sizes of the communicators do not fit a mesh of 6 ranks in 2 × 3; hint: "
-      "give each axis communicators of its size, for gathers and for reductions",
-      InvalidArgument);
+  CHECK_THROWS_WITH_AS(mesh_of(std::move(parts)),
+                       "the sizes of the communicators do not fit a mesh of 6 ranks in 2 × 3 "
+                       "(replicate × shard); hint: for each axis, pass one communicator for "
+                       "gathers and one for reductions, each with as many ranks as the axis",
+                       InvalidArgument);
 }
 
 TEST_CASE("parts that are missing are refused") {
   MeshParts parts = two_by_three();
   parts.replicate.gather.reset();
   CHECK_THROWS_WITH_AS(mesh_of(std::move(parts)),
-                       "MeshParts lacks replicate; hint: set it; if the mesh has two axes, set the "
-                       "communicators of both",
+                       "MeshParts lacks replicate; hint: set this field; if the mesh has two axes, "
+                       "set the communicators of both axes",
                        InvalidArgument);
 }
 
@@ -81,11 +81,11 @@ TEST_CASE("axes follow from one size, from the hosts, or are refused") {
   CHECK(shape_of({.shard = 2}, 8, 8) == MeshShape{.replicate = 4, .shard = 2});
   CHECK(shape_of({.replicate = 2}, 8, 8) == MeshShape{.replicate = 2, .shard = 4});
   CHECK(shape_of({.shard = 1, .replicate = 3}, 3, 3) == MeshShape{.replicate = 3, .shard = 1});
-  CHECK_THROWS_WITH_AS(
-      shape_of({.shard = 3}, 4, 4),
-      "4 ranks cannot be divided into groups of 3 (MeshOptions: replicate × shard); hint: set "
-      "replicate × shard to the number of ranks, or leave one of them at 0",
-      InvalidArgument);
+  CHECK_THROWS_WITH_AS(shape_of({.shard = 3}, 4, 4),
+                       "4 ranks cannot be divided into groups of 3 (MeshOptions: replicate × "
+                       "shard); hint: set replicate and shard so that replicate × shard is the "
+                       "number of ranks, or leave one of the two at 0",
+                       InvalidArgument);
   CHECK_THROWS_WITH_AS(shape_of({.shard = 2, .replicate = 3}, 4, 4),
                        doctest::Contains("3 groups of 2 ranks do not make 4 ranks"),
                        InvalidArgument);

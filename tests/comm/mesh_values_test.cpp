@@ -73,8 +73,8 @@ TEST_CASE("a tensor of more elements, or none, is refused with its name and the 
   const Mesh mesh = Mesh::single();
   CHECK_THROWS_WITH_AS(
       mesh.mean(AlmostTensor{{1, 2, 3}}, "loss"),
-      doctest::Contains("a value over ranks is a tensor of 3 elements, expected 1 "
-                        "('loss'); hint: reduce it to one element (loss.mean()); "),
+      doctest::Contains("a value to reduce over the ranks is a tensor of 3 elements, expected 1 "
+                        "element ('loss'); hint: reduce the tensor to one element (loss.mean()), "),
       InvalidArgument);
   CHECK_THROWS_WITH_AS(mesh.sum(AlmostTensor{}), doctest::Contains("a tensor of 0 elements"),
                        InvalidArgument);

@@ -346,8 +346,8 @@ TEST_CASE("arguments that no rank may use are refused at the call") {
   const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
   Communicator& communicator = state_of(mesh).control_communicator();
   CHECK_THROWS_WITH_AS(issue(communicator, {.numel = -1}, *stream),
-                       "a part has -1 elements, expected 0 or more (all_reduce (sum) of -1 float32 "
-                       "'norm' #7); hint: set numel to 0 or more",
+                       "a part of the collective has -1 elements, expected 0 or more (all_reduce "
+                       "(sum) of -1 float32 'norm' #7); hint: set numel to 0 or more",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(issue(communicator, {.dtype = DType::kInt64, .op = ReduceOp::kAvg}, *stream),
                        "int64 cannot be averaged (all_reduce (avg) of 300 int64 'norm' #7); hint: "

@@ -38,8 +38,8 @@ void check_refused(const std::function<void()>& call, const std::string& cause) 
     CAPTURE(error.text().cause);
     CHECK(error.code() == ExitCode::kInternal);
     CHECK(error.text().what ==
-          "cannot intercept LibTorch's operators, which Options::units, models built on a GPU and "
-          "plans require");
+          "cannot intercept LibTorch's operators; Options::units, models built on a GPU and plans "
+          "need this");
     CHECK(error.text().cause.starts_with(cause));
     CHECK(error.text().hint == "make the layers fsdp::Unit<Block>, and build the model on the CPU");
   }

@@ -63,12 +63,11 @@ TEST_CASE("an order of launches that differs between ranks makes runs fail") {
 }
 
 TEST_CASE("what is chosen in NCCL's stead is noted, all in one line") {
-  CHECK(
-      said_of({{"NCCL_ALGO", "Ring"}, {"NCCL_DEBUG", "WARN"}, {"NCCL_PROTO", "LL"}}) ==
-      Lines{
-          "environment note NCCL_ALGO='Ring', NCCL_PROTO='LL': set, so NCCL does not choose itself",
-          "  remedy: unset the variables that you did not set on purpose",
-          "environment ok NCCL_DEBUG='WARN'"});
+  CHECK(said_of({{"NCCL_ALGO", "Ring"}, {"NCCL_DEBUG", "WARN"}, {"NCCL_PROTO", "LL"}}) ==
+        Lines{"environment note NCCL_ALGO='Ring', NCCL_PROTO='LL': set, so NCCL does not choose "
+              "these settings itself",
+              "  remedy: unset the variables that you did not set on purpose",
+              "environment ok NCCL_DEBUG='WARN'"});
 }
 
 TEST_CASE("GPUs that ranks share need an NCCL that can") {
@@ -78,7 +77,8 @@ TEST_CASE("GPUs that ranks share need an NCCL that can") {
   CHECK(said_of(shares, facts) == Lines{"environment ok NCCL_MULTI_RANK_GPU_ENABLE='1'"});
   facts.cuda.nccl.version = 22809;
   CHECK(said_of(shares, facts) ==
-        Lines{"environment note NCCL_MULTI_RANK_GPU_ENABLE='1': NCCL 2.28.9 does not know it",
+        Lines{"environment note NCCL_MULTI_RANK_GPU_ENABLE='1': NCCL 2.28.9 does not know this "
+              "variable",
               "  remedy: give each rank its own GPU; from NCCL 2.30.3 on, ranks can share a GPU"});
   facts.cuda.nccl.version = 0;  // a missing NCCL is reported in another line
   CHECK(said_of(shares, facts).size() == 1);

@@ -31,10 +31,10 @@ TEST_CASE("of ranks that fail the first error is told, its hint apart, or how th
   CHECK(failure("kill -9 $$") == "signal 9 ended the ranks");
   CHECK(failure_of("fsdp: error[70] rank 1/2 host a: lost; hint: reset it\n", 0).hint ==
         "reset it");
-  CHECK_THROWS_WITH_AS(output_of({"/nowhere/fsdp-run", "-n", "2"}),
-                       "'/nowhere/fsdp-run' cannot be started; hint: install fsdp-run beside "
-                       "fsdp-doctor",
-                       DeviceError);
+  CHECK_THROWS_WITH_AS(
+      output_of({"/nowhere/fsdp-run", "-n", "2"}),
+      "'/nowhere/fsdp-run' cannot be started; hint: install fsdp-run in the folder of fsdp-doctor",
+      DeviceError);
 }
 
 }  // namespace

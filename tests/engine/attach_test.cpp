@@ -176,7 +176,8 @@ TEST_CASE("a root that is no unit, a second engine, and impossible options are r
   Unit<nn::Linear> model(2, 2);
   const Engine first(model, Mesh::single());
   CHECK_THROWS_WITH_AS(Engine(model, Mesh::single()),
-                       doctest::Contains("belongs to an engine already"), StateError);
+                       doctest::Contains("this unit already belongs to another engine"),
+                       StateError);
   const auto refused = [](Options options, const char* text) {
     Unit<nn::Linear> fresh(2, 2);
     CHECK_THROWS_WITH_AS(Engine(fresh, Mesh::single(), std::move(options)), doctest::Contains(text),
@@ -288,7 +289,7 @@ TEST_CASE("autocast, create_graph and backward with inputs are refused; autograd
         doctest::Contains("create_graph"), StateError);
     CHECK_THROWS_WITH_AS(
         graph_loss(*model, 0, 0).backward({}, std::nullopt, false, {{model->units[0]->weight}}),
-        doctest::Contains("names the sharded parameter 'u0.weight'"), StateError);
+        doctest::Contains("called with the sharded parameter 'u0.weight'"), StateError);
     engine.zero_grad();
     at::Tensor x = values({2, 6}, 1);
     x.set_requires_grad(true);

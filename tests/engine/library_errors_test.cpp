@@ -65,7 +65,7 @@ TEST_CASE("an error of LibTorch names the unit, and the buffer whose type does n
     CAPTURE(by_type);
     CHECK(by_type.find("an operator in the forward was given tensors of two types (unit 'layer'); "
                        "buffer 'layer.positions.table' is float32, buffer 'layer.scaled.scale' is "
-                       "float64 where the unit computes in bfloat16 (LibTorch: ") !=
+                       "float64, but the unit computes in bfloat16 (LibTorch: ") !=
           std::string::npos);
     CHECK(by_type.find("hint: cast the values that the forward computes from the buffer") !=
           std::string::npos);

@@ -69,10 +69,11 @@ TEST_CASE("a mesh that has engines is not split, and may be when they are gone")
     const auto model = build_seeded(1, [] { return Unit<Chain>(); });
     {
       const Engine engine(model, mesh);
-      CHECK_THROWS_WITH_AS(mesh.part(0),
-                           "cannot split a mesh that has engines (Mesh::part); their collectives "
-                           "may be in progress; hint: split the mesh before you make its engines",
-                           StateError);
+      CHECK_THROWS_WITH_AS(
+          mesh.part(0),
+          "cannot split a mesh that has engines (Mesh::part); collectives of these engines may be "
+          "in progress; hint: split the mesh before you make its engines",
+          StateError);
     }
     CHECK(mesh.part(0).sum(1) == 2);
   });

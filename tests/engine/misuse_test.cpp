@@ -168,7 +168,7 @@ TEST_CASE("a gradient that was given to a sharded parameter by hand is refused")
     Trainee trainee(mesh, in_a_row);
     trainee.graph().norm->weight.mutable_grad() = torch::ones({6});
     check_refused([&] { trainee.loss(); },
-                  "'norm.weight' of unit '(root)' was given a gradient by hand");
+                  "the program set the gradient of parameter 'norm.weight' of unit '(root)'");
   });
 }
 

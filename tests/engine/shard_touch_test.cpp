@@ -161,7 +161,7 @@ TEST_CASE("LBFGS ends at its first step; LibTorch's element-wise optimizers go o
             return loss;
           });
         },
-        "do not use optimizers that do this (LBFGS)");
+        "do not use optimizers that compute such numbers (LBFGS)");
     for (size_t i = 0; i < before.size(); ++i) {
       CHECK(torch::equal(trainee.parameters[i].detach(), before[i]));
     }

@@ -263,6 +263,6 @@ TEST_CASE("a loss that a unit keeps in a member, and does not return, is refused
     CHECK_THROWS_WITH(
         loss.backward(),
         doctest::Contains("if backward reports this error, let the unit's forward return every "
-                          "tensor that the loss uses, an auxiliary loss too"));
+                          "tensor that the loss uses, including auxiliary losses"));
   });
 }

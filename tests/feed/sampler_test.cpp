@@ -180,8 +180,8 @@ TEST_CASE("options that make no sense are refused") {
                        "batch_size_per_rank is 0 and accumulation_steps is 1, expected 1 or more",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 15, .world_size = 2, .drop_last = true}),
-                       "15 samples do not fill one batch of 8 on 2 ranks; hint: use a smaller "
-                       "batch_size_per_rank or drop_last = false",
+                       "15 samples do not fill a batch of 8 samples on each of 2 ranks; hint: use "
+                       "a smaller batch_size_per_rank or drop_last = false",
                        InvalidArgument);
   CHECK_THROWS_AS(BatchSampler({.sample_count = 5}).batch(0, 1), InvalidArgument);
   constexpr int64_t kLarge = int64_t{1} << 40;

@@ -116,7 +116,7 @@ TEST_CASE("memory is not registered where nobody would gain by it, and the reaso
        {Refused{{.options = with(fsdp::Strategy::kFullShard)}, 23007, "NCCL 2.30.7 is too old"},
         Refused{{.options = with(fsdp::Strategy::kZero2)},
                 23102,
-                "this strategy gathers into no buffers"},
+                "this strategy has no gather buffers"},
         Refused{{.world = 4, .groups = 2, .options = with(fsdp::Strategy::kHybridShard)},
                 23102,
                 "ranks are in groups"}}) {

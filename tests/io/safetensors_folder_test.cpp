@@ -101,7 +101,7 @@ TEST_CASE("An index and shards that disagree are refused with the tensor's name"
     std::string map, expected;
   };
   const Case cases[] = {
-      {R"({})", "the index names no tensor"},
+      {R"({})", "the index lists no tensor"},
       {R"({"a":"m-1.safetensors","c":"m-2.safetensors"})",
        "tensor 'b' is in m-1.safetensors, but the index does not list it there"},
       {R"({"a":"m-1.safetensors","b":"m-2.safetensors","c":"m-2.safetensors"})",

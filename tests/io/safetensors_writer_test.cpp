@@ -185,7 +185,8 @@ TEST_CASE("Bytes that do not belong, or are missing at commit, are refused by na
   writer.append("a", bytes_of("!"));
   writer.append("b", bytes_of("1234"));
   writer.commit();
-  CHECK(refusal<StateError>([&] { writer.commit(); }) == "cannot commit a file twice" + where);
+  CHECK(refusal<StateError>([&] { writer.commit(); }) ==
+        "commit() was called twice for this file" + where);
 }
 
 }  // namespace

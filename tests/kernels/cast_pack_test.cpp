@@ -153,10 +153,11 @@ TEST_CASE("a run is scaled in place") {
 TEST_CASE("a dtype that is not converted is refused by name") {
   const auto stream = test::make_stream("cast");
   const CastRun run{nullptr, nullptr, 0, DType::kInt64, DType::kFloat32};
-  CHECK_THROWS_WITH_AS(cast_pack(*stream, {&run, 1}),
-                       "cast_pack cannot convert int64 to float32; hint: convert only between "
-                       "float32, bfloat16 and float16; copy other types unconverted, with scale 1",
-                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      cast_pack(*stream, {&run, 1}),
+      "cast_pack cannot convert int64 to float32; hint: convert only between float32, bfloat16 and "
+      "float16; copy other types without conversion, with scale 1",
+      InvalidArgument);
 }
 
 }  // namespace

@@ -32,9 +32,9 @@ TEST_CASE("a negative limit, or another one while engines live, is refused") {
   const auto cap = budget.cap(0);
   CHECK_THROWS_WITH_AS(
       budget.cap(1000),
-      "engines of one mesh ask for memory limits of 0 and 1000 bytes (Options::memory_limit); all "
-      "engines of a rank share one budget of device memory; hint: give all engines of a mesh the "
-      "same memory_limit, or destroy the other engine first",
+      "engines of one mesh have different memory limits, 0 and 1000 bytes (Options::memory_limit); "
+      "all engines of a rank share one budget of device memory; hint: give all engines of a mesh "
+      "the same memory_limit, or destroy the other engine first",
       InvalidArgument);
 }
 

@@ -39,7 +39,7 @@ run_on_hosts "${address[@]}" torch_rank host 50
 
 expected_code=78
 run_on_hosts hello_unit
-said='error\[78\] rank ./4 host [^ ]*: MASTER_ADDR is not set, but LOCAL_WORLD_SIZE=2 and WORLD_SIZE=4'
+said='error\[78\] rank ./4 host [^ ]*: MASTER_ADDR is not set, but the ranks are on several hosts (LOCAL_WORLD_SIZE=2, WORLD_SIZE=4)'
 grep -q "$said" "$work/err" || fail "nobody says what is missing"
 ! grep 'fsdp: ' "$work/err" | grep -v "$said" || fail "a rank says something else"
 

@@ -114,8 +114,9 @@ TEST_CASE("a slow rank is named in one warning line, and the run goes on") {
   CHECK(lines_with(result.out, "of 3 done\n") == 3);
   CHECK(lines_with(result.err, "\n") == 1);
   CHECK(result.err.find("fsdp: warning rank ") == 0);
-  CHECK(result.err.find(": rank 1 is slow: waited 1.0 s for it (all_reduce (sum) of 1 float32 "
-                        "'norm' #") != std::string::npos);
+  CHECK(result.err.find(
+            ": rank 1 is slow: this rank has waited 1.0 s for it (all_reduce (sum) of 1 float32 "
+            "'norm' #") != std::string::npos);
 }
 
 TEST_CASE("without a launcher survivors still notice a death within a second") {

@@ -218,7 +218,7 @@ TEST_CASE("something else in rank 0's place is refused") {
   REQUIRE(send_message(client, bytes_of(reply), {}));
   expect_refused({rank.wait()},
                  "the process at the ranks' rendezvous socket is not rank 0 of this job (start of "
-                 "the job); hint: see which process holds " +
+                 "the job); hint: find the process that has the socket " +
                      path);
 }
 

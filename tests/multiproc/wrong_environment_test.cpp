@@ -20,13 +20,11 @@ struct Wrong {
 
 const std::vector<Wrong> kWrong{
     {{{"RANK", ""}},
-     "RANK is not set, but WORLD_SIZE='2' is (environment); hint: set both variables, unset both "
-     "for one "
-     "rank, or start the ranks with fsdp-run"},
+     "RANK is not set, but WORLD_SIZE is set to '2' (environment); hint: set both variables, unset "
+     "both for one rank, or start the ranks with fsdp-run"},
     {{{"WORLD_SIZE", ""}},
-     "WORLD_SIZE is not set, but RANK='1' is (environment); hint: set both variables, unset both "
-     "for one "
-     "rank, or start the ranks with fsdp-run"},
+     "WORLD_SIZE is not set, but RANK is set to '1' (environment); hint: set both variables, unset "
+     "both for one rank, or start the ranks with fsdp-run"},
     {{{"RANK", "one"}},
      "RANK='one' is not a whole number (environment); hint: set RANK to a whole number of 0 or "
      "more, or "
@@ -62,8 +60,9 @@ const std::vector<Wrong> kWrong{
      "the number "
      "of ranks on this host"},
     {{{"MASTER_PORT", ""}},
-     "MASTER_PORT is not set, but WORLD_SIZE=2 is (environment); hint: set MASTER_PORT to one "
-     "number for all ranks of the job (no port is opened), or start the ranks with fsdp-run"},
+     "MASTER_PORT is not set, but WORLD_SIZE is set to 2 (environment); hint: set MASTER_PORT to "
+     "the same number on all ranks of the job (it only identifies the job, no port is opened), or "
+     "start the ranks with fsdp-run"},
     {{{"MASTER_PORT", "http"}},
      "MASTER_PORT='http' is not a whole number (environment); hint: set MASTER_PORT to a whole "
      "number of 0 or more, or start the ranks with fsdp-run"},
@@ -133,7 +132,7 @@ TEST_CASE("a process that is started within a rank cannot take its place, and th
   CAPTURE(result.err);
   CHECK(result.code == 78);
   CHECK(lines_with(result.err, ": " + two_processes(1)) >= 2);
-  CHECK(result.err.find("do not start fsdp programs from a rank") != std::string::npos);
+  CHECK(result.err.find("do not start an fsdp program from a rank") != std::string::npos);
 }
 
 }  // namespace

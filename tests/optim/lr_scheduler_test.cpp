@@ -365,10 +365,11 @@ TEST_CASE("the state of another kind of scheduler is refused, and nothing change
   SequentialLR sequence(subject.adamw, {.schedulers = {&scheduler}});
   sequence.step();
   const LRSchedulerState before = scheduler.state();
-  check_refused([&] { scheduler.load(plateau.state()); },
-                "a scheduler's state lacks 'base_lr'; hint: load a state() of the same kind");
+  check_refused(
+      [&] { scheduler.load(plateau.state()); },
+      "a scheduler's state lacks the entry 'base_lr'; hint: load a state() of the same kind");
   check_refused([&] { scheduler.load(sequence.state()); },
-                "a scheduler's state has the unknown value 'schedulers.0.base_lr'");
-  check_refused([&] { plateau.load(before); }, "a scheduler's state lacks 'best'");
+                "a scheduler's state has the unknown entry 'schedulers.0.base_lr'");
+  check_refused([&] { plateau.load(before); }, "a scheduler's state lacks the entry 'best'");
   CHECK(scheduler.state() == before);
 }

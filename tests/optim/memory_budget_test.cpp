@@ -69,9 +69,8 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
                   below_plan);
     CHECK_MESSAGE(
         below_plan.ends_with(
-            " that the engine will hold (Options::memory_limit); this is the engine's plan, "
-            "without "
-            "LibTorch's tensors; hint: raise the limit, or " +
+            " that the engine will hold (Options::memory_limit); the plan counts the engine's own "
+            "buffers, without LibTorch's tensors; hint: raise the limit, or " +
             kRemedies +
             "prefetch_units = 0; cpu_offload = true; mixed_precision.param_dtype = kBFloat16; more "
             "ranks"),
@@ -138,9 +137,10 @@ TEST_CASE("the engines of a mesh are one budget, under one limit") {
     Engine makes(first, mesh, {.memory_limit = kLimit});
     const int64_t one = reading(makes).now.engine;
     for (const int64_t other : {int64_t{0}, 2 * kLimit}) {
-      CHECK_THROWS_WITH_AS(Engine(second, mesh, {.memory_limit = other}),
-                           Contains("engines of one mesh ask for memory limits of 1048576 and "),
-                           InvalidArgument);
+      CHECK_THROWS_WITH_AS(
+          Engine(second, mesh, {.memory_limit = other}),
+          Contains("engines of one mesh have different memory limits, 1048576 and "),
+          InvalidArgument);
     }
     {
       Engine tells(second, mesh, {.memory_limit = kLimit});

@@ -184,8 +184,9 @@ TEST_CASE("a group without a parameter, and names given twice, are refused") {
   refuses({{.match = under("")}, {.match = under("u1"), .name = "late"}},
           "group 'late' of SGD has no parameter");
   refuses({{.match = under("u1"), .name = "a"}, {.match = under("u2"), .name = "a"}},
-          "SGD has two groups of the name 'a'");
-  refuses({{.match = under("u1"), .name = "default"}}, "SGD has two groups of the name 'default'");
+          "SGD has two groups with the name 'a'");
+  refuses({{.match = under("u1"), .name = "default"}},
+          "SGD has two groups with the name 'default'");
   refuses({{.match = under("u1"), .weight_decay = -1}}, "group 'group 1': weight_decay is -1");
   refuses({{.match = under("u1"), .lr_scale = -1}}, "group 'group 1': lr_scale is -1");
 }

@@ -188,7 +188,8 @@ TEST_CASE("a momentum that no step could use is refused, and the old one stays")
   SGD without(engine, {});
   CHECK(without.momentum() == 0);
   const char* what =
-      "without momentum; hint: construct it with SgdOptions::momentum above 0; for OneCycleLR, or";
+      "without momentum; hint: construct the optimizer with SgdOptions::momentum above 0; if "
+      "OneCycleLR";
   CHECK_THROWS_WITH_AS(without.set_momentum(0.9), doctest::Contains(what), InvalidArgument);
   CHECK_THROWS_WITH_AS(OneCycleLR(without, kCycle), doctest::Contains(what), InvalidArgument);
   OneCycleLROptions options = kCycle;

@@ -38,9 +38,9 @@ TEST_CASE("a second optimizer of all parameters is refused, naming the first") {
         SGD(made.engine, {.lr = 0.1}),
         doctest::Contains(
             (two_optimizers("norm.bias", "AdamW and SGD") +
-             " (construction of the second optimizer); each of them would step it; hint: choose "
-             "disjoint parameters (AdamWOptions::parameters, fsdp::under), or destroy the first "
-             "optimizer before you make the second")
+             " (construction of the second optimizer); both would update this parameter in every "
+             "step; hint: choose disjoint parameters (AdamWOptions::parameters, fsdp::under), or "
+             "destroy the first optimizer before you make the second")
                 .c_str()),
         StateError);
     CHECK_THROWS_WITH_AS(AdamW(made.engine, {}),

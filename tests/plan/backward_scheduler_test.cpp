@@ -272,7 +272,8 @@ TEST_CASE("a recomputation that reaches into another graph is refused") {
   scene.fire(*outer, 30, 0);
   CHECK_THROWS_WITH_AS(
       scene.fire(*captured, 8, 1),
-      doctest::Contains("a recomputed forward used a tensor with a graph from outside of it"),
+      doctest::Contains(
+          "a recomputed function used a tensor whose graph was built outside the function"),
       StateError);
 }
 

@@ -54,9 +54,9 @@ StepPlan plan_of(GivenImpl::Forward forward, std::function<void()> in_constructo
 
 TEST_CASE("a step without a loss, and an optimizer that there is not, are refused") {
   CHECK(says(error_of([] { plan({}, tiny, [](auto&) { return at::Tensor(); }); }),
-             "returned no loss with a gradient"));
+             "returned no loss that requires grad"));
   CHECK(says(error_of([] { plan({}, tiny, [](auto&) { return torch::ones({}); }); }),
-             "returned no loss with a gradient"));
+             "returned no loss that requires grad"));
   CHECK(says(error_of([] { plan({.optimizer_moments = 3}, tiny, chain_loss); }),
              "optimizer_moments is 3"));
 }

@@ -125,7 +125,7 @@ TEST_CASE("ranks that need more than their host has free are refused") {
   constexpr int64_t kTooWide = 1 << 18;  // 256 GiB a layer
   const std::vector<std::string> ends = ends_of(2, {}, /*force=*/false, kTooWide);
   CHECK(ends[0].starts_with("78 a step needs "));
-  CHECK(has_part(ends[0], "of this host's memory for each of 2 ranks, but "));
+  CHECK(has_part(ends[0], "of host memory per rank, and this host has 2 ranks, but only "));
   CHECK(!has_part(ends[0], "--offload"));  // no offload: the device is host memory already
   // Offloaded state occupies the same host memory.
   CHECK(ends_of(2, {.cpu_offload = true}, false, kTooWide)[0].starts_with("78 a step needs "));

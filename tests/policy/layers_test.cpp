@@ -327,7 +327,7 @@ TEST_CASE("units of several layers that cannot be are refused by name") {
   const UnitPolicy pairs = each_child_of("", 2);
   check_says(error_of_engine(linears(), {.units = pairs | by_type<torch::nn::Linear>()}),
              "two policies choose '0': each_child_of(\"\", 2) for a unit of 2 layers, by_type for "
-             "one of 1");
+             "a unit of 1 layers");
   check_says(error_of_engine(linears(), {.units = pairs | each_child_of("", 2)}), "no error");
   check_says(error_of_engine(linears(), {.units = pairs, .recompute = 1}),
              "unit '0-1' was chosen by Options::units and cannot be recomputed");
@@ -336,7 +336,7 @@ TEST_CASE("units of several layers that cannot be are refused by name") {
   torch::nn::ModuleList of_units;
   for (int i = 0; i < 2; ++i) of_units->push_back(Unit<torch::nn::Linear>(4, 4).ptr());
   check_says(error_of_engine(of_units.ptr(), {.units = pairs}),
-             "'0' is a fsdp::Unit, and each_child_of(\"\", 2) chooses it for a unit of 2 layers");
+             "'0' is a fsdp::Unit, but each_child_of(\"\", 2) puts it into a unit of 2 layers");
   check_says(error_of_engine(of_units.ptr(), {.units = each_child_of("")}), "no error");
 }
 

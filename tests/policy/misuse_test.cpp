@@ -190,7 +190,7 @@ TEST_CASE("a forward on another thread is refused") {
             return torch::ones({1});
           });
         },
-        "on another thread");
+        "on a thread other than the forward's");
   });
 }
 
@@ -263,7 +263,7 @@ TEST_CASE("a buffer whose type does not fit is named where its unit is one by po
         {.units = by_type<ScaledImpl>(), .mixed_precision = {.param_dtype = torch::kBFloat16}});
     CHECK_THROWS_WITH_AS(engine.forward([&](const at::Tensor& x) { return layers->forward(x); },
                                         torch::ones({2, 4}).to(engine.device())),
-                         doctest::Contains("buffer '0.scale' is float32 where the unit computes in "
+                         doctest::Contains("buffer '0.scale' is float32, but the unit computes in "
                                            "bfloat16 (LibTorch: "),
                          InvalidArgument);
   });
@@ -306,7 +306,8 @@ TEST_CASE("policies that choose nothing, or what cannot be, are refused by name"
     {
       const Engine first(plain, mesh, options);
       CHECK_THROWS_WITH_AS(Engine(plain, mesh, options),
-                           doctest::Contains("a unit belongs to an engine already"), StateError);
+                           doctest::Contains("this unit already belongs to another engine"),
+                           StateError);
     }
     CHECK_THROWS_WITH_AS(Engine(plain, mesh, options),
                          doctest::Contains("the engine of this model was destroyed"), StateError);

@@ -203,7 +203,7 @@ TEST_CASE("fsdp-inspect says what it cannot read with 74, and wrong usage with 6
   check_refused({}, 64, "PATH is required (command line); hint: see fsdp-inspect --help");
   check_refused({"a", "b"}, 64, "not expected: b");
   check_refused({"--frobnicate", "a"}, 64, "--frobnicate");
-  check_refused({""}, 64, "PATH is empty");
+  check_refused({""}, 64, "the argument PATH is empty");
   const Ending help = run({"--help"});
   CHECK(help.code == 0);
   CHECK(help.out.find("fsdp-inspect [OPTIONS] PATH") != std::string::npos);

@@ -133,7 +133,8 @@ TEST_CASE("what a failed backward has captured goes; where it cannot be told apa
     unit.gradients().open(GradientSync::kAll);
     capture(unit, 0, 1);
     unit.gradients().abandon();
-    CHECK_THROWS_WITH_AS(unit.main_segments(), doctest::Contains("mixed with others"), StateError);
+    CHECK_THROWS_WITH_AS(unit.main_segments(),
+                         doctest::Contains("mixed with gradients of another backward"), StateError);
     CHECK_THROWS_AS(unit.gradients().open(GradientSync::kAll), StateError);
     unit.gradients().zero();
     pass(unit, rank, 0, true);

@@ -24,7 +24,7 @@ void check_supported(const ConfigReader& reader, const bert::Config& config) {
     reader.unsupported("position_embedding_type", positions, "use a model with absolute positions");
   }
   for (const char* key : {"is_decoder", "add_cross_attention"}) {
-    if (reader.flag(key)) reader.unsupported(key, "true", "use an encoder");
+    if (reader.flag(key)) reader.unsupported(key, "true", "use an encoder-only model");
   }
 }
 

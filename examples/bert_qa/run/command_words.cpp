@@ -18,7 +18,8 @@ void refuse_empty_words(const std::vector<std::string>& arguments) {
       {.what = empty == arguments.begin()
                    ? "the first argument is empty"
                    : fmt::format("the argument after {} is empty", *std::prev(empty)),
-       .hint = "leave it out; a quoted shell variable that is unset gives an empty argument"},
+       .hint =
+           "leave the argument out; a quoted shell variable that is unset gives an empty argument"},
       fsdp::ExitCode::kUsage);
 }
 

@@ -166,8 +166,9 @@ void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
     throw fsdp::StateError(
         {.what = fmt::format("nothing was learned: all {} steps were skipped", summary.steps),
          .where = "no model was written",
-         .cause =
-             fmt::format("their gradients were not finite, first in {}", summary.first_nonfinite),
+         .cause = fmt::format(
+             "the gradients of these steps were not finite; the first such gradient was in {}",
+             summary.first_nonfinite),
          .hint = "use --param-dtype float32, a smaller --learning-rate, or other data or weights"});
   });
 }

@@ -70,7 +70,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& n
       throw fsdp::IoError(fsdp::ExitCode::kCannotCreate,
                           {.what = "another run writes into the output folder",
                            .where = folder.string(),
-                           .cause = fmt::format("{} holds {}", holder, name),
+                           .cause = fmt::format("{} holds the lock file {}", holder, name),
                            .hint = "wait until that run ends, or choose another folder"});
     }
     if (error != 0) {

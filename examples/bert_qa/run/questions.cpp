@@ -35,7 +35,7 @@ Questions read_file(const std::filesystem::path& file, const Settings& settings,
   if (dataset.questions.empty()) {
     throw fsdp::IoError(
         fsdp::ExitCode::kCorruptData,
-        {.what = "no question of the file is left",
+        {.what = "all questions of the file are left out",
          .where = file.string(),
          .hint = fmt::format("raise {}, or repair the rows that are left out",
                              for_training ? "--max-train-samples" : "--max-eval-samples")});

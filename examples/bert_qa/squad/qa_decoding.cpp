@@ -144,7 +144,9 @@ void check_logits(const QaDataset& dataset, const QaFeatures& features,
     throw fsdp::InvalidArgument(
         {.what = fmt::format(
              "got logits of {} windows and {} questions, expected {} windows and {} questions",
-             windows, questions, features.window_count(), features.question_count())});
+             windows, questions, features.window_count(), features.question_count()),
+         .hint =
+             "pass the logits of all windows, and the dataset from which the features were made"});
   }
   for (int64_t i = 0; i < windows; ++i) {
     const size_t length = features.window_length(i);
@@ -158,7 +160,8 @@ void check_logits(const QaDataset& dataset, const QaFeatures& features,
     if (logits[i].start.size() >= length && logits[i].end.size() >= length) continue;
     throw fsdp::InvalidArgument(
         {.what = fmt::format("window {} has {} start and {} end logits for {} tokens", i,
-                             logits[i].start.size(), logits[i].end.size(), length)});
+                             logits[i].start.size(), logits[i].end.size(), length),
+         .hint = "pass one start logit and one end logit per token"});
   }
 }
 

@@ -25,8 +25,8 @@ std::optional<std::string> no_room(int64_t question_tokens, int64_t context_toke
   const int64_t room = room_beside(question_tokens, options);
   if (context_tokens <= room || room > options.doc_stride) return std::nullopt;
   return fmt::format(
-      "a question of {} tokens leaves {} tokens of max_seq_length {} for the context, expected "
-      "more than doc_stride {}",
+      "a question of {} tokens leaves {} tokens for the context (max_seq_length is {}), expected "
+      "more than doc_stride, {}",
       question_tokens, std::max<int64_t>(room, 0), options.max_seq_length, options.doc_stride);
 }
 

@@ -111,7 +111,8 @@ struct Sum {
 void check_count(const QaDataset& dataset, size_t count, const char* what) {
   if (count == dataset.questions.size()) return;
   throw fsdp::InvalidArgument(
-      {.what = fmt::format("got {} {} for {} questions", count, what, dataset.questions.size())});
+      {.what = fmt::format("got {} {} for {} questions", count, what, dataset.questions.size()),
+       .hint = "pass one value per question, in the order of the dataset"});
 }
 
 // Returns the gold answers with which the v2.0 script compares: those that have words, or "" if

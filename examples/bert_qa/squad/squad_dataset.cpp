@@ -99,7 +99,7 @@ QaDataset parse_squad(std::string_view text, const std::string& name, const Squa
     throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
                         {.what = "the file contains no questions",
                          .where = name,
-                         .hint = "use SQuAD v1.1 or v2.0, or one flat JSON row a line"});
+                         .hint = "use SQuAD v1.1 or v2.0, or one flat JSON object per line"});
   }
   QaDataset dataset{.contexts = std::move(events.contexts)};
   std::unordered_set<std::string> ids;

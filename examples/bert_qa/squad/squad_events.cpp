@@ -64,7 +64,7 @@ void SquadEvents::refuse(const char* got) const {
       break;
   }
   fail(fmt::format("not a SQuAD file: expected {}, got {}", wanted, got),
-       "use SQuAD v1.1 or v2.0, or one flat JSON row a line");
+       "use SQuAD v1.1 or v2.0, or one flat JSON object per line");
 }
 
 void SquadEvents::scalar(const char* got) {

@@ -43,9 +43,12 @@ SyntheticQa::SyntheticQa(const SyntheticOptions& options) : options_(options) {
   const int64_t lowest = std::min({options.pad_id, options.cls_id, options.sep_id});
   if (lowest < 0 || highest >= options.first_word_id ||
       options.first_word_id + kMinWords > options.vocab_size) {
-    refuse(fmt::format("special ids up to {}, words from {} and a vocabulary of {} do not fit",
+    refuse(fmt::format("the highest special id is {}, first_word_id is {} and vocab_size is {}, "
+                       "which do not fit together",
                        highest, options.first_word_id, options.vocab_size),
-           fmt::format("use special ids below first_word_id, and at least {} words", kMinWords));
+           fmt::format("use special ids from 0 to first_word_id - 1, and a vocab_size of at least "
+                       "first_word_id + {}",
+                       kMinWords));
   }
 }
 
@@ -61,7 +64,8 @@ QaBatch SyntheticQa::make_batch(int64_t epoch, std::span<const int64_t> windows,
   if (length != 0 && longest > length) {
     throw fsdp::InvalidArgument(
         {.what =
-             fmt::format("a window of {} tokens does not fit rows of {} tokens", longest, length)});
+             fmt::format("a window of {} tokens does not fit rows of {} tokens", longest, length),
+         .hint = "pass a length of at least the longest window, or 0"});
   }
   QaBatch batch;
   batch.resize(static_cast<int64_t>(windows.size()), length != 0 ? length : longest);

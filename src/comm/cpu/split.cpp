@@ -32,10 +32,11 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   RankGroup group{.channel = kNamedChannels + static_cast<int>(taken)};
   if (group.channel >= kChannels) {
     // All ranks compute this from the wishes of all ranks, so all of them throw.
-    throw DeviceError({.what = fmt::format("a rank can split off at most {} communicators",
-                                           kChannels - kNamedChannels),
-                       .where = "Communicator::split",
-                       .hint = "split once and reuse the communicators"});
+    throw DeviceError(
+        {.what = fmt::format("a rank already has {} communicators from split, the maximum",
+                             kChannels - kNamedChannels),
+         .where = "Communicator::split",
+         .hint = "split once and reuse the communicators"});
   }
   // The channel now counts as used on every rank of the parent, also in the other groups.
   status.split_channels.store(static_cast<uint32_t>(taken) + 1);

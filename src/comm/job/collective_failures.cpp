@@ -36,7 +36,7 @@ Failure ranks_differ_somewhere(int rank, int other_rank) {
   // the job.
   return disagreement(fmt::format("ranks {} and {} did not issue the same collectives",
                                   std::min(rank, other_rank), std::max(rank, other_rank)),
-                      "earlier than the recorded collectives");
+                      "at an earlier collective, which is no longer recorded");
 }
 
 Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,

@@ -115,7 +115,7 @@ JobMemory::JobMemory(const JobDescriptors& files, int world_size)
     throw InvalidArgument({.what = std::move(what),
                            .where = "the job's shared memory",
                            .hint = "use the fsdp-run that was built with this program, and do not "
-                                   "change the WORLD_SIZE that it sets"});
+                                   "change WORLD_SIZE, which fsdp-run sets"});
   };
   if (control_.bytes() < int64_t{sizeof(SegmentHeader)})
     foreign("FSDP_JOB_FDS does not name a job of fsdp-run");

@@ -51,8 +51,8 @@ std::vector<Descriptor> next_reply(const Descriptor& server, const std::string& 
   if (!received || reply.magic != kRendezvousMagic) {
     refuse({fmt::format("the process at the ranks' rendezvous socket {}",
                         received ? "is not rank 0 of this job" : "does not answer"),
-            fmt::format("see which process holds {}/{}, or start the ranks with fsdp-run, which "
-                        "needs no socket",
+            fmt::format("find the process that has the socket {}/{} open, or start the ranks with "
+                        "fsdp-run, which needs no socket",
                         directory, kRendezvousSocket)});
   }
   // The texts are from another process and may lack their terminating zeros.

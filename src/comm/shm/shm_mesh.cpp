@@ -29,11 +29,12 @@ constexpr auto kStartWithin = milliseconds(60'000);
 
 void require_job(const LaunchEnvironment& environment) {
   if (environment.launcher != Launcher::kFsdpRun && environment.job_key.empty()) {
-    throw InvalidArgument({.what = fmt::format("MASTER_PORT is not set, but WORLD_SIZE={} is",
-                                               environment.world_size),
-                           .where = "environment",
-                           .hint = "set MASTER_PORT to one number for all ranks of the job (no "
-                                   "port is opened), or start the ranks with fsdp-run"});
+    throw InvalidArgument(
+        {.what = fmt::format("MASTER_PORT is not set, but WORLD_SIZE is set to {}",
+                             environment.world_size),
+         .where = "environment",
+         .hint = "set MASTER_PORT to the same number on all ranks of the job (it only identifies "
+                 "the job, no port is opened), or start the ranks with fsdp-run"});
   }
 }
 
@@ -45,11 +46,12 @@ void register_process(const ControlSegment& control, int rank) {
   // The first process is registered. A second process fails the job, because it is unknown which of
   // the two is the right one.
   if (!status.pid.compare_exchange_strong(nobody, getpid())) {
-    const ErrorText text{
-        .what =
-            fmt::format("two processes have RANK={}: pid {} and pid {}", rank, nobody, getpid()),
-        .where = "start of the job",
-        .hint = "construct one mesh per process; do not start fsdp programs from a rank"};
+    const ErrorText text{.what = fmt::format("two processes have RANK={}: pid {} and pid {}", rank,
+                                             nobody, getpid()),
+                         .where = "start of the job",
+                         .hint =
+                             "give each process its own RANK; construct only one mesh per process, "
+                             "and do not start an fsdp program from a rank"};
     report_failure(control, {.rank = -1, .code = ExitCode::kConfiguration, .text = text});
     throw InvalidArgument(text);
   }

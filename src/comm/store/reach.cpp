@@ -39,7 +39,7 @@ std::string text_of(const addrinfo& address) {
   std::array<char, NI_MAXHOST> text{};
   const int error = getnameinfo(address.ai_addr, address.ai_addrlen, text.data(), text.size(),
                                 nullptr, 0, NI_NUMERICHOST);
-  return error == 0 ? text.data() : "an address that cannot be written";
+  return error == 0 ? text.data() : "an address that getnameinfo cannot convert to text";
 }
 
 std::vector<std::string> texts_of(const Found& found) {

@@ -15,8 +15,8 @@ namespace {
 StoreAddress address_of(const LaunchEnvironment& environment) {
   const auto refuse = [&](const char* name) {
     throw InvalidArgument(
-        {.what = fmt::format("{} is not set, but LOCAL_WORLD_SIZE={} and WORLD_SIZE={}: ranks are "
-                             "on several hosts",
+        {.what = fmt::format("{} is not set, but the ranks are on several hosts "
+                             "(LOCAL_WORLD_SIZE={}, WORLD_SIZE={})",
                              name, environment.local_world_size, environment.world_size),
          .where = "environment",
          .hint = "set MASTER_ADDR and MASTER_PORT to rank 0's address (torchrun sets them, mpirun "
@@ -42,8 +42,9 @@ MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& op
     throw InvalidArgument(
         {.what = "ranks of several hosts cannot join: the program does not link LibTorch's store",
          .where = "Mesh::from_env",
-         .cause = "ranks of several hosts rendezvous at LibTorch's store, which the engine links",
-         .hint = "link fsdp and use an Engine"});
+         .cause = "ranks of several hosts rendezvous through LibTorch's store, which is linked "
+                  "with the engine",
+         .hint = "link the CMake target fsdp::fsdp, and construct an Engine in the program"});
   }
   return mesh_over_store(open(address, options.timeout), environment, options);
 }

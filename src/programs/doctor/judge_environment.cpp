@@ -81,7 +81,7 @@ std::optional<Finding> judge_variable(const Variable& variable, const Facts& fac
   if (variable.name == "OMP_NUM_THREADS") return judge_threads(variable, facts.host.cores);
   if (variable.name == "NCCL_MULTI_RANK_GPU_ENABLE" && nccl > 0 && nccl < kNcclSharesGpus) {
     return environment_note(
-        variable, fmt::format("NCCL {} does not know it", nccl::version_text(nccl)),
+        variable, fmt::format("NCCL {} does not know this variable", nccl::version_text(nccl)),
         fmt::format("give each rank its own GPU; from NCCL {} on, ranks can share a GPU",
                     nccl::version_text(kNcclSharesGpus)));
   }
@@ -126,10 +126,10 @@ std::vector<Finding> judge_environment(const Facts& facts, DeviceKind device) {
     }
   }
   if (!tuning.empty()) {
-    findings.push_back(
-        note("environment",
-             fmt::format("{}: set, so NCCL does not choose itself", fmt::join(tuning, ", ")),
-             "unset the variables that you did not set on purpose"));
+    findings.push_back(note("environment",
+                            fmt::format("{}: set, so NCCL does not choose these settings itself",
+                                        fmt::join(tuning, ", ")),
+                            "unset the variables that you did not set on purpose"));
   }
   if (!harmless.empty()) {
     findings.push_back(

@@ -90,7 +90,7 @@ std::string output_of(const std::vector<std::string>& command) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return printed;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
     throw DeviceError({.what = fmt::format("'{}' cannot be started", command.front()),
-                       .hint = "install fsdp-run beside fsdp-doctor"});
+                       .hint = "install fsdp-run in the folder of fsdp-doctor"});
   }
   throw DeviceError(failure_of(printed, status));
 }

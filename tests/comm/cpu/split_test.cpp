@@ -176,8 +176,8 @@ TEST_CASE("a split that cannot be is refused on every rank") {
     Communicator& all = state_of(mesh).control_communicator();
     for (int i = 0; i < 56; ++i) CHECK(all.split(0, 0)->size() == 2);
     CHECK_THROWS_WITH_AS(all.split(0, 0),
-                         "a rank can split off at most 56 communicators (Communicator::split); "
-                         "hint: split once and reuse the communicators",
+                         "a rank already has 56 communicators from split, the maximum "
+                         "(Communicator::split); hint: split once and reuse the communicators",
                          DeviceError);
     barrier(all, 0);
   });

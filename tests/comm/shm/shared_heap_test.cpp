@@ -92,12 +92,11 @@ TEST_CASE("ranges are merged again: what was served in pieces can be served whol
 
 TEST_CASE("job files of another number of ranks are refused") {
   const JobDescriptors files = create_job_files(2);
-  CHECK_THROWS_WITH_AS(
-      JobMemory(files, 3),
-      "WORLD_SIZE=3, but the job was started with 2 ranks (the job's shared memory); hint: use "
-      "the fsdp-run that was built with this program, and do not change the WORLD_SIZE that it "
-      "sets",
-      InvalidArgument);
+  CHECK_THROWS_WITH_AS(JobMemory(files, 3),
+                       "WORLD_SIZE=3, but the job was started with 2 ranks (the job's shared "
+                       "memory); hint: use the fsdp-run that was built with this program, and do "
+                       "not change WORLD_SIZE, which fsdp-run sets",
+                       InvalidArgument);
   JobDescriptors foreign;
   foreign.control = Descriptor(memfd_create("other", MFD_CLOEXEC));
   REQUIRE(ftruncate(foreign.control.get(), 1 << 16) == 0);

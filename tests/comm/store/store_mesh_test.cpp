@@ -221,7 +221,7 @@ TEST_CASE("ranks of several hosts that issue different things are told so, thoug
   for (const auto& [places, told, end] :
        {Way{20, "issued barrier 'a' #7, rank 3 issued barrier 'b' #7", "collective #7"},
         Way{20 + PostedCollectives::kKept, "and 3 did not issue the same",
-            "earlier than the recorded collectives"}}) {
+            "at an earlier collective, which is no longer recorded"}}) {
     MemoryStore store;
     CHECK(run_at_store(store, 4, {}, [&, places = places, told = told, end = end](auto& parts) {
             ControlPlane& plane = *parts.control_plane;

@@ -168,7 +168,7 @@ TEST_CASE("A sound configuration of another model is refused with what is suppor
         "position_embedding_type 'relative_key' is not supported (m/config.json); hint: use a "
         "model with absolute positions");
   CHECK(said("is_decoder", "true") ==
-        "is_decoder 'true' is not supported (m/config.json); hint: use an encoder");
+        "is_decoder 'true' is not supported (m/config.json); hint: use an encoder-only model");
 }
 
 TEST_CASE("A missing configuration is an I/O error with the path") {

@@ -53,9 +53,10 @@ TEST_CASE("skipped steps are named, and a run of nothing else ends with 70 and n
     CHECK(result.out.find(said) != std::string::npos);
   }
   CHECK(result.err.starts_with("fsdp: error[70] rank 0/2 host "));
-  CHECK(result.err.find("nothing was learned: all 2 steps were skipped (no model was written); "
-                        "their gradients were not finite, first in " +
-                        first + "; hint: ") != std::string::npos);
+  CHECK(
+      result.err.find("nothing was learned: all 2 steps were skipped (no model was written); the "
+                      "gradients of these steps were not finite; the first such gradient was in " +
+                      first + "; hint: ") != std::string::npos);
   CHECK_FALSE(std::filesystem::exists(output + "/model.safetensors"));
   CHECK_FALSE(std::filesystem::exists(output + "/metrics.json"));
 }

@@ -50,7 +50,7 @@ TEST_CASE("a disk slower than the time-out is waited for, and said") {
   CHECK(result.code == 0);
   CHECK(result.err.starts_with("fsdp: warning rank 0/2 host "));
   CHECK(result.err.ends_with(
-      "rank 0 is still writing the model after 5 s; the other ranks wait for it\n"));
+      "rank 0 is still writing the model after 5 s; the other ranks wait for this rank\n"));
   CHECK(std::ranges::count(result.err, '\n') == 1);
   check_model(output.path());
   CHECK(hidden_in(output.path()).empty());

@@ -139,9 +139,9 @@ TEST_CASE("a question that leaves no room for its context is refused and named")
             .window_count() == 5);
   CHECK_THROWS_WITH_AS(
       QaFeatures(dataset, uncased_tokenizer(), {.max_seq_length = 10, .doc_stride = 3}),
-      "a question of 4 tokens leaves 3 tokens of max_seq_length 10 for the context, expected more "
-      "than doc_stride 3 (question 'q1'); hint: raise --max-seq-length or lower --doc-stride, or "
-      "leave such questions out with --skip-bad-rows",
+      "a question of 4 tokens leaves 3 tokens for the context (max_seq_length is 10), expected "
+      "more than doc_stride, 3 (question 'q1'); hint: raise --max-seq-length or lower "
+      "--doc-stride, or leave such questions out with --skip-bad-rows",
       fsdp::InvalidArgument);
   CHECK_THROWS_AS(QaFeatures(dataset, uncased_tokenizer(), {.max_seq_length = 5, .doc_stride = 0}),
                   fsdp::InvalidArgument);
@@ -162,8 +162,8 @@ TEST_CASE("questions that leave no room are left out where asked, and named") {
   REQUIRE(dataset.skipped.size() == 1);
   CHECK(dataset.skipped[0].id == "q1");
   CHECK(dataset.skipped[0].reason ==
-        "a question of 4 tokens leaves 3 tokens of max_seq_length 10 for the context, expected "
-        "more than doc_stride 3");
+        "a question of 4 tokens leaves 3 tokens for the context (max_seq_length is 10), expected "
+        "more than doc_stride, 3");
   CHECK(QaFeatures(dataset, uncased_tokenizer(), windows).question_count() == 2);
 }
 

@@ -105,10 +105,10 @@ TEST_CASE("files that are not the schema are refused with line and byte") {
   CHECK(dataset_refusal("[]").starts_with(
       "not a SQuAD file: expected data, paragraphs and qas as arrays of objects, got an array"));
   CHECK(dataset_refusal("{}").starts_with(fsdp::testing::kHasNoQuestions + " (q.json)"));
-  CHECK(dataset_refusal("{\n\"data\": 7}") ==
-        "not a SQuAD file: expected data, paragraphs and qas as arrays of objects, got a number "
-        "(q.json, "
-        "line 2, byte 11); hint: use SQuAD v1.1 or v2.0, or one flat JSON row a line");
+  CHECK(
+      dataset_refusal("{\n\"data\": 7}") ==
+      "not a SQuAD file: expected data, paragraphs and qas as arrays of objects, got a number "
+      "(q.json, line 2, byte 11); hint: use SQuAD v1.1 or v2.0, or one flat JSON object per line");
   CHECK(dataset_refusal(nested(qa("1", R"([{"text":"a","answer_start":-1}])")))
             .find(fsdp::testing::kAtMinusOne) != std::string::npos);
   CHECK(dataset_refusal(nested(qa("1", R"([{"text":"a","answer_start":"0"}])")))

@@ -84,8 +84,9 @@ TEST_CASE("synthetic data that cannot be made is refused") {
                        "synthetic windows have 8 to 384 tokens; hint: use at least 16 tokens",
                        fsdp::InvalidArgument);
   CHECK_THROWS_WITH_AS(SyntheticQa({.vocab_size = 1000}),
-                       "special ids up to 102, words from 999 and a vocabulary of 1000 do not fit; "
-                       "hint: use special ids below first_word_id, and at least 16 words",
+                       "the highest special id is 102, first_word_id is 999 and vocab_size is "
+                       "1000, which do not fit together; hint: use special ids from 0 to "
+                       "first_word_id - 1, and a vocab_size of at least first_word_id + 16",
                        fsdp::InvalidArgument);
   CHECK_THROWS_AS(SyntheticQa({.window_count = 0}), fsdp::InvalidArgument);
 }
