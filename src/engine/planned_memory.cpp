@@ -101,7 +101,9 @@ void PlannedMemory::warn_of_overflow() {
                       .where = "the engine's memory",
                       .cause = "another forward (an evaluation, or one without a backward) needs "
                                "buffers at the same time",
-                      .hint = "read memory_plan() again: it now includes these buffers"});
+                      .hint =
+                          "nothing is wrong; call memory_plan() again for the larger peak, which "
+                          "includes these buffers"});
 }
 
 void PlannedMemory::add_learned() {

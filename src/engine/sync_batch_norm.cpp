@@ -201,7 +201,7 @@ void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
            "dimensions{}",
            options.num_features(), input.dim(),
            input.dim() >= 2 ? fmt::format(" with {} channels", input.size(1)) : std::string()),
-       .hint = "pass [N, C, …] with C features"});
+       .hint = fmt::format("pass an input of shape [N, {}, …]", options.num_features())});
 }
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {

@@ -80,9 +80,9 @@ void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<U
           {.what = fmt::format("{} was chosen by Options::units and cannot cast its {}",
                                name_of_unit(units[i].fqn), own.output ? "outputs" : "inputs"),
            .where = "UnitOptions::mixed_precision",
-           .cause = "such a unit has no inputs or outputs of its own",
-           .hint = "make it a fsdp::Unit, or set cast_forward_inputs = false and "
-                   "no output_dtype"});
+           .cause = "the engine does not see the inputs and outputs of a unit by policy",
+           .hint = "make it an fsdp::Unit, or set cast_forward_inputs = false and leave "
+                   "output_dtype unset"});
     }
     // The unit's operators get their inputs in the compute type of the unit around it.
     const std::optional<DType>& around = plans[units[i].parent].precision.param;

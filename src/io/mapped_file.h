@@ -1,4 +1,4 @@
-// MappedFile: the bytes of a file, mapped read-only. Pages that are not accessed are never read.
+// MappedFile: the bytes of a file, mapped read-only. Only the pages that the program accesses are read from the disk.
 #pragma once
 
 #include <cstddef>

@@ -65,7 +65,7 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// The times at which a rank's piece is copied to the device, if main shards are on the host.
+// Selects when a rank's main shard is copied to the device, if main shards are on the host.
 enum class Upload : uint8_t {
   kNever,        // main shards are on the device
   kForUse,       // at each unshard

@@ -9,10 +9,12 @@ namespace fsdp {
 
 void Stream::require_own(const Event& event) const {
   if (event.device_ == &device_) return;
-  throw StateError({.what = fmt::format("a stream of {} got an event of {}", device_.name(),
-                                        event.device_->name()),
-                    .cause = "streams of two devices are ordered by the host, not by an event",
-                    .hint = "make the event with the stream's own device"});
+  throw StateError(
+      {.what =
+           fmt::format("a stream of {} got an event of {}", device_.name(), event.device_->name()),
+       .cause = "an event orders only streams of one device",
+       .hint = "create the event on the stream's device; to wait for another device, synchronize "
+               "its stream on the host"});
 }
 
 void Stream::record(Event& event, CodePlace place) {

@@ -54,8 +54,8 @@ std::optional<Failure> NcclPeers::gone(const std::vector<int>& ranks, const Call
         record != nullptr &&
         (record->sequence == 0 || plane_.last_posted(peer, record->sequence) >= record->sequence);
     if (*end == PeerEnd::kFinished && was_here) continue;
-    // It is unknown here whether there is a launcher, so the time for the launcher's report
-    // applies.
+    // This code does not know whether the job has a launcher. So it waits as long as a launcher
+    // may need to report why the peer ended.
     if (!watch.may_tell(*end, true)) continue;
     Failure failure = plane_.failure_of_end(peer, *end);
     failure.text.where = place.text();

@@ -38,9 +38,10 @@ class CudaStream : public Stream {
   void copy(void* to, const void* from, int64_t bytes) override;
   bool is_inline() const override { return false; }
   // [Note: calls in stream order] call() does not use CUDA host functions. They run on a thread of
-  // the driver, which must not block, and the stream waits until they return. Instead, a call is
-  // queued together with a mark of the stream. After the mark is reached, the next thread that
-  // issues work to this stream or synchronizes it makes the call.
+  // the driver, which must not block, and the stream waits until they return. Instead, call()
+  // queues the function together with a CUDA event that it records on the stream. Once the event
+  // has completed, the next thread that issues work to this stream or synchronizes it calls the
+  // function.
   void call(std::function<void()> on_host) override;
   void tell_time(std::function<void(int64_t ns)> tell) override;
 
