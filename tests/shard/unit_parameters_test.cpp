@@ -127,15 +127,18 @@ TEST_CASE(
     UnitUnderTest test(mesh);
     const auto unit = test.unit();
     UnitParameters& parameters = unit->parameters();
-    CHECK_THROWS_WITH_AS(parameters.reshard(), doctest::Contains("is sharded, expected unsharded"),
+    CHECK_THROWS_WITH_AS(parameters.reshard(),
+                         doctest::Contains("is sharded, expected a unit that is unsharded"),
                          StateError);
     CHECK_THROWS_WITH_AS(parameters.wait_for_unshard(),
-                         doctest::Contains("is sharded, expected gathering"), StateError);
+                         doctest::Contains("is sharded, expected a unit that is gathering"),
+                         StateError);
     CHECK_FALSE(parameters.unshard(Urgency::kPrefetch));
     CHECK(parameters.state() == ParameterState::kSharded);
     CHECK(parameters.unshard(Urgency::kDemand));
     CHECK_THROWS_WITH_AS(parameters.unshard(Urgency::kDemand),
-                         doctest::Contains("is gathering, expected sharded"), StateError);
+                         doctest::Contains("is gathering, expected a unit that is sharded"),
+                         StateError);
     parameters.reshard();  // nothing waits for this gather
     unshard_and_wait(test.shared, *unit);
     check_shows(*unit);
