@@ -186,7 +186,9 @@ TEST_CASE("Bytes that do not belong, or are missing at commit, are refused by na
   writer.append("b", bytes_of("1234"));
   writer.commit();
   CHECK(refusal<StateError>([&] { writer.commit(); }) ==
-        "commit() was called twice for this file" + where);
+        "commit() was called twice for this file" + where +
+            "; hint: call commit() once per file; report this as a bug if your program does not "
+            "call it");
 }
 
 }  // namespace

@@ -190,7 +190,7 @@ TEST_CASE("a forward on another thread is refused") {
             return torch::ones({1});
           });
         },
-        "on a thread other than the forward's");
+        "on another thread than the forward");
   });
 }
 

@@ -109,10 +109,15 @@ TEST_CASE("logits that do not fit the features, or are no numbers, are refused")
     decode_answers(dataset, features, logits);
   };
   CHECK_THROWS_WITH_AS(
-      decode({}), "got logits of 0 windows and 1 questions, expected 1 windows and 1 questions",
+      decode({}),
+      "got logits of 0 windows and 1 questions, expected 1 windows and 1 questions; hint: pass the "
+      "logits of all windows, and the dataset from which the features were made",
       fsdp::InvalidArgument);
-  CHECK_THROWS_WITH_AS(decode({{.start = seven, .end = {1.0F}}}),
-                       "window 0 has 7 start and 1 end logits for 7 tokens", fsdp::InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      decode({{.start = seven, .end = {1.0F}}}),
+      "window 0 has 7 start and 1 end logits for 7 tokens; hint: pass one start logit "
+      "and one end logit per token",
+      fsdp::InvalidArgument);
   CHECK_THROWS_WITH_AS(decode({{.start = seven, .end = broken}}),
                        "window 0 has a logit that is not a number; hint: check that the model's "
                        "weights and inputs are finite",

@@ -88,13 +88,17 @@ TEST_CASE("predictions that do not fit the questions are refused") {
   const QaDataset dataset = gold({{"cat"}, {}});
   const std::vector<std::string> one = {"cat"};
   const std::vector<std::string> two = {"cat", ""};
-  CHECK_THROWS_WITH_AS(score_v1(dataset, one), "got 1 predictions for 2 questions",
+  CHECK_THROWS_WITH_AS(score_v1(dataset, one),
+                       "got 1 predictions for 2 questions; hint: pass one value per question, in "
+                       "the order of the dataset",
                        fsdp::InvalidArgument);
   CHECK_THROWS_WITH_AS(score_v1(dataset, two),
                        "a question without an answer cannot be scored as SQuAD v1.1 (question 1); "
                        "hint: use --version-2-with-negative",
                        fsdp::InvalidArgument);
-  CHECK_THROWS_WITH_AS(score_v2(dataset, two, {}), "got 0 null scores for 2 questions",
+  CHECK_THROWS_WITH_AS(score_v2(dataset, two, {}),
+                       "got 0 null scores for 2 questions; hint: pass one value per question, in "
+                       "the order of the dataset",
                        fsdp::InvalidArgument);
 }
 
