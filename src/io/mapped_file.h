@@ -1,4 +1,5 @@
-// MappedFile: the bytes of a file, mapped read-only. Only the pages that the program accesses are read from the disk.
+// MappedFile: the bytes of a file, mapped read-only. Only the pages that the program accesses are
+// read from the disk.
 #pragma once
 
 #include <cstddef>

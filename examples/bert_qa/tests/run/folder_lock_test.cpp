@@ -33,7 +33,8 @@ TEST_CASE("a folder is held by one, who is named to the second, and leaves nothi
     const std::string text = lock_refusal(folder);
     CHECK(text.starts_with(fsdp::testing::kAnotherRun + " (" + folder.path().string() + "); pid " +
                            std::to_string(::getpid()) + " on host "));
-    CHECK(text.find(" holds the lock file .lock; hint: wait until that run ends") != std::string::npos);
+    CHECK(text.find(" holds the lock file .lock; hint: wait until that run ends") !=
+          std::string::npos);
   }
   CHECK(folder.names().empty());
   CHECK(lock_refusal(folder) == "granted");
