@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "io/folder_lock.h"
 #include "bert_qa/run/inputs.h"
 #include "bert_qa/run/settings.h"
+#include "io/folder_lock.h"
 #include "terminal/console.h"
 
 namespace bert_qa {
