@@ -204,8 +204,7 @@ TEST_CASE("A full disk is reported before the first byte, with the file and its 
   REQUIRE(error);
   CHECK(std::string(error->what()) ==
         "cannot reserve 5159 bytes for the file (" + (folder / kShard).string() +
-            "); No space left on device; hint: free some space; nothing was changed under the "
-            "final name");
+            "); No space left on device; hint: free some space; no existing file was changed");
 }
 
 TEST_CASE("A write that fails names the byte, and the file is never written again") {
