@@ -24,9 +24,8 @@
 namespace fsdp {
 namespace {
 
-constexpr auto kGrace = std::chrono::seconds(3);  // time for survivors to end by themselves
-// Two requests within this time count as one.
-constexpr auto kSameRequest = std::chrono::seconds(1);
+constexpr auto kGrace = std::chrono::seconds(3);        // time for survivors to end by themselves
+constexpr auto kSameRequest = std::chrono::seconds(1);  // two signals within it count as one
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
 
 // Returns the number of processes that the kernel has killed for lack of memory. Returns 0 if the
@@ -225,8 +224,7 @@ void RankProcesses::on_signal(int signal) {
   } else if (signal == SIGCONT || signal == SIGUSR1) {
     send(signal);
   } else if (forwarded_signal_ != 0) {
-    // The second request. Schedulers may send one request to the launcher and to its whole group,
-    // so a signal within a second is the same request.
+    // Schedulers may send one request to the launcher and to its whole group.
     if (Clock::now() - forwarded_at_ >= kSameRequest || signal == SIGINT) kill_all();
   } else {
     forwarded_signal_ = signal;
@@ -288,8 +286,7 @@ void RankProcesses::note_end(int rank) {
                 .hint = hint_for_end(rank, ended.wait_status, status.out_of_memory.load() != 0)}});
   if (first_bad_ >= 0) return;  // the grace period starts only once
   first_bad_ = rank;
-  const Clock::time_point grace_ends = Clock::now() + kGrace;
-  kill_at_ = kill_at_ ? std::min(*kill_at_, grace_ends) : grace_ends;
+  kill_at_ = std::min(kill_at_.value_or(Clock::time_point::max()), Clock::now() + kGrace);
 }
 
 void RankProcesses::kill_all() {

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <string>
 #include <thread>
@@ -49,7 +51,9 @@ std::vector<pid_t> ranks_of(const ScratchFolder& folder) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != name.npos) continue;
-    const std::string command = read_whole(entry.path() / "cmdline");
+    // A process that has ended meanwhile has an empty command line.
+    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+    const std::string command{std::istreambuf_iterator<char>(file), {}};
     if (!command.starts_with(RESUME_RANK)) continue;
     if (command.find(folder.path().string()) != command.npos) found.push_back(std::stoi(name));
   }
