@@ -18,6 +18,7 @@ struct Settings {
   int64_t batch_size = 16, max_steps = 1000;
   double learning_rate = 2e-3;
   fsdp::Options engine;
+  fsdp::CheckpointOptions checkpoints;
   bool force = false;  // run a step even if its plan does not fit
   gpt::GptConfig model;
   gpt::Sampling sampling{.tokens = 600, .temperature = 0.8};
@@ -50,7 +51,7 @@ Settings read_command_line(const fsdp::RunOptions& run) {
     if (!text)
       refuse(fsdp::ExitCode::kUsage, flag + " cannot be '" + text.str() + "'", "pass " + meaning);
   };
-  Settings settings{.engine = run.engine, .force = run.force};
+  Settings settings{.engine = run.engine, .checkpoints = run.checkpoints, .force = run.force};
   read("--train-file", settings.train_file, "the text to learn, of any bytes");
   read("--preset", settings.preset, "the model's size: " + gpt::preset_names());
   settings.model = gpt::preset_config(settings.preset);
@@ -67,7 +68,9 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   read("--max-new-tokens", settings.sampling.tokens, "the number of bytes to generate");
   read("--temperature", settings.sampling.temperature, "a number, 0.01 or more; low: likely", 0.01);
   settings.sampling.seed = settings.engine.seed;
-  if (given.erase("--help") > 0) settings.help = help.str() + run.help_text({.plans = true});
+  if (given.erase("--help") > 0)
+    settings.help = help.str() + run.help_text({.plans = true, .checkpoints = true});
+  settings.checkpoints.set_default_folder(settings.output_dir);
   if (given.empty()) return settings;
   std::vector<std::string> unknown;
   for (const auto& [flag, value] : given) unknown.push_back(flag);
@@ -90,27 +93,32 @@ at::Tensor read_text(const std::string& path, int64_t block_size) {
          "use a text longer than --block-size");
 }
 
-void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& text,
-           const Settings& settings, fsdp::ErrorPlace& place) {
+bool train_to_the_end(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& text,
+                      const Settings& settings, fsdp::ErrorPlace& place) {
   const fsdp::Mesh& mesh = engine.mesh();
   fsdp::AdamW optimizer(engine, {.weight_decay = 0.1, .groups = {{fsdp::is_bias_or_norm}}});
   const int64_t steps = settings.max_steps;
   const fsdp::LrSchedule schedule{.warmup_steps = steps / 20, .total_steps = steps};
   // A sample is a block and the byte after it. Every byte of the text begins a sample.
   const at::Tensor samples = text.unfold(0, settings.model.block_size + 1, /*step=*/1);
-  const fsdp::BatchSampler sampler({.sample_count = samples.size(0),
-                                    .world_size = mesh.world_size(),
-                                    .rank = mesh.rank(),
-                                    .batch_size_per_rank = settings.batch_size,
-                                    .seed = settings.engine.seed});
-  const int64_t epoch_steps = sampler.batches_per_epoch();
+  fsdp::SampleCursor cursor(fsdp::BatchSampler({.sample_count = samples.size(0),
+                                                .world_size = mesh.world_size(),
+                                                .rank = mesh.rank(),
+                                                .batch_size_per_rank = settings.batch_size,
+                                                .seed = settings.engine.seed}));
+  const int64_t epoch_steps = cursor.sampler().batches_per_epoch();
+  fsdp::TrainingState state(engine);
+  state.add("optimizer", optimizer).add("data", cursor);
+  fsdp::Checkpoints checkpoints(state, settings.checkpoints);
+  int64_t step = checkpoints.resume();
   using Slice = std::pair<at::Tensor, fsdp::MicroBatch>;
-  fsdp::BatchTransfer<Slice> batches(engine, steps, [&](int64_t step) -> Slice {
-    const auto mine = sampler.batch(step / epoch_steps, step % epoch_steps).micro_batches.front();
-    return {samples.index_select(0, torch::tensor(mine.samples)), mine};
-  });
+  fsdp::BatchTransfer<Slice> batches(
+      engine, steps - step, [&, start = step](int64_t batch) -> Slice {
+        const auto mine = cursor.batch(start + batch).micro_batches.front();
+        return {samples.index_select(0, torch::tensor(mine.samples)), mine};
+      });
   terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, /*every=*/50);
-  for (int64_t step = 0; step < steps; ++step) {
+  while (step < steps) {
     place.step = step + 1;
     const auto [ids, mine] = batches.next();
     const at::Tensor logits = model(ids.slice(1, 0, -1));
@@ -126,7 +134,9 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
                              .loss = mean,
                              .learning_rate = optimizer.lr(),
                              .samples = settings.batch_size * mesh.world_size()});
+    if (checkpoints.after_step(++step)) return false;
   }
+  return true;
 }
 
 int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& place) {
@@ -165,7 +175,7 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
   settings.sampling.device = engine.device();
   if (!settings.weights.empty()) fsdp::load_weights(engine, settings.weights);
   if (mesh.rank() == 0 && says_all) std::puts(engine.describe().c_str());
-  if (settings.max_steps > 0) train(model, engine, text, settings, place);
+  if (settings.max_steps > 0 && !train_to_the_end(model, engine, text, settings, place)) return 0;
   if (!settings.output_dir.empty())
     fsdp::save_weights(engine, settings.output_dir + "/model.safetensors");
 
@@ -177,6 +187,6 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
 }
 
 int main(int argc, char** argv) {
-  return fsdp::run_program(argc, argv, run, {.plans = true, .others = true},
+  return fsdp::run_program(argc, argv, run, {.plans = true, .checkpoints = true, .others = true},
                            {.engine = {.seed = 42}});
 }

@@ -99,6 +99,8 @@ std::string error_line(const std::exception& error, const ErrorPlace& place);
 // Returns `fsdp: warning rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …`, for a run that
 // continues.
 std::string warning_line(const ErrorText& text, const ErrorPlace& place);
+// Returns `fsdp: note: WHAT`.
+std::string note_line(const ErrorText& text);
 // Returns what() without the stack trace that LibTorch appends to its own errors (several KB), and
 // without trailing line breaks. The result is valid as long as error.what().
 std::string_view message_of(const std::exception& error);

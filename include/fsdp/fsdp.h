@@ -5,6 +5,7 @@
 #include <fsdp/batch_transfer.h>
 #include <fsdp/callback.h>
 #include <fsdp/checkpoint.h>
+#include <fsdp/checkpoints.h>
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
 #include <fsdp/loss_scaler.h>
@@ -22,5 +23,6 @@
 #include <fsdp/sampler.h>
 #include <fsdp/sync_batch_norm.h>
 #include <fsdp/trace.h>
+#include <fsdp/training_state.h>
 #include <fsdp/unit.h>
 #include <fsdp/unit_policy.h>

@@ -69,6 +69,7 @@ class LossScaler {
   void load(const State& state);
 
  private:
+  friend struct TrainingPlaceAccess;  // internal: src/optim/training_place_access.h
   void apply();
 
   void warn_of_search(double next) const;

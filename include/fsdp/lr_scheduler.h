@@ -87,10 +87,13 @@ class LRScheduler {
 
  private:
   friend class SequentialLR;
+  friend struct TrainingPlaceAccess;  // internal: src/optim/training_place_access.h
   // Sets the rates of epoch().
   virtual void advance(bool restarts);
   virtual void add_state(LRSchedulerState&) const {}
   virtual void restore(const LRSchedulerState&) {}  // epoch() is already restored
+  // Returns the schedulers whose state this one contains.
+  virtual std::vector<LRScheduler*> inner() const { return {}; }
 
   Optimizer& optimizer_;
   const std::shared_ptr<const TrainingPlace> place_;
@@ -183,6 +186,7 @@ class SequentialLR : public LRScheduler {
   void advance(bool restarts) override;
   void add_state(LRSchedulerState& state) const override;
   void restore(const LRSchedulerState& state) override;
+  std::vector<LRScheduler*> inner() const override { return options_.schedulers; }
   const SequentialLROptions options_;
 };
 
@@ -248,6 +252,7 @@ class ReduceLROnPlateau {
   void load(const LRSchedulerState& state);
 
  private:
+  friend struct TrainingPlaceAccess;  // internal: src/optim/training_place_access.h
   bool is_better(double metric) const;
 
   Optimizer& optimizer_;

@@ -41,6 +41,9 @@ struct MeshEvent {
     // An engine noticed a problem and continues. Each warning is reported once. on_event is called
     // on the rank's own thread.
     kWarning,
+    // Something that the user should know: the checkpoint from which a run resumes. on_event is
+    // called on the rank's own thread.
+    kNote,
     // A rank is slow, and the wait for it continues. On one host, only the first rank that notices
     // the slow rank reports it, once per job. On several hosts, each waiting rank reports it once.
     // on_event is called on the waiting thread or on a watching thread of the mesh.
@@ -52,7 +55,7 @@ struct MeshEvent {
     kStuck,
   };
   Kind kind = Kind::kWarning;
-  ErrorText text;                 // printed by warning_line or error_line
+  ErrorText text;                 // printed by warning_line, note_line or error_line
   SlowRank slow{};                // kSlowRank only
   ExitCode code = ExitCode::kOk;  // kStuck only
 };
@@ -216,6 +219,9 @@ class Mesh {
 
   // Passes a warning to MeshOptions::on_event.
   void warn(const ErrorText& warning) const;
+  // Passes a note about normal operation to MeshOptions::on_event, such as the checkpoint from
+  // which a run resumes.
+  void note(std::string text) const;
 
   // Notifies all other ranks that this rank fails with `cause`, so that they stop within seconds.
   // If several ranks call this function, the other ranks report the first cause. A program calls

@@ -10,6 +10,7 @@
 // or can add the engine's flags to its own parser (examples/bert_qa).
 #pragma once
 
+#include <fsdp/checkpoint_options.h>
 #include <fsdp/error.h>
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
@@ -45,6 +46,9 @@ struct ProgramFlags {
   // true: the program plans its step before it builds anything (plan_run). It accepts --force and
   // --log-level (RunOptions::force and log_level).
   bool plans = false;
+  // true: the program saves and loads checkpoints (checkpoints.h) with RunOptions::checkpoints. It
+  // accepts --save-steps, --resume and their like.
+  bool checkpoints = false;
   // true: --help and the arguments that are not flags of the engine are put into
   // RunOptions::other_arguments. The program must refuse those that it does not know. Before the
   // argument "--", a name of an engine's flag always means the engine's flag, not the program's.
@@ -60,6 +64,7 @@ enum class LogLevel : uint8_t {
 struct RunOptions {
   MeshOptions mesh{.device = DeviceKind::kAuto};
   Options engine;                    // for BuildScope or Engine
+  CheckpointOptions checkpoints;     // for Checkpoints
   std::filesystem::path trace_file;  // for Trace; empty: no trace
   // true: collectives of the engines transfer nothing and wait for no rank. The difference to the
   // step time of a normal run is the cost of communication. Results are meaningless.
@@ -91,6 +96,7 @@ struct RunOptions {
   std::vector<RunFlag> engine_flags();
   std::vector<RunFlag> diagnostic_flags();
   std::vector<RunFlag> plan_flags();
+  std::vector<RunFlag> checkpoint_flags();
 
   // Returns one line per flag, with the flag's current value.
   std::string help_text(ProgramFlags program = {}) const;

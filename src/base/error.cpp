@@ -69,6 +69,10 @@ std::string warning_line(const ErrorText& text, const ErrorPlace& place) {
   return line("warning", place, compose(text));
 }
 
+std::string note_line(const ErrorText& text) {
+  return fmt::format("fsdp: note: {}", on_one_line(compose(text)));
+}
+
 ExitCode exit_code_of(const std::exception& error) {
   const auto* ours = dynamic_cast<const Error*>(&error);
   return ours != nullptr ? ours->code() : ExitCode::kInternal;

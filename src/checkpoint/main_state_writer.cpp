@@ -8,24 +8,23 @@
 namespace fsdp {
 namespace {
 
-// The number of elements that are staged at a time. They need 1 MiB of pinned memory, regardless of
-// the parameter's size.
-constexpr size_t kStagedNumel = 256 * 1024;
+// The bytes that are staged at a time, in pinned memory.
+constexpr size_t kStagedBytes = 1 << 20;
 
 }  // namespace
 
 MainStateWriter::MainStateWriter(const ShardContext& context)
     : stream_(context.main->stream()),
-      piece_(context.streams.device.allocate(kStagedNumel * sizeof(float), MemoryKind::kPinned)) {}
+      piece_(context.streams.device.allocate(kStagedBytes, MemoryKind::kPinned)) {}
 
-void MainStateWriter::write(float* to, std::span<const float> values) const {
-  while (!values.empty()) {
-    const std::span<const float> staged = values.first(std::min(values.size(), kStagedNumel));
-    std::memcpy(piece_.data(), staged.data(), staged.size_bytes());
-    stream_.copy(to, piece_.data(), static_cast<int64_t>(staged.size_bytes()));
-    stream_.synchronize();  // the next chunk overwrites the staged one
+void MainStateWriter::write(Stream& stream, std::byte* to, std::span<const std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const std::span<const std::byte> staged = bytes.first(std::min(bytes.size(), kStagedBytes));
+    std::memcpy(piece_.data(), staged.data(), staged.size());
+    stream.copy(to, piece_.data(), static_cast<int64_t>(staged.size()));
+    stream.synchronize();  // done before the staged chunk is overwritten
     to += staged.size();
-    values = values.subspan(staged.size());
+    bytes = bytes.subspan(staged.size());
   }
 }
 

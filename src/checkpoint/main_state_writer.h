@@ -2,6 +2,7 @@
 // host.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -16,9 +17,14 @@ class MainStateWriter {
  public:
   explicit MainStateWriter(const ShardContext& context);
 
-  // Writes `values` to `to`, an address in a main shard or in a moment. The write is complete on
+  // Write `values` to `to`, an address in a main shard or in a moment. The write is complete on
   // return. Errors: those of Stream::synchronize.
-  void write(float* to, std::span<const float> values) const;
+  void write(float* to, std::span<const float> values) const {
+    write(reinterpret_cast<std::byte*>(to), std::as_bytes(values));
+  }
+  void write(std::byte* to, std::span<const std::byte> bytes) const { write(stream_, to, bytes); }
+  // Writes on another stream: that of the main state of another engine of the mesh.
+  void write(Stream& stream, std::byte* to, std::span<const std::byte> bytes) const;
 
  private:
   Stream& stream_;

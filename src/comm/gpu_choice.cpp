@@ -38,12 +38,11 @@ void say_why(const MeshOptions& options, int rank, std::string cause, const std:
                            .hint = with("use device auto to fall back to the CPU")});
   }
   if (rank != 0) return;
-  if (const auto warn = warning_listener(options)) {
-    warn({.what = "the ranks compute on the CPU",
-          .where = "device auto",
-          .cause = std::move(cause),
-          .hint = with("use device cpu to avoid this warning")});
-  }
+  if (!options.on_event) return;
+  options.on_event({.text = {.what = "the ranks compute on the CPU",
+                             .where = "device auto",
+                             .cause = std::move(cause),
+                             .hint = with("use device cpu to avoid this warning")}});
 }
 
 // Returns the boot id of the host, or the host's name if there is no boot id. All containers of a

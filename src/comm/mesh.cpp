@@ -32,7 +32,13 @@ std::vector<std::string> Mesh::exchange(std::string_view what, std::string_view 
 }
 
 void Mesh::warn(const ErrorText& warning) const {
-  if (state_->parts().on_warning) state_->parts().on_warning(warning);
+  const auto& on_event = state_->parts().on_event;
+  if (on_event) on_event({.kind = MeshEvent::Kind::kWarning, .text = warning});
+}
+
+void Mesh::note(std::string text) const {
+  const auto& on_event = state_->parts().on_event;
+  if (on_event) on_event({.kind = MeshEvent::Kind::kNote, .text = {.what = std::move(text)}});
 }
 
 void Mesh::abort(std::string_view cause) const noexcept {

@@ -138,7 +138,7 @@ MeshParts parts_of(const MeshParts& whole, ControlPlane& job, int color, const P
                   .control = std::move(control),
                   .shape = part.shape,
                   .world = split(whole.world, color, key),
-                  .on_warning = whole.on_warning};
+                  .on_event = whole.on_event};
   // All ranks of the part pass one color to the part's own communicator, so the new group contains
   // all of them.
   if (whole.modules || whole.make_modules) parts.modules = parts.world.reduce->split(0, own);

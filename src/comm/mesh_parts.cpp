@@ -72,12 +72,6 @@ MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_s
                                  "of ranks, or leave one of the two at 0"});
 }
 
-std::function<void(const ErrorText& warning)> warning_listener(const MeshOptions& options) {
-  if (!options.on_event) return {};
-  // The listener is copied, because it outlives the options.
-  return [tell = options.on_event](const ErrorText& warning) { tell({.text = warning}); };
-}
-
 std::function<void(const SlowRank& slow)> slow_listener(const MeshOptions& options) {
   if (!options.on_event) return {};
   return [tell = options.on_event](const SlowRank& slow) {

@@ -41,9 +41,8 @@ struct MeshShape {
 // not fit the world.
 MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_size);
 
-// Return functions that pass warnings and slow ranks to MeshOptions::on_event. They return empty
-// functions if on_event is empty.
-std::function<void(const ErrorText& warning)> warning_listener(const MeshOptions& options);
+// Returns a function that passes slow ranks to MeshOptions::on_event. It is empty if on_event is
+// empty.
 std::function<void(const SlowRank& slow)> slow_listener(const MeshOptions& options);
 
 // One axis of the mesh as this rank sees it. It has the communicators of the ranks with which this
@@ -77,7 +76,7 @@ struct MeshParts {
   // axis is the whole world and each rank is alone on the other axis.
   AxisCommunicators shard{};
   AxisCommunicators replicate{};
-  std::function<void(const ErrorText& warning)> on_warning{};  // empty if there is no listener
+  std::function<void(const MeshEvent& event)> on_event{};  // empty if there is no listener
   uint64_t order_begin = 0;  // begin of the mesh's collective sequence: [Note: orders of a job]
 };
 

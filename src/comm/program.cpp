@@ -101,6 +101,7 @@ int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& 
           // _Exit skips destructors, which would wait for the stuck thread.
           std::_Exit(report(CommError(event.text, event.code), at, environment));
         }
+        if (event.kind == MeshEvent::Kind::kNote) return write_error_line(note_line(event.text));
         const bool has_step = event.kind == MeshEvent::Kind::kWarning;
         write_error_line(warning_line(event.text, has_step ? place : at));
       };

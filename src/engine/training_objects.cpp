@@ -49,6 +49,16 @@ std::vector<std::string> TrainingObjects::untrained(
   return result;
 }
 
+std::vector<std::string> TrainingObjects::without(
+    const std::vector<const TrainingPlace*>& places) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const Entry& entry : entries_) {
+    if (std::ranges::find(places, entry.place) == places.end()) names.push_back(entry.name);
+  }
+  return names;
+}
+
 TrainingPlace::TrainingPlace(std::shared_ptr<TrainingObjects> objects, TrainingKind kind,
                              std::string name, std::vector<std::string> parameters)
     : objects_(std::move(objects)) {
@@ -63,7 +73,7 @@ TrainingPlace::TrainingPlace(std::shared_ptr<TrainingObjects> objects, TrainingK
     std::ranges::set_intersection(entry.parameters, parameters, std::back_inserter(shared));
     if (!shared.empty()) refuse_shared(shared.front(), entry.name, name);
   }
-  entry_ = entries.insert(entries.end(), {kind, std::move(name), std::move(parameters)});
+  entry_ = entries.insert(entries.end(), {kind, std::move(name), std::move(parameters), this});
 }
 
 TrainingPlace::~TrainingPlace() {

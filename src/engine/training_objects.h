@@ -13,6 +13,8 @@ namespace fsdp {
 
 enum class TrainingKind : uint8_t { kOptimizer, kScheduler, kLossScaler };
 
+class TrainingPlace;
+
 // The objects that train with one engine. Thread-safe. Shared by the engine and by the
 // TrainingPlace of each object, which may outlive the engine.
 class TrainingObjects {
@@ -21,6 +23,8 @@ class TrainingObjects {
   std::vector<std::string> names() const;
   // Returns the elements of `parameters` that no optimizer trains.
   std::vector<std::string> untrained(const std::vector<std::string>& parameters) const;
+  // Returns the names of the objects that have none of these places.
+  std::vector<std::string> without(const std::vector<const TrainingPlace*>& places) const;
   // Returns true at the first call only: no optimizer has made a step before this call.
   bool begin_steps() { return !std::exchange(has_stepped_, true); }
 
@@ -30,6 +34,7 @@ class TrainingObjects {
     TrainingKind kind;
     std::string name;
     std::vector<std::string> parameters;  // FQNs of those that an optimizer trains, sorted
+    const TrainingPlace* place;
   };
   mutable std::mutex mutex_;
   std::list<Entry> entries_;
@@ -48,6 +53,9 @@ class TrainingPlace {
   ~TrainingPlace();
   TrainingPlace(const TrainingPlace&) = delete;
   TrainingPlace& operator=(const TrainingPlace&) = delete;
+
+  const TrainingObjects& objects() const { return *objects_; }
+  const std::string& name() const { return entry_->name; }
 
  private:
   const std::shared_ptr<TrainingObjects> objects_;

@@ -16,6 +16,35 @@ namespace {
 constexpr int kFeistelRounds = 8;
 // The limit of the samples in a step. The sum of two such numbers fits into int64_t.
 constexpr int64_t kMostSamples = int64_t{1} << 62;
+// The limit of the epoch of a restart, so that later epochs fit into int64_t.
+constexpr int64_t kMostEpochs = int64_t{1} << 62;
+
+std::optional<int64_t> checked_global_batch(const SamplerOptions& options) {
+  const auto of_rank = checked_product(options.batch_size_per_rank, options.accumulation_steps);
+  return of_rank ? checked_product(*of_rank, options.world_size) : std::nullopt;
+}
+
+void check_global_batch_size(const SamplerOptions& options) {
+  const int64_t size = options.global_batch_size;
+  if (size > kMostSamples) {
+    throw InvalidArgument({.what = fmt::format("global_batch_size {} is more than 2^62", size)});
+  }
+  if (size < options.accumulation_steps) {
+    throw InvalidArgument(
+        {.what = fmt::format("global_batch_size {} is less than accumulation_steps {}", size,
+                             options.accumulation_steps),
+         .hint = "a micro-batch needs at least one sample: use fewer accumulation_steps"});
+  }
+  if (options.batch_size_per_rank == SamplerOptions{}.batch_size_per_rank) return;
+  if (checked_global_batch(options) != size) {
+    throw InvalidArgument(
+        {.what = fmt::format("global_batch_size {} is not batch_size_per_rank {} * world_size {} * "
+                             "accumulation_steps {}",
+                             size, options.batch_size_per_rank, options.world_size,
+                             options.accumulation_steps),
+         .hint = "set only one of global_batch_size and batch_size_per_rank"});
+  }
+}
 
 void check(const SamplerOptions& options) {
   const auto refuse = [](std::string what) { throw InvalidArgument({.what = std::move(what)}); };
@@ -29,9 +58,11 @@ void check(const SamplerOptions& options) {
     refuse(fmt::format("rank is {}, expected 0 or more and less than world_size {}", options.rank,
                        options.world_size));
   }
+  if (options.global_batch_size < 0)
+    refuse(fmt::format("global_batch_size {} is less than 0", options.global_batch_size));
+  if (options.global_batch_size > 0) return check_global_batch_size(options);
   // No later product is larger than this one, so none can overflow.
-  const auto of_rank = checked_product(options.batch_size_per_rank, options.accumulation_steps);
-  const auto samples = of_rank ? checked_product(*of_rank, options.world_size) : std::nullopt;
+  const auto samples = checked_global_batch(options);
   if (!samples || *samples > kMostSamples) {
     refuse(
         fmt::format("a batch of {} on each of {} ranks, {} times a step, is more than 2^62 "
@@ -53,10 +84,19 @@ int half_bits_of(int64_t count) {
 BatchSampler::BatchSampler(const SamplerOptions& options)
     : options_(options), half_bits_(half_bits_of(options.sample_count)) {
   check(options_);
-  micro_batch_size_ = options_.batch_size_per_rank * options_.world_size;
-  samples_per_epoch_ = options_.sample_count;
-  // Only whole micro-batches are kept, so no rank has a shorter slice than the others.
-  if (options_.drop_last) samples_per_epoch_ -= options_.sample_count % micro_batch_size_;
+  if (options_.global_batch_size > 0) {
+    global_batch_size_ = options_.global_batch_size;
+    micro_batch_size_ = divide_up(global_batch_size_, options_.accumulation_steps);
+  } else {
+    micro_batch_size_ = options_.batch_size_per_rank * options_.world_size;
+    global_batch_size_ = micro_batch_size_ * options_.accumulation_steps;
+  }
+  samples_per_epoch_ = end_of_epoch(0);
+  if (samples_per_epoch_ == 0 && options_.global_batch_size > 0) {
+    throw InvalidArgument({.what = fmt::format("{} samples do not fill one global batch of {}",
+                                               options_.sample_count, global_batch_size_),
+                           .hint = "use a smaller global_batch_size or drop_last = false"});
+  }
   if (samples_per_epoch_ == 0) {
     throw InvalidArgument(
         {.what =
@@ -64,22 +104,33 @@ BatchSampler::BatchSampler(const SamplerOptions& options)
                          options_.sample_count, options_.batch_size_per_rank, options_.world_size),
          .hint = "use a smaller batch_size_per_rank or drop_last = false"});
   }
-  batches_per_epoch_ =
-      divide_up(samples_per_epoch_, micro_batch_size_ * options_.accumulation_steps);
+  batches_per_epoch_ = divide_up(samples_per_epoch_, global_batch_size_);
 }
 
 GlobalBatch BatchSampler::batch(int64_t epoch, int64_t index) const {
-  const int64_t batch_size = micro_batch_size_ * options_.accumulation_steps;
-  const int64_t begin = index * batch_size;
   if (index < 0 || index >= batches_per_epoch_) {
     throw InvalidArgument({.what = fmt::format("there is no batch {}: an epoch has {} batches",
                                                index, batches_per_epoch_),
                            .hint = "pass an index from 0 to the number of batches - 1"});
   }
-  GlobalBatch batch{.sample_count = std::min(batch_size, samples_per_epoch_ - begin)};
-  for (int64_t first = 0; first < batch.sample_count; first += micro_batch_size_) {
-    batch.micro_batches.push_back(slice(epoch, begin + first,
-                                        std::min(micro_batch_size_, batch.sample_count - first),
+  return batch_from(epoch, index * global_batch_size_);
+}
+
+int64_t BatchSampler::end_of_epoch(int64_t first) const {
+  if (!options_.drop_last) return options_.sample_count;
+  // Only whole micro-batches are kept, so no rank has a shorter slice than the others. With a
+  // global batch size, slices differ by one sample anyway, and the end must not depend on the
+  // ranks: only whole global batches are kept.
+  const int64_t whole = options_.global_batch_size > 0 ? global_batch_size_ : micro_batch_size_;
+  // A global batch is a multiple of `whole`, so every batch that follows has the same end.
+  return options_.sample_count - (options_.sample_count - first) % whole;
+}
+
+GlobalBatch BatchSampler::batch_from(int64_t epoch, int64_t first) const {
+  GlobalBatch batch{.sample_count = std::min(global_batch_size_, end_of_epoch(first) - first)};
+  for (int64_t begin = 0; begin < batch.sample_count; begin += micro_batch_size_) {
+    batch.micro_batches.push_back(slice(epoch, first + begin,
+                                        std::min(micro_batch_size_, batch.sample_count - begin),
                                         batch.sample_count));
   }
   return batch;
@@ -122,6 +173,48 @@ int64_t BatchSampler::sample_at(int64_t epoch, int64_t position) const {
     value = (left << half_bits_) | right;
   } while (value >= static_cast<uint64_t>(options_.sample_count));
   return static_cast<int64_t>(value);
+}
+
+SampleCursor::SampleCursor(const BatchSampler& sampler) : sampler_(sampler) {}
+
+GlobalBatch SampleCursor::batch(int64_t step) const {
+  const Position begin = position(step);
+  return sampler_.batch_from(begin.epoch, begin.samples);
+}
+
+SampleCursor::Position SampleCursor::position(int64_t steps) const {
+  if (steps < first_step_) {
+    throw InvalidArgument(
+        {.what = fmt::format("step {} is before step {}, at which this run begins", steps,
+                             first_step_)});
+  }
+  const int64_t batch_size = sampler_.global_batch_size_;
+  int64_t batches = steps - first_step_;
+  // After a restart, the first epoch can have fewer batches than the others, or none.
+  const int64_t rest =
+      divide_up(sampler_.end_of_epoch(first_.samples) - first_.samples, batch_size);
+  if (batches < rest) return {first_.epoch, first_.samples + batches * batch_size};
+  batches -= rest;
+  return {first_.epoch + 1 + batches / sampler_.batches_per_epoch_,
+          batches % sampler_.batches_per_epoch_ * batch_size};
+}
+
+void SampleCursor::restart(int64_t steps, const Position& position) {
+  if (steps < 0) {
+    throw InvalidArgument({.what = fmt::format("{} optimizer steps are less than 0", steps)});
+  }
+  const int64_t count = sampler_.options_.sample_count;
+  if (position.epoch < 0 || position.epoch > kMostEpochs) {
+    throw InvalidArgument(
+        {.what = fmt::format("epoch {} is not between 0 and {}", position.epoch, kMostEpochs)});
+  }
+  if (position.samples < 0 || position.samples > count) {
+    throw InvalidArgument({.what = fmt::format("{} used samples are not in an epoch of {} samples",
+                                               position.samples, count),
+                           .hint = "resume with the data set with which the position was saved"});
+  }
+  first_step_ = steps;
+  first_ = position;
 }
 
 }  // namespace fsdp

@@ -13,6 +13,7 @@
 
 #include "fsdp/error.h"
 #include "fsdp/whole_file.h"
+#include "io/file_failure.h"
 
 namespace fsdp {
 namespace {
@@ -20,43 +21,6 @@ namespace {
 // Several names are tried, because dead processes that had this process id may have left files with
 // some of the names.
 constexpr int kMaxNames = 1000;
-
-// Returns true if the disk itself is full or fails. Such an error is reported as kIoError, and any
-// other, such as a missing folder, as kCannotCreate.
-bool is_device_failure(int error) {
-  return error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG || error == ENOMEM;
-}
-
-std::string hint_for(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-      return "free some space; no existing file was changed";
-    case EFBIG:
-      return "raise the file size limit (ulimit -f); no existing file was changed";
-    case ENOENT:
-    case ENOTDIR:
-      return "create the folder first";
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return "choose a writable folder";
-    default:
-      return {};
-  }
-}
-
-[[noreturn]] void fail(ExitCode code, std::string what, std::string where, int error) {
-  throw IoError(code, {.what = std::move(what),
-                       .where = std::move(where),
-                       .cause = std::generic_category().message(error),
-                       .hint = hint_for(error)});
-}
-
-[[noreturn]] void cannot_create(const std::filesystem::path& path, int error) {
-  const auto code = is_device_failure(error) ? ExitCode::kIoError : ExitCode::kCannotCreate;
-  fail(code, "cannot create the file", path.string(), error);
-}
 
 std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
@@ -66,12 +30,12 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
 // folder's entry.
 void sync_folder(const std::filesystem::path& folder) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) fail(ExitCode::kIoError, "cannot open the folder to sync it", folder, errno);
+  if (fd < 0) fail_file(ExitCode::kIoError, "cannot open the folder to sync it", folder, errno);
   const int error = ::fsync(fd) == 0 ? 0 : errno;
   ::close(fd);
   // EINVAL means that the file system cannot sync folders, so nothing more can be done.
   if (error != 0 && error != EINVAL) {
-    fail(ExitCode::kIoError, "cannot sync the folder", folder, error);
+    fail_file(ExitCode::kIoError, "cannot sync the folder", folder, error);
   }
 }
 
@@ -176,8 +140,8 @@ void AtomicFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes
     const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), offset_bytes);
     if (written < 0) {
       if (errno == EINTR) continue;
-      fail(ExitCode::kIoError, "cannot write the file",
-           fmt::format("{}, byte {}", path_.string(), offset_bytes), errno);
+      fail_file(ExitCode::kIoError, "cannot write the file",
+                fmt::format("{}, byte {}", path_.string(), offset_bytes), errno);
     }
     offset_bytes += written;
     bytes = bytes.subspan(static_cast<size_t>(written));
@@ -195,14 +159,14 @@ void AtomicFile::finish() {
   // The content is synced before the rename. If the rename reached the disk first, a crash would
   // leave an empty file under the final name.
   if (::fsync(fd_) != 0) {
-    fail(ExitCode::kIoError, "cannot sync the file", path_.string(), errno);
+    fail_file(ExitCode::kIoError, "cannot sync the file", path_.string(), errno);
   }
   // A second descriptor of the open file shares its lock. It holds the lock until the file has its
   // final name.
   lock_ = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
   // Network file systems report a full disk only on close, so the file is closed before the rename.
   const int error = ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
-  if (error != 0) fail(ExitCode::kIoError, "cannot close the file", path_.string(), error);
+  if (error != 0) fail_file(ExitCode::kIoError, "cannot close the file", path_.string(), error);
   finished_ = true;
 }
 
@@ -237,8 +201,7 @@ void remove_file(const std::filesystem::path& path) {
   const int error = errno;
   // If there is no file, there is nothing to sync.
   if (error == ENOENT) return;
-  const auto code = is_device_failure(error) ? ExitCode::kIoError : ExitCode::kCannotCreate;
-  fail(code, "cannot remove the file", path.string(), error);
+  cannot_create(path, error, "cannot remove the file");
 }
 
 std::vector<std::string> remove_leftovers(

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 
 #include "fsdp/error.h"
+#include "io/file_failure.h"
 
 namespace fsdp {
 namespace {
@@ -22,8 +22,6 @@ namespace {
                                      .cause = std::move(cause),
                                      .hint = std::move(hint)});
 }
-
-std::string system_cause(int error) { return std::generic_category().message(error); }
 
 class Descriptor {
  public:

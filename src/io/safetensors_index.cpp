@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -11,22 +10,12 @@
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "io/json_text.h"
+#include "io/plain_file.h"
 
 namespace fsdp {
 namespace {
 
 constexpr size_t kMaxTensors = 1 << 16;
-
-// Returns true for a file name that cannot lead out of the folder, on any system.
-bool is_plain_name(std::string_view name) {
-  const auto allowed = [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  };
-  // File systems limit a name to 255 bytes.
-  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-         std::ranges::all_of(name, allowed);
-}
 
 // A handler that reads weight_map and metadata.total_size. It skips other keys with their values.
 class IndexEvents final : public JsonEvents {

@@ -2,14 +2,13 @@
 #include <fsdp/safetensors.h>
 
 #include <algorithm>
-#include <array>
-#include <nlohmann/json.hpp>
+#include <optional>
 
-#include "base/bytes.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "io/atomic_file.h"
 #include "io/safetensors_header.h"
+#include "io/safetensors_start.h"
 
 namespace fsdp {
 namespace {
@@ -25,57 +24,11 @@ struct Target {
 
 // Orders tensors as the format prescribes: largest element types first, then by name. So every
 // tensor is aligned to its element size, and all programs write the same file for the same tensors.
-std::map<std::string, Target, std::less<>> lay_out(std::vector<TensorSpec> specs,
-                                                   const std::filesystem::path& path,
-                                                   std::vector<std::string>& order) {
+std::vector<TensorSpec> in_order_of_format(std::vector<TensorSpec> specs) {
   std::ranges::sort(specs, [](const TensorSpec& a, const TensorSpec& b) {
     return a.dtype != b.dtype ? a.dtype > b.dtype : a.name < b.name;
   });
-  std::map<std::string, Target, std::less<>> targets;
-  int64_t at = 0;
-  for (TensorSpec& spec : specs) {
-    const std::string name = spec.name;
-    const auto count = count_elements(spec.dtype, spec.shape);
-    if (name == kMetadataKey) refuse(path, "a tensor cannot be called '__metadata__'");
-    if (!count) {
-      refuse(path, fmt::format("tensor {}: {} of shape {} has no size in bytes", quoted_name(name),
-                               name_of(spec.dtype), format_shape(spec.shape)));
-    }
-    const StoredTensor tensor{{std::move(spec)}, count->numel, count->nbytes, at};
-    if (!targets.emplace(name, Target{tensor}).second) {
-      refuse(path, fmt::format("tensor {} is given twice", quoted_name(name)));
-    }
-    order.push_back(name);
-    if (__builtin_add_overflow(at, count->nbytes, &at)) refuse(path, "the tensors' sizes overflow");
-  }
-  return targets;
-}
-
-nlohmann::ordered_json entry_of(const StoredTensor& tensor) {
-  return {{"dtype", name_of(tensor.dtype)},
-          {"shape", tensor.shape},
-          {"data_offsets", {tensor.offset_bytes, tensor.offset_bytes + tensor.nbytes}}};
-}
-
-std::string compact(const nlohmann::ordered_json& value, const std::filesystem::path& path) {
-  try {
-    return value.dump();
-  } catch (const nlohmann::json::type_error&) {
-    refuse(path, "a tensor name or metadata is not UTF-8");
-  }
-}
-
-// Pads the header so that the tensors begin at a multiple of 8 bytes.
-std::string with_size_and_padding(std::string header, const std::filesystem::path& path) {
-  header.resize(static_cast<size_t>(round_up(std::ssize(header), kSafetensorsPrefixBytes)), ' ');
-  const int64_t size = std::ssize(header);
-  if (size > kMaxHeaderBytes) {
-    refuse(path,
-           fmt::format("the header has {} bytes, at most {} are allowed", size, kMaxHeaderBytes));
-  }
-  std::string prefix;
-  for (int i = 0; i < 8; ++i) prefix += static_cast<char>(size >> (8 * i) & 0xff);
-  return prefix + header;
+  return specs;
 }
 
 }  // namespace
@@ -84,21 +37,14 @@ std::string with_size_and_padding(std::string header, const std::filesystem::pat
 struct SafetensorsWriter::State {
   State(std::filesystem::path path, std::vector<TensorSpec> specs,
         const std::map<std::string, std::string>& metadata) {
-    std::vector<std::string> order;
-    targets = lay_out(std::move(specs), path, order);
-    std::string header = "{";
-    const auto add = [&](const std::string& name, const nlohmann::ordered_json& value) {
-      header += fmt::format("{}{}:{}", header.size() > 1 ? "," : "", compact(name, path),
-                            compact(value, path));
-    };
-    if (!metadata.empty()) add(std::string(kMetadataKey), metadata);
-    for (const std::string& name : order) add(name, entry_of(targets.find(name)->second.tensor));
-    header = with_size_and_padding(header + "}", path);
-    // In the header's text, offsets count from the end of the header. Here they count from the
-    // start of the file.
-    for (auto& [name, target] : targets) target.tensor.offset_bytes += std::ssize(header);
+    SafetensorsStart start = safetensors_start(in_order_of_format(std::move(specs)), metadata,
+                                               kSafetensorsPrefixBytes, path);
+    for (StoredTensor& tensor : start.tensors) {
+      std::string name = tensor.name;
+      targets.emplace(std::move(name), Target{std::move(tensor)});
+    }
     file.emplace(std::move(path));
-    file->write_at(0, std::as_bytes(std::span(header)));
+    file->write_at(0, std::as_bytes(std::span(start.bytes)));
   }
 
   std::map<std::string, Target, std::less<>> targets;

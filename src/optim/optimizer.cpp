@@ -180,6 +180,7 @@ GradientReport Optimizer::State::clip_grad_norm(double max_norm, double norm_typ
 void Optimizer::State::zero_grad() {
   engine.zero_grad(chosen_);
   clipped_.reset();
+  used_additions_ = additions();
 }
 
 StepReport Optimizer::State::step() {
@@ -198,6 +199,7 @@ StepReport Optimizer::State::issue_step() {
     engine.model.follow_zero_grads();
   }
   check_gradients_complete();
+  used_additions_ = additions();
   warn_of_untrained();
   StepReport report{.gradients = {}, .skips_nonfinite = skip_nonfinite_};
   note_step();

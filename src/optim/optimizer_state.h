@@ -78,6 +78,9 @@ struct Optimizer::State {
   // Creates state for parameters that were unfrozen since the last step.
   // Errors: those of EnginePass::unfreeze.
   void follow_trained();
+  const TrainingPlace& place() const { return place_; }
+  // Returns true if a backward has added gradients since the last step or zero_grad.
+  bool has_new_gradients() const { return additions() != used_additions_; }
   OptimizedSegments& segments() { return segments_; }
   const OptimizedSegments& segments() const { return segments_; }
   // Returns the settings that the program has set on groups, with the keys "NAME.lr",
@@ -120,6 +123,7 @@ struct Optimizer::State {
   int64_t issued_ = 0;
   std::optional<GradientMeasure::Measured> clipped_;  // from clip_grad_norm, for the next step
   int64_t clipped_additions_ = 0;                     // additions() at that time
+  int64_t used_additions_ = 0;                        // additions() at the last step or zero_grad
 };
 
 // Access to an Optimizer's state for its schedulers and checkpoints.

@@ -39,6 +39,10 @@ std::string help() {
          fsdp::help_row("--log-dir D",
                         "write each rank's output to D/rank-R.out and D/rank-R.err, and how each "
                         "ended to D/ends.jsonl; rank 0's output is shown, too") +
+         fsdp::help_row(
+             "--kill-after SECONDS",
+             "time that ranks have to end after SIGINT, SIGTERM or SIGHUP, for example to "
+             "save a checkpoint; then they are killed [60]") +
          fsdp::help_row("--all-errors",
                         "show all ranks' stderr, equal errors included; else these are shown once, "
                         "with a count") +
@@ -61,13 +65,14 @@ bool is_number(const std::string& word) {
 // Refuses unknown flags before the program. CLI11's parser stops at the first word that it does not
 // know, so it would take an unknown flag for the program.
 void check_flags(const std::vector<std::string>& words) {
-  const std::vector<std::string> names{"--nproc-per-node", "--log-dir", "--all-errors", "--help"};
+  const std::vector<std::string> names{"--nproc-per-node", "--log-dir", "--kill-after",
+                                       "--all-errors", "--help"};
   std::vector<std::string> unknown;
   for (size_t i = 0; i < words.size() && words[i].starts_with('-') && words[i] != "--"; ++i) {
     const size_t equals = words[i].find('=');
     const std::string name = fsdp::with_hyphens(words[i].substr(0, equals));
-    const bool has_value =
-        equals == std::string::npos && (name == "-n" || name == names[0] || name == names[1]);
+    const bool has_value = equals == std::string::npos && (name == "-n" || name == names[0] ||
+                                                           name == names[1] || name == names[2]);
     if (has_value) ++i;  // the value is the next word
     const bool known = std::ranges::find(names, name) != names.end() || name == "-h" ||
                        name == "-n" || (name.starts_with("-n") && is_number(name.substr(2)));
@@ -88,10 +93,13 @@ std::optional<fsdp::LaunchOptions> parse(int argc, const char* const* argv) {
       ->required()
       ->check(CLI::Range(1, 1024));
   app.add_option("--log-dir,--log_dir", options.log_dir);
+  int64_t kill_after = options.kill_after.count();
+  app.add_option("--kill-after,--kill_after", kill_after)->check(CLI::Range(1, 1'000'000));
   app.add_flag("--all-errors,--all_errors", options.all_errors);
   app.prefix_command();
   try {
     app.parse(argc, argv);
+    options.kill_after = std::chrono::seconds(kill_after);
     options.command = app.remaining();  // begins with the program and includes its own flags
     if (!options.command.empty() && options.command.front() == "--") {
       options.command.erase(options.command.begin());

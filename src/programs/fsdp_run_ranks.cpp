@@ -24,7 +24,8 @@
 namespace fsdp {
 namespace {
 
-constexpr auto kGrace = std::chrono::seconds(3);  // time for survivors to end by themselves
+constexpr auto kGrace = std::chrono::seconds(3);        // time for survivors to end by themselves
+constexpr auto kSameRequest = std::chrono::seconds(1);  // two signals within it count as one
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
 
 // Returns the number of processes that the kernel has killed for lack of memory. Returns 0 if the
@@ -187,7 +188,7 @@ void RankProcesses::redirect_output(int rank) const {
 sigset_t RankProcesses::signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT}) {
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGUSR1}) {
     sigaddset(&signals, signal);
   }
   return signals;
@@ -220,12 +221,15 @@ void RankProcesses::on_signal(int signal) {
   if (signal == SIGTSTP) {  // Ctrl-Z reaches only the foreground group, the launcher's
     send(SIGSTOP);
     raise(SIGSTOP);
-  } else if (signal == SIGCONT) {
-    send(SIGCONT);
+  } else if (signal == SIGCONT || signal == SIGUSR1) {
+    send(signal);
   } else if (forwarded_signal_ != 0) {
-    kill_all();  // this is the second request
+    // Schedulers may send one request to the launcher and to its whole group.
+    if (Clock::now() - forwarded_at_ >= kSameRequest || signal == SIGINT) kill_all();
   } else {
     forwarded_signal_ = signal;
+    forwarded_at_ = Clock::now();
+    kill_at_ = forwarded_at_ + options_.kill_after;
     send(signal);
     send(SIGCONT);  // a stopped rank handles the signal only after it continues
   }
@@ -282,7 +286,7 @@ void RankProcesses::note_end(int rank) {
                 .hint = hint_for_end(rank, ended.wait_status, status.out_of_memory.load() != 0)}});
   if (first_bad_ >= 0) return;  // the grace period starts only once
   first_bad_ = rank;
-  kill_at_ = Clock::now() + kGrace;
+  kill_at_ = std::min(kill_at_.value_or(Clock::time_point::max()), Clock::now() + kGrace);
 }
 
 void RankProcesses::kill_all() {

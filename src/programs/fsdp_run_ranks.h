@@ -22,6 +22,8 @@ struct LaunchOptions {
   int ranks = 1;
   std::string log_dir;      // empty: the output of ranks is passed on
   bool all_errors = false;  // also show repeated errors
+  // The time after SIGINT, SIGTERM or SIGHUP at which ranks that still run are killed.
+  std::chrono::seconds kill_after{60};
   std::vector<std::string> command;
 };
 
@@ -49,7 +51,8 @@ class RankProcesses {
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
-  // Waits until all ranks have ended. Forwards SIGINT, SIGTERM and SIGHUP, also to stopped ranks.
+  // Waits until all ranks have ended. Forwards SIGINT, SIGTERM and SIGHUP, also to stopped ranks,
+  // and SIGUSR1, by which a program saves a checkpoint.
   // SIGTSTP stops all ranks and the launcher. SIGCONT resumes them. After the first failure the
   // other ranks have three seconds to end by themselves.
   JobEnd wait();
@@ -87,7 +90,8 @@ class RankProcesses {
   std::vector<Rank> ranks_;
   int64_t oom_kills_before_;
   int first_bad_ = -1;
-  int forwarded_signal_ = 0;
+  int forwarded_signal_ = 0;  // the signal that ends the job; 0: none
+  Clock::time_point forwarded_at_;
   std::optional<Clock::time_point> kill_at_;
 };
 

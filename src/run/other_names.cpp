@@ -55,11 +55,15 @@ constexpr std::array kOtherNames{
                "--evaluate-during-training --load-best-model-at-end --metric-for-best-model "
                "--greater-is-better",
                "", "evaluate the written model: nothing is evaluated during training"},
+    OtherNames{"--save-strategy", "--save-steps", "use --save-steps; 0: none"},
+    OtherNames{"--save-on-each-node --save-safetensors --ignore-data-skip "
+               "--restore-callback-states-from-checkpoint --enable-jit-checkpoint",
+               "--save-steps", "leave it out: checkpoints are whole, and in one shared folder"},
     OtherNames{"--resume --resume-* --checkpoint --checkpoint-* --save-strategy --save-steps "
                "--save-total-limit --save-only-model --save-on-each-node --save-safetensors "
                "--enable-jit-checkpoint --ignore-data-skip "
                "--restore-callback-states-from-checkpoint",
-               "", "leave it out: there are no checkpoints yet"},
+               "", "leave it out: the program saves no checkpoints"},
     OtherNames{"--eval-accumulation-steps --eval-do-concat-batches --eval-use-gather-object "
                "--batch-eval-metrics --include-for-metrics --include-inputs-for-metrics "
                "--prediction-loss-only --use-legacy-prediction-loop --remove-unused-columns "

@@ -56,6 +56,8 @@ constexpr std::array kRegistrations{Choice{"off", NcclRegistration::kOff},
                                     Choice{"windows", NcclRegistration::kWindows},
                                     Choice{"zero-cta", NcclRegistration::kZeroCta}};
 constexpr std::array kLogLevels{Choice{"info", LogLevel::kInfo}, Choice{"debug", LogLevel::kDebug}};
+constexpr std::array kOnSaveErrors{Choice{"stop", OnSaveError::kStop},
+                                   Choice{"continue", OnSaveError::kContinue}};
 constexpr std::array kAblations{Choice{"communication", true}};
 
 // Returns the rows of the placement table under their own names and under those of other libraries.
@@ -159,13 +161,15 @@ RunFlag timeout_flag(std::chrono::milliseconds& timeout) {
           }};
 }
 
-RunFlag count_flag(const char* name, const char* meaning, int& count, int most = 1'000'000) {
+template <class Integer>
+RunFlag count_flag(const char* name, const char* meaning, Integer& count,
+                   Integer most = 1'000'000) {
   return {.name = name,
           .value_name = "N",
           .meaning = meaning,
           .value = fmt::format("{}", count),
           .set = [name, &count, most](std::string_view value) {
-            count = read_number(name, value, 0, most, "a whole number");
+            count = read_number<Integer>(name, value, 0, most, "a whole number");
           }};
 }
 
@@ -262,6 +266,60 @@ std::vector<RunFlag> RunOptions::diagnostic_flags() {
                        .value_name = "WHAT",
                        .meaning = "communication: time the same run without it; it learns nothing"},
                       ablate_communication, std::span(kAblations))};
+}
+
+std::vector<RunFlag> RunOptions::checkpoint_flags() {
+  RunFlag resume{
+      .name = "--resume",
+      .value_name = "auto|none|DIR",
+      .meaning =
+          "auto: from the newest checkpoint of --save-dir, if there is one; DIR: "
+          "from this one",
+      .value = checkpoints.resume.empty() ? "none; auto after a restart" : checkpoints.resume,
+      .alone = "auto",
+      .set = [this](std::string_view value) {
+        if (value.empty()) refuse_value("--resume", value, "use auto, none or a folder");
+        checkpoints.resume = value;
+      }};
+  // The Trainer's spelling.
+  RunFlag resume_from{.name = "--resume-from-checkpoint",
+                      .value_name = "true|DIR",
+                      .meaning = "the same as --resume; true means auto",
+                      .value = {},
+                      .alone = "true",
+                      .set = [set = resume.set](std::string_view value) {
+                        const std::string word = in_lower_case(value);
+                        set(word == "true" ? "auto" : word == "false" ? "none" : value);
+                      }};
+  RunFlag folder{
+      .name = "--save-dir",
+      .value_name = "DIR",
+      .meaning = "folder of the checkpoints",
+      .value = checkpoints.folder.empty() ? "OUTPUT/checkpoints" : checkpoints.folder.string(),
+      .set = [this](std::string_view value) {
+        if (value.empty()) refuse_value("--save-dir", value, "name a folder");
+        checkpoints.folder = value;
+      }};
+  const auto switch_flag = [](const char* name, const char* meaning, bool& target) {
+    return with_meaning_alone(choice_flag({.name = name, .value_name = "BOOL", .meaning = meaning},
+                                          target, std::span(kBools)),
+                              "true");
+  };
+  return {count_flag("--save-steps", "save a checkpoint after every N steps; 0: none",
+                     checkpoints.save_steps, int64_t{1'000'000'000}),
+          count_flag("--save-total-limit", "checkpoints to keep, 2 or more; 0: all",
+                     checkpoints.save_total_limit, int64_t{1'000'000}),
+          std::move(folder),
+          std::move(resume),
+          std::move(resume_from),
+          switch_flag("--resume-weights-only", "true: resume loads weights only, at step 0",
+                      checkpoints.resume_weights_only),
+          switch_flag("--save-only-model", "true: checkpoints have weights and buffers only",
+                      checkpoints.save_only_model),
+          choice_flag({.name = "--on-save-error",
+                       .value_name = "NAME",
+                       .meaning = "if a checkpoint cannot be written: stop or continue"},
+                      checkpoints.on_save_error, std::span(kOnSaveErrors))};
 }
 
 std::vector<RunFlag> RunOptions::plan_flags() {

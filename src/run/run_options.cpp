@@ -27,6 +27,7 @@ std::vector<RunFlag> flags_of(RunOptions& run, ProgramFlags program) {
   std::vector<RunFlag> flags = run.engine_flags();
   if (program.diagnostics) std::ranges::move(run.diagnostic_flags(), std::back_inserter(flags));
   if (program.plans) std::ranges::move(run.plan_flags(), std::back_inserter(flags));
+  if (program.checkpoints) std::ranges::move(run.checkpoint_flags(), std::back_inserter(flags));
   return flags;
 }
 

@@ -4,13 +4,11 @@
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iomanip>
 #include <set>
 #include <span>
 
@@ -167,28 +165,43 @@ std::vector<int64_t> predictions_of(fsdp::Unit<Net>& model, const fsdp::Engine& 
 
 void save_and_load(fsdp::Unit<Net>& model, fsdp::Engine& engine, const std::string& folder) {
   const fsdp::Mesh& mesh = engine.mesh();
-  fsdp::AdamW optimizer(engine, {});
-  fsdp::StepLR scheduler(optimizer, {.step_size = 2});
-  for (int step = 0; step < 3; ++step) scheduler.step();
   fsdp::save_weights(engine, folder + "/model.safetensors");
-  if (mesh.rank() == 0) {
-    std::ofstream file(folder + "/scheduler.txt");
-    file << std::setprecision(17);
-    for (const auto& [name, value] : scheduler.state()) file << name << ' ' << value << '\n';
-  }
-  mesh.max(0, "saved");  // waits until rank 0 has written
-  const fsdp::LRSchedulerState saved = scheduler.state();
-  scheduler.step();
   fsdp::load_weights(engine, folder + "/model.safetensors");
-  fsdp::LRSchedulerState state;
-  std::ifstream file(folder + "/scheduler.txt");
-  for (std::string name, value; file >> name >> value;) state[name] = std::stod(value);
-  scheduler.load(state);
-  check(scheduler.state() == saved && optimizer.lr() == scheduler.last_lr(), "scheduler.txt");
   {
     const fsdp::Gathered whole(engine);
     if (mesh.rank() == 0) torch::save(model, folder + "/model.pt");
   }
+}
+
+// Trains a model of its own, with checkpoints if the command line names a folder.
+int train_resumably(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, const Rows& rows) {
+  const int64_t steps = 24;
+  double best_loss = 1e9;
+  fsdp::Unit<Net> model;
+  fsdp::Engine engine(model, mesh, run.engine);
+  fsdp::AdamW optimizer(engine, {.lr = 0.02});
+  fsdp::CosineAnnealingLR scheduler(optimizer, {.T_max = steps});
+  const fsdp::BatchSampler sampler = sampler_of(rows, mesh, /*shuffle=*/true);
+  fsdp::SampleCursor cursor(sampler);
+  fsdp::TrainingState state(engine);  // weights, buffers, random states
+  state.add("optimizer", optimizer).add("schedule", scheduler);
+  state.add("data", cursor).add("best", best_loss);
+  fsdp::Checkpoints checkpoints(state, run.checkpoints);  // --save-steps, --save-dir, --resume, …
+  for (int64_t step = checkpoints.resume(); step < steps;) {
+    const fsdp::MicroBatch mine = cursor.batch(step).micro_batches.front();
+    const at::Tensor picked = torch::tensor(mine.samples);
+    const at::Tensor x = rows.x.index_select(0, picked).to(engine.device());
+    const at::Tensor y = rows.y.index_select(0, picked).to(engine.device());
+    const at::Tensor loss = at::cross_entropy_loss(model(x), y);
+    (loss * mine.weight).backward();
+    optimizer.step();
+    scheduler.step();
+    optimizer.zero_grad();
+    best_loss = std::min(best_loss, mesh.mean(loss, mine.weight, "loss"));
+    if (checkpoints.after_step(++step)) return 0;  // saves if due or after a signal; true: stop now
+  }
+  if (mesh.rank() == 0) std::printf("best loss %a\n", best_loss);
+  return 0;
 }
 
 void by_policy(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, const Rows& rows) {
@@ -347,7 +360,7 @@ int train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace&
     check(accuracy_of(model, engine, rows) == accuracy, "loaded weights");
   }
   if (mesh.rank() == 0) std::printf("loss %.3f accuracy %.3f\n", loss, accuracy);
-  return 0;
+  return train_resumably(mesh, run, rows);
 }
 
 int plain_main() {
@@ -361,5 +374,5 @@ int plain_main() {
 
 int main(int argc, char** argv) {
   if (std::getenv("EVERYDAY_PLAIN") != nullptr) return plain_main();
-  return fsdp::run_program(argc, argv, train);
+  return fsdp::run_program(argc, argv, train, {.checkpoints = true});
 }

@@ -54,14 +54,23 @@ TEST_CASE("every block of docs/everyday.md is a run of lines of its programs") {
 
 TEST_CASE("the program of docs/everyday.md learns, evaluates, saves and loads on two ranks") {
   const fsdp::ScratchFolder folder;
-  const ProcessResult result =
-      run_process({FSDP_RUN, "-n", "2", EVERYDAY, "--device", "cpu"},
-                  {{"EVERYDAY_FOLDER", folder.path().string()}}, std::chrono::seconds(300));
+  Lines command{FSDP_RUN,       "-n",  "2",          EVERYDAY,
+                "--device",     "cpu", "--save-dir", (folder / "checkpoints").string(),
+                "--save-steps", "9"};
+  const ProcessResult result = run_process(command, {{"EVERYDAY_FOLDER", folder.path().string()}},
+                                           std::chrono::seconds(300));
   INFO(result.out << result.err);
   REQUIRE(result.code == 0);
   CHECK(result.err.empty());
   CHECK(std::stod(result.out.substr(result.out.rfind("accuracy ") + 9)) > 0.9);
-  CHECK(folder.names() == Lines{"model.pt", "model.safetensors", "scheduler.txt"});
+  CHECK(folder.names() == Lines{"checkpoints", "model.pt", "model.safetensors"});
+  const std::string best = result.out.substr(result.out.rfind("best loss "));
+  command.insert(command.end(), {"--resume", "auto"});
+  const ProcessResult resumed = run_process(command, {}, std::chrono::seconds(300));
+  INFO(resumed.out << resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(resumed.err.find("resumed from step 18 ") != std::string::npos);
+  CHECK(resumed.out.ends_with(best));
 }
 
 TEST_CASE("the complete program of docs/everyday.md runs on one rank and on two") {

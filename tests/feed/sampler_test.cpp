@@ -5,6 +5,7 @@
 #include <array>
 #include <numeric>
 
+#include "base/bytes.h"
 #include "fsdp/error.h"
 
 namespace fsdp {
@@ -17,6 +18,13 @@ struct Epoch {
   std::vector<Samples> global_batches;    // the counted samples of each global batch
   std::vector<double> weight_of_samples;  // sum of weight / samples run, by sample
 };
+
+// Returns the most samples that a rank runs in a micro-batch.
+int64_t most_of_rank(const SamplerOptions& options) {
+  if (options.global_batch_size == 0) return options.batch_size_per_rank;
+  return divide_up(divide_up(options.global_batch_size, options.accumulation_steps),
+                   options.world_size);
+}
 
 Epoch run_epoch(SamplerOptions options, int64_t epoch) {
   Epoch result;
@@ -35,7 +43,7 @@ Epoch run_epoch(SamplerOptions options, int64_t epoch) {
         const MicroBatch& micro = rank.micro_batches[m];
         REQUIRE(!micro.samples.empty());
         CHECK(static_cast<int64_t>(micro.samples.size()) == std::max<int64_t>(micro.count, 1));
-        CHECK(micro.count <= options.batch_size_per_rank);
+        CHECK(micro.count <= most_of_rank(options));
         counted.insert(counted.end(), micro.samples.begin(), micro.samples.begin() + micro.count);
         for (const int64_t sample : micro.samples) {
           result.weight_of_samples[sample] += micro.weight * double(rank.sample_count) /
@@ -96,6 +104,62 @@ TEST_CASE("global batches do not depend on how ranks share them") {
   }
 }
 
+TEST_CASE("a global batch size is exact on any number of ranks and micro-batches") {
+  for (const int64_t size : {1, 5, 8, 13}) {
+    const Epoch one = run_epoch({.sample_count = 97, .global_batch_size = size}, 1);
+    CHECK(sorted(one.counted) == count_from_zero(97));
+    for (const int64_t world : {1, 2, 3, 4, 8, 17}) {
+      for (const int64_t steps : {1, 2, 5}) {
+        if (steps > size) continue;
+        CAPTURE(size);
+        CAPTURE(world);
+        CAPTURE(steps);
+        const Epoch epoch = run_epoch({.sample_count = 97,
+                                       .world_size = world,
+                                       .accumulation_steps = steps,
+                                       .global_batch_size = size},
+                                      1);
+        CHECK(epoch.global_batches == one.global_batches);
+        for (size_t b = 0; b + 1 < epoch.global_batches.size(); ++b) {
+          CHECK(static_cast<int64_t>(epoch.global_batches[b].size()) == size);
+        }
+        for (const double weight : epoch.weight_of_samples) {
+          CHECK(weight == doctest::Approx(1.0).epsilon(1e-12));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a global batch size is cut into micro-batches and then over ranks") {
+  SamplerOptions options{.sample_count = 20,
+                         .world_size = 3,
+                         .accumulation_steps = 3,
+                         .global_batch_size = 10,
+                         .shuffle = false};
+  // Micro-batches of 4, 4 and 2 samples.
+  const std::vector<std::vector<Samples>> run = {
+      {{10, 11}, {14, 15}, {18}}, {{12}, {16}, {19}}, {{13}, {17}, {18}}};
+  for (options.rank = 0; options.rank < 3; ++options.rank) {
+    CAPTURE(options.rank);
+    const GlobalBatch batch = BatchSampler(options).batch(0, 1);
+    CHECK(batch.sample_count == 10);
+    REQUIRE(batch.micro_batches.size() == 3);
+    for (size_t m = 0; m < 3; ++m) CHECK(batch.micro_batches[m].samples == run[options.rank][m]);
+    CHECK(batch.micro_batches[2].weight == (options.rank < 2 ? 3.0 / 10.0 : 0.0));
+  }
+}
+
+TEST_CASE("a global batch size accepts the batch size per rank that agrees with it") {
+  const BatchSampler both({.sample_count = 100,
+                           .world_size = 3,
+                           .batch_size_per_rank = 4,
+                           .accumulation_steps = 2,
+                           .global_batch_size = 24});
+  CHECK(both.batch(0, 0).sample_count == 24);
+  CHECK(both.options().batch_size_per_rank == 4);
+}
+
 TEST_CASE("without shuffling the order is that of the file") {
   const Epoch epoch = run_epoch(
       {.sample_count = 21, .world_size = 2, .batch_size_per_rank = 4, .shuffle = false}, 5);
@@ -121,6 +185,22 @@ TEST_CASE("drop_last leaves out what does not fill a micro-batch on every rank")
   CHECK(accumulated.batches_per_epoch() == 43);
   CHECK(accumulated.batch(0, 42).micro_batches.size() == 1);
   CHECK(accumulated.batch(0, 42).micro_batches[0].weight == 1.0);
+}
+
+TEST_CASE("drop_last with a global batch size leaves out the same samples on any ranks") {
+  for (const int64_t world : {1, 2, 3, 5, 8}) {
+    for (const int64_t steps : {1, 2, 3}) {
+      const SamplerOptions options{.sample_count = 97,
+                                   .world_size = world,
+                                   .accumulation_steps = steps,
+                                   .global_batch_size = 10,
+                                   .shuffle = false,
+                                   .drop_last = true};
+      CHECK(BatchSampler(options).batches_per_epoch() == 9);
+      CHECK(BatchSampler(options).samples_per_epoch() == 90);
+      CHECK(sorted(run_epoch(options, 0).counted) == count_from_zero(90));
+    }
+  }
 }
 
 TEST_CASE(
@@ -204,6 +284,39 @@ TEST_CASE("options that make no sense are refused") {
                           .accumulation_steps = kLarge});
   CHECK(all.batches_per_epoch() == 1);
   CHECK(all.batch(0, 0).sample_count == 5);
+}
+
+TEST_CASE("a global batch size that makes no sense is refused") {
+  CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 5, .global_batch_size = -1}),
+                       "global_batch_size -1 is less than 0", InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      BatchSampler({.sample_count = 5, .global_batch_size = (int64_t{1} << 62) + 1}),
+      "global_batch_size 4611686018427387905 is more than 2^62", InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      BatchSampler({.sample_count = 5, .accumulation_steps = 4, .global_batch_size = 3}),
+      "global_batch_size 3 is less than accumulation_steps 4; hint: a micro-batch needs at least "
+      "one sample: use fewer accumulation_steps",
+      InvalidArgument);
+  CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 5,
+                                     .world_size = 3,
+                                     .batch_size_per_rank = 4,
+                                     .accumulation_steps = 2,
+                                     .global_batch_size = 32}),
+                       "global_batch_size 32 is not batch_size_per_rank 4 * world_size 3 * "
+                       "accumulation_steps 2; hint: set only one of global_batch_size and "
+                       "batch_size_per_rank",
+                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      BatchSampler({.sample_count = 15, .global_batch_size = 16, .drop_last = true}),
+      "15 samples do not fill one global batch of 16; hint: use a smaller global_batch_size or "
+      "drop_last = false",
+      InvalidArgument);
+  const BatchSampler largest({.sample_count = 5,
+                              .world_size = int64_t{1} << 40,
+                              .accumulation_steps = 3,
+                              .global_batch_size = int64_t{1} << 62});
+  CHECK(largest.batches_per_epoch() == 1);
+  CHECK(largest.batch(0, 0).micro_batches.size() == 1);
 }
 
 }  // namespace

@@ -93,6 +93,33 @@ def archive():
         yield file + directory + b"PK\5\6" + end
 
 
+def manifest():
+    """Yields manifests without their hash, a NUL, and four bytes for each interval."""
+    hash_text = "0123456789abcdef" * 2
+
+    def tensor(name, shape, strides, granule=1, other_names=()):
+        return {"name": name, "other_names": list(other_names), "dtype": "F32", "shape": [str(n) for n in shape],
+                "strides": [str(n) for n in strides], "granule": str(granule)}
+
+    def file(name, nbytes):
+        return {"name": name, "bytes": str(nbytes), "sum": hash_text}
+
+    full = {"version": 1, "run": hash_text, "sequence": "7", "step": "1200", "resumed_from": "1000",
+            "time": "2026-11-26T23:20:00Z", "finite": True, "world_size": "2",
+            "conditions": {"strategy": "full-shard"},
+            "objects": [{"name": "optimizer", "kind": "AdamW",
+                         "values": {"lr": {"real": "0x1.8p+1"}, "step": {"integer": "3"},
+                                    "worst": {"real": "-inf"}, "odd": {"real": "nan(7ff8000000000000)"},
+                                    "note": {"text": "é"}}}],
+            "tensors": [tensor("a", (4, 6), (1, 4), 4, ("tied",)), tensor("e", (0, 3), (3, 1)), tensor("s", (), ())],
+            "files": [file("shard-00000-of-00002.safetensors", 4200), file("shard-00001-of-00002.safetensors", 4100),
+                      file("intervals.safetensors", 200)]}
+    empty = {**full, "conditions": {}, "objects": [], "tensors": [], "resumed_from": "-1", "finite": False}
+    for value, rows in ((full, bytes([0, 0, 0, 8, 0, 1, 8, 16, 2, 0, 0, 1])), (empty, b"")):
+        text = json.dumps(value, indent=None, ensure_ascii=False)
+        yield (text[:-1] + ",\n").encode() + b"\0" + rows
+
+
 def config():
     for model in ("bert_small", "megatron_small"):
         yield (RECORDS / model / "config.json").read_bytes()
@@ -154,7 +181,7 @@ def tokenizer():
 
 def main():
     makers = {"safetensors": safetensors, "header": header, "index": index, "config": config,
-              "json": lambda: [*index(), *config(), *squad()], "pickle": pickle, "archive": archive,
+              "json": lambda: [*index(), *config(), *squad()], "pickle": pickle, "archive": archive, "manifest": manifest,
               "squad": squad, "vocabulary": vocabulary,
               "tokenizer_json": tokenizer_json, "tokenizer": tokenizer}
     for target, make in makers.items():

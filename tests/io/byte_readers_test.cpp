@@ -5,12 +5,24 @@
 
 #include <vector>
 
+#include "io/support/small_manifest.h"
 #include "support/hostile_bytes.h"
 #include "support/safetensors_bytes.h"
 #include "support/source_tree.h"
 
 namespace fsdp {
 namespace {
+
+// Returns the sample of the reader "manifest".
+std::string manifest_parts(const CheckpointManifest& manifest) {
+  std::string parts = body_of(manifest_text(manifest)) + '\0';
+  for (const ManifestInterval& each : manifest.intervals) {
+    for (const int64_t value : {each.tensor, each.file, each.begin, each.numel}) {
+      parts += static_cast<char>(value);
+    }
+  }
+  return parts;
+}
 
 const std::vector<SampledReader>& sampled_readers() {
   static const std::vector<SampledReader> readers = {
@@ -20,6 +32,7 @@ const std::vector<SampledReader>& sampled_readers() {
                8)},
       {byte_reader("index"),
        R"({"metadata":{"total_size":24},"weight_map":{"é":"m-1","b":"m-2"}})"},
+      {byte_reader("manifest"), manifest_parts(small_manifest())},
       {byte_reader("json"), R"({"é": [1, -2, 2.5e3, true, null, {"a": "b"}]})"},
   };
   return readers;

@@ -7,7 +7,7 @@
 namespace fsdp {
 namespace {
 
-std::string refusal(const std::string& text) {
+std::string refusal_of_index(const std::string& text) {
   try {
     parse_safetensors_index(text, "index.json");
   } catch (const IoError& error) {
@@ -67,7 +67,7 @@ TEST_CASE("A malformed index is refused with its line and byte") {
       {"{\"x\":" + std::string(1'000, '[') + "}", "nested deeper than 64"},
   };
   for (const auto& [text, expected] : cases) {
-    const std::string said = refusal(text);
+    const std::string said = refusal_of_index(text);
     CAPTURE(text);
     CAPTURE(said);
     CHECK(said.find(expected) != said.npos);

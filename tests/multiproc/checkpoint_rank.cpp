@@ -68,7 +68,7 @@ void write(const fsdp::Mesh& mesh, const std::string& folder, int64_t units) {
   fsdp::save_weights(engine, folder + "/model.safetensors");
 }
 
-void load(const fsdp::Mesh& mesh, const std::string& file, int64_t units) {
+void load_slabs(const fsdp::Mesh& mesh, const std::string& file, int64_t units) {
   values_of_unit(0).sum().item<float>();  // makes LibTorch allocate its own memory now
   const int64_t empty = resident("VmRSS");
   fsdp::BuildScope building(mesh);
@@ -95,7 +95,7 @@ int fsdp::testing::checkpoint_rank(int argc, char** argv) {
   return fsdp::run_program([&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) {
     const std::string& what = words.at(0);
     if (what == "write") write(mesh, words.at(1), std::stoll(words.at(2)));
-    if (what == "load") load(mesh, words.at(1), std::stoll(words.at(2)));
+    if (what == "load") load_slabs(mesh, words.at(1), std::stoll(words.at(2)));
     if (what == "train") {
       fsdp::testing::train_exactly(mesh, {.folder = words.at(1),
                                           .optimizer = words.at(2),

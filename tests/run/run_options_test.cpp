@@ -290,7 +290,8 @@ TEST_CASE("all flags that do not exist are refused in one error, each with its h
   CHECK(refusal({"--devise", "cpu", "--devise", "cuda"}) ==
         "there is no flag --devise; hint: did you mean --device? --help lists the flags");
   CHECK(refusal({"--resume"}) ==
-        "there is no flag --resume; hint: leave it out: there are no checkpoints yet; --help lists "
+        "there is no flag --resume; hint: leave it out: the program saves no checkpoints; --help "
+        "lists "
         "the flags");
   CHECK(parse({"--typo", "--help"}).help);
   try {

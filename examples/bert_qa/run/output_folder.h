@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "bert_qa/run/folder_lock.h"
 #include "bert_qa/run/inputs.h"
 #include "bert_qa/run/settings.h"
+#include "io/folder_lock.h"
 #include "terminal/console.h"
 
 namespace bert_qa {
@@ -45,7 +45,7 @@ class OutputFolder {
 
  private:
   NewFolders folders_;
-  FolderLock lock_;
+  fsdp::FolderLock lock_;
 };
 
 // The folder to which a model was written.

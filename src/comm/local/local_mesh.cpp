@@ -94,7 +94,7 @@ std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
          .shape = shape,
          .world = {.gather = make(group_of_all(*member, Channel::kGather)),
                    .reduce = make(group_of_all(*member, Channel::kReduce))},
-         .on_warning = warning_listener(options)});
+         .on_event = options.on_event});
     if (!shape.has_two_axes()) continue;
     meshes.back().shard = make_axis(Axis::kShard, Channel::kShardGather, Channel::kShardReduce);
     meshes.back().replicate =

@@ -161,7 +161,7 @@ MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& opti
                   .shape = shape,
                   .world = {.gather = make(group_of_all(*member, Channel::kGather)),
                             .reduce = make(group_of_all(*member, Channel::kReduce))},
-                  .on_warning = warning_listener(options)};
+                  .on_event = options.on_event};
   if (shape.has_two_axes()) {
     parts.shard = make_axis(Axis::kShard, Channel::kShardGather, Channel::kShardReduce);
     parts.replicate =

@@ -82,7 +82,7 @@ MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
                        .local_world_size = environment.local_world_size},
           .control = std::move(control),
           .shape = shape_of(options, environment.world_size, environment.local_world_size),
-          .on_warning = warning_listener(options)};
+          .on_event = options.on_event};
 }
 
 }  // namespace fsdp

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "io/json_text.h"
+#include "io/manifest_reader.h"
+#include "io/manifest_rules.h"
 #include "io/pickle.h"
 #include "io/safetensors_header.h"
 #include "io/safetensors_index.h"
@@ -111,6 +113,39 @@ Verdict read_archive(std::string_view bytes) {
   });
 }
 
+// The bytes are a manifest without its hash, a NUL, and four bytes for each interval. This target
+// adds the hash, so that a change of the text does not end there.
+Verdict read_manifest_parts(std::string_view bytes) {
+  const size_t nul = bytes.find('\0');
+  const std::string_view body = bytes.substr(0, nul);
+  const std::string_view rows = nul == bytes.npos ? "" : bytes.substr(nul + 1);
+  return verdict_of([&] {
+    CheckpointManifest manifest = parse_manifest(std::string(body) + manifest_end(body), "f");
+    if (rows.size() % 4 != 0) throw IoError(ExitCode::kCorruptData, {.what = "half an interval"});
+    for (size_t i = 0; i < rows.size(); i += 4) {
+      manifest.intervals.push_back(
+          {int8_t(rows[i]), int8_t(rows[i + 1]), int8_t(rows[i + 2]), int8_t(rows[i + 3])});
+    }
+    demand(parse_intervals(intervals_file(manifest.intervals), "f") == manifest.intervals,
+           "intervals that change on disk");
+    const std::string fault = fault_of_intervals(manifest, manifest.intervals);
+    if (!fault.empty()) throw IoError(ExitCode::kCorruptData, {.what = fault});
+    int64_t held = 0, needed = 0;
+    for (const ManifestInterval& interval : manifest.intervals) held += interval.numel;
+    for (const ManifestTensor& tensor : manifest.tensors) needed += tensor.numel();
+    demand(held == needed, "intervals that do not have each element once");
+    for (const ManifestFile& file : manifest.files) {
+      demand(file.name.find('/') == file.name.npos && file.name[0] != '.',
+             "a file name that leads elsewhere");
+    }
+    // The texts are compared, because a value that is not a number differs from itself.
+    const std::string text = manifest_text(manifest);
+    CheckpointManifest again = parse_manifest(text, "f");
+    again.intervals = manifest.intervals;
+    demand(manifest_text(again) == text, "a manifest that does not come back");
+  });
+}
+
 constexpr ByteReader kReaders[] = {
     {"safetensors", read_safetensors, 1},
     {"header", read_header, 1},
@@ -118,6 +153,7 @@ constexpr ByteReader kReaders[] = {
     {"json", read_json, 1},
     {"pickle", read_pickle, 512},
     {"archive", read_archive, 512},
+    {"manifest", read_manifest_parts, 1},
 };
 
 }  // namespace

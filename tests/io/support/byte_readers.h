@@ -1,4 +1,5 @@
-// The readers of io as fuzz targets: safetensors, header, index, json, pickle and archive.
+// The readers of io as fuzz targets: safetensors, header, index, json, pickle, archive and
+// manifest.
 #pragma once
 
 #include <span>

@@ -5,7 +5,7 @@
 
 namespace fsdp::testing {
 
-inline const std::string kAnotherRun = "another run writes into the output folder";
+inline const std::string kAnotherRun = "another run writes into the folder";
 inline const std::string kAtMinusOne = "answer_start is -1, expected 0 or more (in code points)";
 inline const std::string kHasNoQuestions = "the file contains no questions";
 inline const std::string kLeftIncomplete = ", which a killed run left incomplete\n";

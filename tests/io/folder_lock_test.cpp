@@ -1,4 +1,4 @@
-#include "bert_qa/run/folder_lock.h"
+#include "io/folder_lock.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -8,31 +8,31 @@
 #include <csignal>
 #include <string>
 
-#include "bert_qa/tests/support/error_texts.h"
 #include "fsdp/error.h"
 #include "support/scratch_folder.h"
 
-namespace bert_qa {
+namespace fsdp {
 namespace {
 
-std::string lock_refusal(const fsdp::ScratchFolder& folder) {
+std::string lock_refusal(const ScratchFolder& folder) {
   try {
     const FolderLock second(folder.path(), ".lock");
     return "granted";
-  } catch (const fsdp::IoError& error) {
-    CHECK(error.code() == fsdp::ExitCode::kCannotCreate);
+  } catch (const IoError& error) {
+    CHECK(error.code() == ExitCode::kCannotCreate);
     return error.what();
   }
 }
 
 TEST_CASE("a folder is held by one, who is named to the second, and leaves nothing") {
-  const fsdp::ScratchFolder folder;
+  const ScratchFolder folder;
   {
     const FolderLock first(folder.path(), ".lock");
     CHECK_FALSE(first.note());
     const std::string text = lock_refusal(folder);
-    CHECK(text.starts_with(fsdp::testing::kAnotherRun + " (" + folder.path().string() + "); pid " +
-                           std::to_string(::getpid()) + " on host "));
+    CHECK(text.starts_with(std::string("another run writes into the folder (") +
+                           folder.path().string() + "); pid " + std::to_string(::getpid()) +
+                           " on host "));
     CHECK(text.find(" holds the lock file .lock; hint: wait until that run ends") !=
           std::string::npos);
   }
@@ -41,7 +41,7 @@ TEST_CASE("a folder is held by one, who is named to the second, and leaves nothi
 }
 
 TEST_CASE("a holder that is killed holds no longer; its file is taken over and then removed") {
-  const fsdp::ScratchFolder folder;
+  const ScratchFolder folder;
   std::array<int, 2> ready{};
   REQUIRE(::pipe(ready.data()) == 0);
   const pid_t child = ::fork();
@@ -65,24 +65,24 @@ TEST_CASE("a holder that is killed holds no longer; its file is taken over and t
 }
 
 TEST_CASE("a lock moves with its owner, and survives the folder") {
-  const fsdp::ScratchFolder folder;
+  const ScratchFolder folder;
   const std::filesystem::path inner = folder / "inner";
   std::filesystem::create_directory(inner);
   FolderLock first(inner, ".lock");
   const FolderLock second(std::move(first));
-  CHECK_THROWS_AS(FolderLock(inner, ".lock"), fsdp::IoError);
+  CHECK_THROWS_AS(FolderLock(inner, ".lock"), IoError);
   std::filesystem::remove_all(inner);
   std::filesystem::create_directory(inner);
   const FolderLock third(inner, ".lock");  // a folder of the same name elsewhere
 }
 
 TEST_CASE("a folder that is missing or has a link for a lock is refused") {
-  const fsdp::ScratchFolder folder;
-  CHECK_THROWS_AS(FolderLock(folder / "nowhere", ".lock"), fsdp::IoError);
+  const ScratchFolder folder;
+  CHECK_THROWS_AS(FolderLock(folder / "nowhere", ".lock"), IoError);
   std::filesystem::create_symlink(folder / "target", folder / ".lock");
-  CHECK_THROWS_AS(FolderLock(folder.path(), ".lock"), fsdp::IoError);
+  CHECK_THROWS_AS(FolderLock(folder.path(), ".lock"), IoError);
   CHECK_FALSE(std::filesystem::exists(folder / "target"));
 }
 
 }  // namespace
-}  // namespace bert_qa
+}  // namespace fsdp

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace bert_qa {
+namespace fsdp {
 
 // A lock on FOLDER/NAME (flock). The destructor removes the file. A killed process leaves the
 // unlocked file, and the next holder locks that file. Move-only.
@@ -28,4 +28,4 @@ class FolderLock {
   std::optional<std::string> note_;
 };
 
-}  // namespace bert_qa
+}  // namespace fsdp

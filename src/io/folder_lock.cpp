@@ -1,8 +1,7 @@
-#include "bert_qa/run/folder_lock.h"
+#include "io/folder_lock.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fsdp/program_text.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,8 +13,9 @@
 #include <utility>
 
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 
-namespace bert_qa {
+namespace fsdp {
 namespace {
 
 constexpr int64_t kHolderBytes = 128;
@@ -34,7 +34,7 @@ std::string holder_of(int fd) {
   const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
   std::string holder(text.data(), got > 0 ? got : 0);
   holder.resize(std::min(holder.find('\n'), holder.size()));
-  return holder.empty() ? "another process" : fsdp::printable(holder);
+  return holder.empty() ? "another process" : printable(holder);
 }
 
 // Returns true if `path` still names the opened file. A previous holder removes the file when it
@@ -48,11 +48,11 @@ bool still_named(int fd, const std::filesystem::path& path) {
 
 [[noreturn]] void cannot_make(const std::filesystem::path& path, int error) {
   const bool full = error == ENOSPC || error == EDQUOT;
-  throw fsdp::IoError(full ? fsdp::ExitCode::kIoError : fsdp::ExitCode::kCannotCreate,
-                      {.what = "the output folder's lock file cannot be created",
-                       .where = path.string(),
-                       .cause = system_text(error),
-                       .hint = full ? "free some space" : "choose a writable folder"});
+  throw IoError(full ? ExitCode::kIoError : ExitCode::kCannotCreate,
+                {.what = "the folder's lock file cannot be created",
+                 .where = path.string(),
+                 .cause = system_text(error),
+                 .hint = full ? "free some space" : "choose a writable folder"});
 }
 
 }  // namespace
@@ -67,11 +67,11 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& n
     if (error == EWOULDBLOCK) {
       const std::string holder = holder_of(fd_);
       ::close(std::exchange(fd_, -1));
-      throw fsdp::IoError(fsdp::ExitCode::kCannotCreate,
-                          {.what = "another run writes into the output folder",
-                           .where = folder.string(),
-                           .cause = fmt::format("{} holds the lock file {}", holder, name),
-                           .hint = "wait until that run ends, or choose another folder"});
+      throw IoError(ExitCode::kCannotCreate,
+                    {.what = "another run writes into the folder",
+                     .where = folder.string(),
+                     .cause = fmt::format("{} holds the lock file {}", holder, name),
+                     .hint = "wait until that run ends, or choose another folder"});
     }
     if (error != 0) {
       note_ = fmt::format("{} cannot be locked ({}): make sure that no other run writes there",
@@ -103,4 +103,4 @@ FolderLock::~FolderLock() {
   ::close(fd_);
 }
 
-}  // namespace bert_qa
+}  // namespace fsdp

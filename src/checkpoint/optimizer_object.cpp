@@ -1,0 +1,171 @@
+#include "checkpoint/optimizer_object.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "checkpoint/optimizer_file.h"
+#include "checkpoint/stored_values.h"
+#include "checkpoint/unit_parts.h"
+#include "fsdp/error.h"
+#include "fsdp/program_text.h"
+
+namespace fsdp {
+namespace {
+
+constexpr std::string_view kOptionValue = "option/";
+constexpr std::string_view kGroupValue = "group/";
+
+// Returns the stored numbers whose names begin with `prefix`, without it.
+std::map<std::string, double> numbers_of(const ManifestObject& stored, std::string_view prefix) {
+  std::map<std::string, double> numbers;
+  for (const auto& [name, value] : stored.values) {
+    if (name.starts_with(prefix)) numbers[name.substr(prefix.size())] = double_of(stored, name);
+  }
+  return numbers;
+}
+
+void require_rate(const ManifestObject& stored, std::string_view name, double value) {
+  if (std::isfinite(value) && value >= 0) return;
+  refuse_object(stored, fmt::format("has a value of {} for {}", value, quoted_name(name)),
+                "resume from an earlier checkpoint");
+}
+
+}  // namespace
+
+OptimizerObject::OptimizerObject(std::string name, Optimizer& optimizer)
+    : StateObject(std::move(name), RestoreOrder::kOptimizer),
+      optimizer_(optimizer),
+      state_(state_of(optimizer)) {}
+
+void OptimizerObject::append_places(std::vector<const TrainingPlace*>& places) const {
+  places.push_back(&state_.place());
+}
+
+void OptimizerObject::prepare() {
+  state_.engine.require_between_passes("a checkpoint");
+  state_.follow_trained();
+}
+
+void OptimizerObject::require_saveable() const {
+  if (!state_.has_new_gradients() || !state_.engine.model.has_gradients()) return;
+  throw StateError({.what = fmt::format("gradients wait for a step of {}", quoted_name(name)),
+                    .where = "saving a checkpoint",
+                    .cause = "a checkpoint has no gradients, so they would be lost",
+                    .hint = "save after the optimizer's step, or discard them with zero_grad"});
+}
+
+StateValues OptimizerObject::values() const {
+  StateValues values{{"lr", state_.lr}, {"steps", state_.applied()}};
+  for (const auto& [option, value] : state_.option_values()) {
+    values[fmt::format("{}{}", kOptionValue, option)] = value;
+  }
+  for (const auto& [setting, value] : state_.group_values()) {
+    values[fmt::format("{}{}", kGroupValue, setting)] = value;
+  }
+  std::map<std::string, int64_t> updates;
+  for (const OptimizedParameter& each : state_.segments().parameters()) {
+    updates[spec_of(state_, each).fqn] = each.steps;
+  }
+  add_counts(updates, values);
+  return values;
+}
+
+void OptimizerObject::append_parts(std::vector<StatePart>& parts) {
+  const std::vector<std::string_view> moments = state_.moment_names();
+  for (const OptimizedParameter& each : state_.segments().parameters()) {
+    const EngineUnit& unit = *state_.engine.model.units[each.unit];
+    const OptimizedSegment& segment = state_.segments().all()[each.segment];
+    const UnitParameter parameter{unit, each.parameter, spec_of(state_, each),
+                                  unit.shard->main().local(each.parameter)};
+    for (size_t moment = 0; moment < moments.size(); ++moment) {
+      // A parameter without an element on this rank has no place in the moments.
+      const int64_t offset =
+          parameter.local.numel > 0 ? segment.moment_at(parameter.local.offset) : 0;
+      float* data = static_cast<float*>(segment.moments[moment].data()) + offset;
+      parts.push_back(part_of(state_.engine, parameter,
+                              fmt::format("{}/{}/{}", name, moments[moment], parameter.spec.fqn),
+                              data));
+    }
+  }
+}
+
+// A parameter that was trained and then frozen has moments, which the checkpoint also has. In this
+// run it may have been frozen from the start. It is unfrozen for a moment, so that the optimizer
+// makes its moments.
+void OptimizerObject::make_state_of_frozen(const CheckpointManifest& manifest) {
+  const auto stored = moments_in(manifest, name);
+  std::vector<at::Tensor> frozen;
+  visit_unit_parameters(state_.engine, [&](const UnitParameter& each) {
+    const at::Tensor& tensor = each.unit.shard->tensors()[each.parameter];
+    if (tensor.requires_grad()) return;
+    if (stored.contains(each.spec.fqn)) frozen.push_back(tensor);
+  });
+  if (frozen.empty()) return;
+  for (const at::Tensor& tensor : frozen) tensor.set_requires_grad(true);
+  state_.follow_trained();
+  for (const at::Tensor& tensor : frozen) tensor.set_requires_grad(false);
+  state_.follow_trained();
+}
+
+void OptimizerObject::append_stored_parts(const CheckpointManifest& manifest,
+                                          std::vector<StatePart>& parts) {
+  make_state_of_frozen(manifest);
+  append_parts(parts);
+}
+
+void OptimizerObject::check(const CheckpointManifest& manifest, const ManifestObject& stored,
+                            std::vector<std::string>& notes) const {
+  StateObject::check(manifest, stored, notes);
+  require_rate(stored, "lr", double_of(stored, "lr"));
+  if (int64_of(stored, "steps") < 0) refuse_object(stored, "has a negative step", {});
+  for (const auto& [setting, value] : numbers_of(stored, kGroupValue)) {
+    // The last dot separates the names, because a group's name may contain dots.
+    const std::string group = setting.substr(0, setting.rfind('.'));
+    if (std::ranges::find(std::as_const(state_).param_groups(), group,
+                          &OptimizerParamGroup::name) ==
+        std::as_const(state_).param_groups().end()) {
+      refuse_object(
+          stored,
+          fmt::format("has settings of group {}, which the optimizer lacks", quoted_name(group)),
+          "make the optimizer with the groups that it was saved with, by the same names");
+    }
+    require_rate(stored, setting, value);
+  }
+  const std::map<std::string, double> options = numbers_of(stored, kOptionValue);
+  for (const auto& [option, value] : state_.option_values()) {
+    const auto before = options.find(option);
+    if (before != options.end() && before->second == value) continue;
+    notes.push_back(fmt::format(
+        "{}: {} is {}; the checkpoint has {}", name, option, value,
+        before != options.end() ? fmt::format("{}", before->second) : std::string("none")));
+  }
+  // An optimizer without moments has no tensors, and no state that could be missing.
+  const auto moments = moments_in(manifest, name);
+  const bool has_moments = !state_.moment_names().empty();
+  for (const OptimizedParameter& each : state_.segments().parameters()) {
+    const std::string& fqn = spec_of(state_, each).fqn;
+    count_of(stored, fqn);
+    if (!has_moments || moments.contains(fqn)) continue;
+    refuse_object(
+        stored,
+        fmt::format("has no state of parameter {}, which the optimizer trains", quoted_name(fqn)),
+        "freeze the same parameters as when the checkpoint was saved, before loading");
+  }
+}
+
+void OptimizerObject::restore(const CheckpointManifest& manifest, const ManifestObject& stored) {
+  static_cast<void>(manifest);
+  std::vector<OptimizedParameter> parameters = state_.segments().parameters();
+  for (OptimizedParameter& each : parameters) {
+    each.steps = count_of(stored, spec_of(state_, each).fqn);
+  }
+  state_.segments().set_counts(int64_of(stored, "steps"), parameters);
+  optimizer_.set_lr(double_of(stored, "lr"));
+  state_.set_group_values(numbers_of(stored, kGroupValue));
+}
+
+}  // namespace fsdp

@@ -1,0 +1,29 @@
+// Writes a checkpoint.
+#pragma once
+
+#include <filesystem>
+
+#include "checkpoint/training_state_parts.h"
+#include "io/disk.h"
+
+namespace fsdp {
+
+// Does the work of try_to_save (training_state.h), through `disk`. A folder `replaced` exists under
+// the final name; it is removed once the new one can take its name. If it is not set, the final
+// name must be free.
+struct SaveTarget {
+  std::filesystem::path folder;
+  bool replaces = false;
+};
+Outcome save_state(TrainingState::Parts& state, const SaveTarget& target,
+                   const SaveStateOptions& options, Disk& disk);
+
+// Returns the bytes of the tensors of a checkpoint, over all ranks, without headers.
+int64_t checkpoint_bytes(const std::vector<StatePart>& parts);
+
+// Removes a folder of files. Best effort: errors are ignored.
+void remove_folder(Disk& disk, const std::filesystem::path& folder) noexcept;
+// Returns the name of temporary folders for `folder`, without their unique end: ".step-1.tmp.".
+std::string temporary_prefix(const std::filesystem::path& folder);
+
+}  // namespace fsdp

@@ -1,0 +1,22 @@
+// Distributes the writing of elements that several ranks hold.
+#pragma once
+
+#include <cstdint>
+
+#include "checkpoint/state_part.h"
+
+namespace fsdp {
+
+// Elements [begin, begin + numel) of a tensor, in memory order.
+struct ElementRange {
+  int64_t begin = 0;
+  int64_t numel = 0;
+  int64_t end() const { return begin + numel; }
+};
+
+// Returns the elements of the part that this rank writes. The ranks that hold the part write equal
+// shares of it, in their order. A share begins at a multiple of 4 KiB of the part and of the
+// granule, so small parts are written by the first holder alone.
+ElementRange share_of(const StatePart& part);
+
+}  // namespace fsdp

@@ -1,0 +1,69 @@
+// StateObject: one object of a training state. TrainingState::add makes it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/state_part.h"
+#include "engine/engine_parts.h"
+#include "io/checkpoint_manifest.h"
+
+namespace fsdp {
+
+// The order in which objects are restored. Schedulers set the rate of an optimizer, and drawing
+// random numbers must be the last effect of all.
+enum class RestoreOrder : uint8_t { kEngine, kOptimizer, kScheduler, kScaler, kValue, kRandom };
+
+using StateValues = std::map<std::string, ManifestValue>;
+
+// An object's tensors and values. Saving calls values() and append_parts(). Loading calls check(),
+// append_stored_parts(), fills the parts, and then calls restore().
+class StateObject {
+ public:
+  StateObject(std::string name, RestoreOrder order) : name(std::move(name)), order(order) {}
+  virtual ~StateObject() = default;
+  StateObject(const StateObject&) = delete;
+  StateObject& operator=(const StateObject&) = delete;
+
+  // Returns the class of the object: "AdamW". It must be equal when the state is loaded.
+  virtual std::string kind() const = 0;
+  // Returns the engine to which the object belongs, or null.
+  virtual EngineParts* engine() const { return nullptr; }
+  // Appends the entries of the object, and of objects inside it, in the engine's TrainingObjects.
+  virtual void append_places(std::vector<const TrainingPlace*>& places) const {
+    static_cast<void>(places);
+  }
+  // Prepares the object for the calls below. Collective.
+  virtual void prepare() {}
+  // Throws StateError if the object cannot be saved now.
+  virtual void require_saveable() const {}
+
+  // Returns the values that are equal on all ranks.
+  virtual StateValues values() const { return {}; }
+  // Appends this rank's parts for saving. May be collective. The parts are valid until the next
+  // call of this function or of append_stored_parts.
+  virtual void append_parts(std::vector<StatePart>& parts) { static_cast<void>(parts); }
+
+  // Throws IoError kCorruptData if the stored object does not fit, and appends notes about
+  // differences that are allowed. Changes nothing.
+  virtual void check(const CheckpointManifest& manifest, const ManifestObject& stored,
+                     std::vector<std::string>& notes) const;
+  // Appends this rank's parts for loading.
+  virtual void append_stored_parts(const CheckpointManifest& manifest,
+                                   std::vector<StatePart>& parts) {
+    static_cast<void>(manifest);
+    append_parts(parts);
+  }
+  // Takes over the values, after the parts of all objects were filled on all ranks.
+  virtual void restore(const CheckpointManifest& manifest, const ManifestObject& stored) {
+    static_cast<void>(manifest), static_cast<void>(stored);
+  }
+
+  const std::string name;  // in the state: "optimizer"
+  const RestoreOrder order;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,53 @@
+// TrainingState::Parts: the objects of a training state, and the run to which its checkpoints
+// belong.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/state_object.h"
+#include "fsdp/training_state.h"
+
+namespace fsdp {
+
+// The place of a state in the sequence of its run's checkpoints. Equal on all ranks.
+struct Lineage {
+  std::string run;            // 32 hexadecimal digits
+  int64_t sequence = 0;       // of the last checkpoint that was saved or loaded
+  int64_t resumed_from = -1;  // step of the checkpoint that was loaded; -1: none
+};
+
+struct TrainingState::Parts {
+  explicit Parts(Engine& engine);
+
+  const Mesh& mesh() const { return engine.context->mesh; }
+  bool has(const EngineParts& other) const;
+  // Throws StateError if an optimizer, scheduler or scaler of an added engine was not added.
+  void require_complete() const;
+  // Appends this rank's parts of the objects that the options select, for saving.
+  std::vector<StatePart> parts_to_save(const SaveStateOptions& options);
+  // Returns the object of the checkpoint's object, in the order in which objects are restored.
+  std::vector<StateObject*> in_restore_order() const;
+
+  EngineParts& engine;  // the first one
+  std::vector<std::unique_ptr<StateObject>> objects;
+  int64_t step = 0;  // of the save in progress
+  Lineage lineage;
+  // Makes the names of temporary folders unique: of this process, and of each attempt.
+  std::string nonce;
+  int64_t attempts = 0;
+};
+
+struct TrainingStateAccess {
+  static TrainingState::Parts& parts(TrainingState& state) { return *state.parts_; }
+};
+inline TrainingState::Parts& parts_of(TrainingState& state) {
+  return TrainingStateAccess::parts(state);
+}
+
+// Returns true if options with `weights_only` select the tensor: weights and buffers of engines.
+bool is_of_model(const TrainingState::Parts& state, std::string_view tensor);
+
+}  // namespace fsdp

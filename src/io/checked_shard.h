@@ -1,0 +1,53 @@
+// CheckedShard: one rank's file of a checkpoint, opened for reading.
+#pragma once
+
+#include <fsdp/safetensors.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "io/block_sums.h"
+#include "io/mapped_file.h"
+
+namespace fsdp {
+
+// The file, its hashes, and which of its blocks were already compared with them. A reader calls
+// check() for bytes before it uses them. Opening the file checks the blocks of the header. The
+// memory needed is the size of the header plus 16 MiB. Move-only. Not thread-safe.
+class CheckedShard {
+ public:
+  // `bytes` and `sum` are the size of the file and the hash of its `.sum` file, as the manifest has
+  // them.
+  // Errors: IoError kIoError if a file cannot be read. IoError kCorruptData that names the file and
+  //   the bytes if a file is missing, if the size or a hash differs, or if the file is not a
+  //   well-formed safetensors file. A link or a folder is refused as kCorruptData.
+  CheckedShard(std::filesystem::path path, int64_t bytes, const Hash128& sum);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  const SafetensorsFile& file() const { return file_; }
+  const StoredTensor* find(std::string_view name) const { return file_.find(name); }
+
+  // Compares the blocks that contain the bytes [begin, end) of the tensor, unless they were
+  // compared before. Releases the pages. Errors: IoError kCorruptData that names the file, the
+  // tensor and the bytes of the block.
+  void check(const StoredTensor& tensor, int64_t begin, int64_t end);
+  // Compares all blocks (fsdp-ckpt verify). Errors: as check().
+  void check_all();
+
+ private:
+  // The file while its header is not checked yet.
+  struct Unread;
+  explicit CheckedShard(Unread unread);
+  // `tensor`: for the message; empty for the header.
+  void check_block(int64_t block, std::string_view tensor);
+
+  MappedFile mapping_;  // of the whole file, for the hashes
+  BlockSums sums_;
+  std::vector<char> checked_;  // by block
+  SafetensorsFile file_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,55 @@
+// NewFile: a file of a checkpoint while it is written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "io/disk.h"
+
+namespace fsdp {
+
+enum class Caching : uint8_t {
+  kBuffered,  // by the page cache
+  kDirect,    // around the page cache (O_DIRECT) as long as the file system and the writes allow it
+};
+
+// A file that did not exist before. It stays under its name after a failure. Interrupted calls are
+// repeated and short writes are continued.
+class NewFile {
+ public:
+  // Errors: IoError kCannotCreate, or kIoError if the disk is full or fails.
+  NewFile(Disk& disk, std::filesystem::path path, Caching caching);
+  ~NewFile();  // closes the file
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  // Reserves the file's size on disk, if the file system supports it. Errors: IoError kIoError.
+  void reserve(int64_t bytes);
+  // Errors: IoError kIoError, which gives the byte offset.
+  void write_at(int64_t offset_bytes, std::span<const std::byte> bytes);
+  // Syncs and closes the file. Errors: IoError kIoError.
+  void finish();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void stop_direct();
+
+  Disk& disk_;
+  std::filesystem::path path_;
+  int fd_ = -1;
+  bool direct_ = false;
+};
+
+// Writes a small file of a checkpoint and syncs it. Errors: IoError kCannotCreate, kIoError.
+void write_new_file(Disk& disk, const std::filesystem::path& path,
+                    std::span<const std::byte> bytes);
+// Syncs the names in a folder. Errors: IoError kIoError.
+void sync_names(Disk& disk, const std::filesystem::path& folder);
+
+// O_DIRECT needs offsets, sizes and addresses that are multiples of this.
+inline constexpr int64_t kDirectAlignment = 4096;
+
+}  // namespace fsdp
