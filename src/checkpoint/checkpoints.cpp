@@ -16,6 +16,7 @@
 #include "checkpoint/stop_signals.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
+#include "io/found_checkpoints.h"
 
 namespace fsdp {
 namespace {
@@ -135,8 +136,9 @@ Checkpoints::State::Candidates Checkpoints::State::find_candidates() const {
     mesh.warn(text);
   };
   for (const auto& [path, error] : all.damaged) {
-    pass_over(
-        {.what = "a damaged checkpoint is passed over", .where = path.string(), .cause = error});
+    pass_over({.what = "a damaged checkpoint is passed over",
+               .where = path.string(),
+               .cause = error.what()});
   }
   for (FoundCheckpoint& each : all.of_run) {
     found.sequence = std::max(found.sequence, each.sequence);
