@@ -37,6 +37,15 @@ bool is_checkpoint_name(std::string_view name) {
   return number.size() >= kDigits && number.find_first_not_of("0123456789") == number.npos;
 }
 
+bool is_checkpoint_folder(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) return false;
+  const std::filesystem::path path = folder.has_filename() ? folder : folder.parent_path();
+  if (is_checkpoint_name(path.filename().string())) return true;
+  return std::filesystem::symlink_status(folder / kManifestName, ignored).type() !=
+         std::filesystem::file_type::not_found;
+}
+
 std::vector<std::filesystem::path> folders_in(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> folders;
   std::error_code error;

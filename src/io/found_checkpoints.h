@@ -36,14 +36,17 @@ struct FoundCheckpoints {
   std::vector<std::pair<std::filesystem::path, Error>> damaged;
 };
 
-// Reads all manifests. Errors: IoError kIoError if the folder cannot be read. A folder that does not
-// exist has no checkpoints.
+// Reads all manifests. A folder that does not exist has no checkpoints. Errors: IoError kIoError if
+// the folder cannot be read.
 FoundCheckpoints find_checkpoints(const std::filesystem::path& folder);
 
 // Returns the folder of a step: "FOLDER/step-00001200".
 std::filesystem::path folder_of_step(const std::filesystem::path& folder, int64_t step);
 // Returns true for "step-" and a number of at least eight digits.
 bool is_checkpoint_name(std::string_view name);
+
+// Returns true for a folder that has the name of a checkpoint or a manifest.
+bool is_checkpoint_folder(const std::filesystem::path& folder);
 
 // Returns the folders inside `folder` that are no links, in any order. Errors: IoError kIoError if
 // the folder cannot be read. A folder that does not exist has none.

@@ -44,6 +44,18 @@ TEST_CASE("a checkpoint's folder has the name of its step, with at least eight d
   }
 }
 
+TEST_CASE("a folder is a checkpoint's by its name or by its manifest") {
+  const ScratchFolder root;
+  CHECK_FALSE(is_checkpoint_folder(root.path()));
+  write_manifest(root.path(), small_manifest());
+  CHECK(is_checkpoint_folder(root.path()));
+  std::filesystem::create_directory(root / "step-00000001");
+  CHECK(is_checkpoint_folder(root / "step-00000001"));
+  CHECK(is_checkpoint_folder(root / "step-00000001/"));
+  CHECK_FALSE(is_checkpoint_folder(root / "step-00000002"));
+  CHECK_FALSE(is_checkpoint_folder(root.write("step-00000003", "a file")));
+}
+
 TEST_CASE("checkpoints of the run that wrote last are found first, newest first") {
   const ScratchFolder root;
   const std::string old_run(32, 'a'), new_run(32, 'b');
