@@ -1,4 +1,4 @@
-// Runs the program fsdp-ckpt as a user does.
+// Runs the program fsdp-ckpt as a user does, and fsdp-inspect on checkpoints.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -320,6 +320,51 @@ TEST_CASE("fsdp-ckpt ends with 74 for a path that cannot be read, and with 64 fo
     CHECK(help.code == 0);
     CHECK(help.out.find("Exit codes: 0 listed or whole, 64 usage") != std::string::npos);
   }
+}
+
+TEST_CASE("fsdp-inspect shows the content of a checkpoint") {
+  const ScratchFolder root;
+  CheckpointManifest manifest = small_manifest();
+  manifest.finite = false;
+  const std::filesystem::path folder = write_checkpoint(root, manifest);
+  const ProcessResult ending = run_process({program_path("fsdp-inspect"), folder});
+  CHECK(ending.code == 0);
+  CHECK(ending.err.empty());
+  const std::string head =
+      "ROOT/step-00001200\n"
+      "step 1200, checkpoint 7 of run 0123456789abcdef0123456789abcdef\n"
+      "saved 2026-11-26T23:20:00Z by 2 ranks, resumed from step 1000\n"
+      "note: a value is not finite\n"
+      "condition libtorch = '2.15.0'\n"
+      "condition strategy = 'full-shard'\n"
+      "object optimizer: AdamW\n"
+      "  lr = 0.001\n"
+      "  note = 'é \"quoted\" \\x0a'\n"
+      "  step = 1200\n"
+      "  worst = -inf\n"
+      "object user: values\n"
+      "tensor 'model/weight/tied' is 'model/weight/a'\n";
+  CHECK(without_root(ending.out, root) == head +
+                                              "name                 dtype  shape   bytes\n"
+                                              "model/weight/a       F32    [4, 6]     96\n"
+                                              "empty                F32    [0, 3]      0\n"
+                                              "optimizer/exp_avg/a  F32    [24]       96\n"
+                                              "scalar               I64    []          8\n"
+                                              "4 tensors, 49 elements, 200 bytes: I64 1, F32 3\n");
+  const ProcessResult summary = run_process({program_path("fsdp-inspect"), "--summary", folder});
+  CHECK(without_root(summary.out, root)
+            .starts_with(head + "4 tensors, 49 elements, 200 bytes\nby type   F32"));
+  const ProcessResult shard = run_process({program_path("fsdp-inspect"), folder / kSecondShard});
+  CHECK(shard.out.find("optimizer/exp_avg/a  F32    [24]      96\n") != std::string::npos);
+  std::filesystem::remove(folder / kManifestName);
+  check_error(run_process({program_path("fsdp-inspect"), folder}), 65, "manifest.json is missing");
+}
+
+TEST_CASE("fsdp-inspect takes a folder with config.json for a model, whatever else it has") {
+  const ScratchFolder root;
+  root.write("manifest.json", "{}");
+  root.write("config.json", "{}");
+  check_error(run_process({program_path("fsdp-inspect"), root.path()}), 74, "model.safetensors");
 }
 
 }  // namespace
