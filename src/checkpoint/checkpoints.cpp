@@ -62,7 +62,7 @@ std::string text_of(const Outcome& outcome) {
 struct Checkpoints::State {
   State(TrainingState& training, CheckpointOptions given)
       : state(parts_of(training)), options(resolved(std::move(given))), mesh(state.mesh()) {
-    require_options(options);
+    run_or_throw_on_all_ranks(mesh, kOpening, [&] { require_options(options); });
     if (options.folder.empty()) return;
     run_or_throw_on_all_ranks(mesh, kOpening, [&] {
       if (mesh.rank() == 0) folder.emplace(options.folder, Disk::system());
