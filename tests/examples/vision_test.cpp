@@ -55,7 +55,7 @@ TEST_CASE("vision reads 95 of 100 digits after less than a minute on two ranks")
 
 TEST_CASE("a run that SIGTERM stopped resumes, and its best model has the same bytes") {
   const TemporaryDirectory place;
-  const Words often{"--num-train-epochs=3", "--gradient-accumulation-steps=2", "--dropout=0.1"};
+  const Words often{"--num-train-epochs=6", "--gradient-accumulation-steps=2", "--dropout=0.1"};
   const auto into = [&](const std::string& folder, const Words& more = {}) {
     Words words = often;
     words.insert(words.end(), {"--output-dir", place.path() + "/" + folder});
@@ -68,16 +68,16 @@ TEST_CASE("a run that SIGTERM stopped resumes, and its best model has the same b
   Words command{FSDP_RUN, "-n", "2", VISION};
   for (const std::string& word : with_device(into("stopped"))) command.push_back(word);
   Process process(command);
-  REQUIRE(process.read_until("epoch 1/3"));
+  REQUIRE(process.read_until("epoch 1/6"));
   kill(process.pid(), SIGTERM);
   const ProcessResult result = process.wait();
   INFO(result.out << result.err);
   CHECK(result.code == 0);
-  CHECK(result.out.find("epoch 3/3") == std::string::npos);
+  CHECK(result.out.find("epoch 6/6") == std::string::npos);
   const ProcessResult resumed = run_vision(into("stopped", {"--resume", "auto"}));
   CAPTURE(resumed.err);
   CHECK(resumed.err.find("resumed from step ") != std::string::npos);
-  CHECK(resumed.out.find("epoch 1/3") == std::string::npos);
+  CHECK(resumed.out.find("epoch 1/6") == std::string::npos);
   CHECK(last(resumed.out, "accuracy") == last(whole, "accuracy"));
   CHECK(last(resumed.out, "loss") == last(whole, "loss"));
   CHECK(bytes_of(stopped + "/model.safetensors") ==
