@@ -88,7 +88,7 @@ struct SaveStateOptions {
 // Writes a checkpoint. `folder` appears whole and on disk, or not at all. Until then the files are
 // in a hidden folder beside it, which is removed after a failure. Every rank writes its own
 // elements; of elements that several ranks hold, each writes an equal part. Needs at most 16 MiB
-// per rank. The ranks wait for each other three times, regardless of the number of tensors.
+// per rank. The ranks wait for each other four times, regardless of the number of tensors.
 // Requires: collective; between steps.
 // Errors: IoError kCannotCreate if `folder` exists or cannot be created; IoError kIoError (disk
 //   full); StateError if gradients wait for an optimizer's step, or if an optimizer, scheduler or
