@@ -157,6 +157,12 @@ class StateLoad {
                          name_of(part.dtype), format_shape(part.shape)),
              "resume with the model and the optimizers of the saved run");
     }
+    if (part.granule != stored.granule) {
+      refuse(folder_,
+             fmt::format("tensor {} has blocks of {} elements in the checkpoint, expected {}",
+                         quoted_name(part.name), stored.granule, part.granule),
+             "resume with the optimizers of the saved run");
+    }
     if (part.strides == stored.strides) return;
     refuse(folder_,
            fmt::format("tensor {} has strides {} in the checkpoint, expected {}",
