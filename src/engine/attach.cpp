@@ -87,8 +87,8 @@ std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
         {.what = fmt::format("the {} layers of {} were not sharded together under the BuildScope",
                              unit.modules.size(), name_of_unit(unit.fqn)),
          .where = "BuildScope::shard",
-         .hint = "pass all layers of the unit to one BuildScope::shard call; tie or freeze their "
-                 "parameters before that call"});
+         .hint = "pass all layers of the unit to one BuildScope::shard call; if you tie or freeze "
+                 "their parameters, do it before that call"});
   }
   if (!fits) {
     throw InvalidArgument(
@@ -96,8 +96,8 @@ std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
                              "parameters, their types or requires_grad differ",
                              name_of_unit(unit.fqn)),
          .cause = "a parameter was tied to another unit, replaced, frozen or converted",
-         .hint = "tie and freeze parameters in the constructor of the unit that owns them, or "
-                 "build without a BuildScope and pass mesh and options to the engine"});
+         .hint = "change parameters only in the constructor of the unit that owns them; or build "
+                 "without a BuildScope, and pass mesh and options to the engine"});
   }
   return std::move(found->second.main);
 }

@@ -97,10 +97,11 @@ void check_holders(torch::nn::Module& module, const std::vector<FoundParameter>&
         {.what = fmt::format("parameter '{}' cannot be sharded: its memory is held by {} other "
                              "tensor{}",
                              found.fqn, others, others == 1 ? "" : "s"),
-         .cause = "a view, detach() or data() of the parameter, the archive that it was loaded "
-                  "from, or the graph of an earlier forward would keep the initial values",
-         .hint = "destroy the other tensors before the parameter is sharded, or keep a clone() "
-                 "instead"});
+         .cause = "the other tensors would keep the initial values; they can be views, detach() or "
+                  "data() of the parameter, the archive that it was loaded from, or the graph of "
+                  "an earlier forward",
+         .hint = "destroy these tensors before the parameter is sharded, or keep a clone() of "
+                 "the parameter instead"});
   }
 }
 

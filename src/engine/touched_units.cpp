@@ -52,8 +52,8 @@ bool is_gathered(const EngineUnit& unit) {
                         "'{}' is given parameters of engines on two meshes: {} and {}", touch.name,
                         name_of_unit(one.shard->fqn()), name_of_unit(other.shard->fqn())),
                     .cause = "collectives of two meshes have no common order",
-                    .hint = "make both engines with one mesh; copy between the models inside "
-                            "fsdp::Gathered of both"});
+                    .hint = "make both engines with one mesh; to copy values between the "
+                            "models, gather both with fsdp::Gathered first"});
 }
 
 [[noreturn]] void refuse_written(const touch_trap::Touch& touch, const EngineUnit& unit,
