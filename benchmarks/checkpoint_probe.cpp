@@ -1,13 +1,14 @@
 // Times saving and loading of a checkpoint, for benchmarks/checkpoint.
 //   fsdp-run -n 2 checkpoint_probe UNITS WIDTH FOLDER
 // The model has UNITS layers Linear(WIDTH, WIDTH), fp32, and AdamW has taken one step. Each rank
-// reads commands from its FIFO FOLDER/rank-N, one in each line, the same on all ranks. Rank 0 prints
-// one JSON object for each, {"seconds": …, "bytes": …}, from a barrier until all ranks have finished.
-//   check     saves, spoils all values and loads; fails unless the values are those saved
+// reads commands from its FIFO FOLDER/rank-N, one in each line, the same on all ranks. For each
+// command rank 0 prints one JSON object, {"seconds": …, "bytes": …}. The time begins at a
+// barrier and ends when all ranks have finished.
+//   check     saves, changes all values and loads; fails unless the saved values are back
 //   save      fsdp::save into FOLDER/checkpoint
 //   old       fsdp::save_weights and fsdp::save_optimizer into FOLDER/old, which is then removed
 //   load      fsdp::load of FOLDER/checkpoint, which is not in the page cache
-//   readhash  each rank reads its shard of FOLDER/checkpoint and hashes its blocks; not cached either
+//   readhash  each rank reads and hashes its shard of FOLDER/checkpoint; not cached either
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fsdp/checkpoint.h>
