@@ -39,7 +39,7 @@ def summary(shown):
                   f"{quantities.spell_deviation(suite.of_plan(worst))} (cell {worst['cell']})",
                   f"largest growth of a process: {quantities.spell(growth_of_bar(grown))} times the allowed growth "
                   f"(cell {grown['cell']})",
-                  f"wrong predictions whether a cell fits a memory limit ({len(checks.BUDGETS)} limits, "
+                  f"wrong predictions of whether a cell fits a memory limit ({len(checks.BUDGETS)} limits, "
                   "16 MiB to 32 GiB): "
                   f"{wrong} of {len(checks.BUDGETS) * len(measured)}"]
     found = checks.faults(shown.rows)
@@ -99,7 +99,8 @@ def short_table(shown, most=8):
         for ranks in suite.SHARDED_RANKS:
             if shown.plain(model, suite.FULL_SHARD, ranks):
                 lines.append(short_line(shown, model, ranks))
-    head = ["model, parameters", "ranks", "planned", "measured", "fsdp", "FSDP2", "DDP", "saved compared with DDP"]
+    head = ["model, parameters", "ranks", "fsdp: planned peak, MiB", "fsdp: measured peak, MiB", "fsdp: growth, MiB",
+            "FSDP2: growth, MiB", "DDP: growth, MiB", "growth saved compared with DDP"]
     return table(head, lines[-most:]) if lines else ""
 
 
@@ -111,7 +112,7 @@ def short_line(shown, model, ranks):
     saved = shown.saved(model, ranks)
     name = f"{pictures.model_name(model)}, {quantities.spell_count(shown.parameters[model])}"
     return [name, str(ranks), quantities.spell_mib(own["planned"]["device peak"]),
-            quantities.spell_mib(suite.device_peak(own)) if done else "planned only",
+            quantities.spell_mib(suite.device_peak(own)) if done else "not measured",
             quantities.spell_mib(suite.growth(own)) if done else NONE, grown(fsdp2), grown(ddp),
             NONE if saved is None else quantities.spell_percent(saved)]
 
