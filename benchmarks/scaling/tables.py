@@ -19,7 +19,7 @@ def identity(shown):
         peers = f", peers' PyTorch {who['peers torch']}" if who["peers torch"] else ""
         told.append(f"Measured on {who['date']} at commit {who['commit'] or 'unknown'}{changed}, "
                     f"with fsdp {who['fsdp']}, LibTorch {who['torch']}{peers} and seed {who['seed']}, "
-                    f"on {who['machine']}.")
+                    f"on {who['machine']} (CPU cores, memory).")
     return "\n".join(told)
 
 
@@ -35,7 +35,7 @@ def summary(shown):
         grown = max(measured, key=growth_of_bar)
         wrong = sum(len(list(checks.check_fit(row))) for row in measured)
         lines += [f"engine bytes equal the plan in every phase and category: in {exact} of {count_cells(measured)}",
-                  "largest difference between a measured peak and its plan, both with LibTorch's tensors: "
+                  "largest difference between a measured peak and its plan: "
                   f"{quantities.spell_deviation(suite.of_plan(worst))} (cell {worst['cell']})",
                   f"largest growth of a process: {quantities.spell(growth_of_bar(grown))} times the allowed growth "
                   f"(cell {grown['cell']})",
@@ -64,7 +64,8 @@ def peer_lines(shown):
         if ratios:
             told.append(f"{by} {spell_range(ratios, quantities.spell)} ({len(ratios)})")
     if told:
-        yield f"growth of peers' processes, divided by the growth of fsdp's (number of cells): {', '.join(told)}"
+        yield ("growth of a peer's process, divided by the growth of fsdp's, smallest–largest ratio "
+               f"(number of cells): {', '.join(told)}")
 
 
 def spell_range(values, spelled):
@@ -83,7 +84,7 @@ def saving_lines(shown):
     told = [f"{spell_range(values, quantities.spell_percent)} on {ranks}" for ranks, values in saved.items()
             if values]
     if told:
-        yield f"memory that full shard saves compared with DDP: {', '.join(told)} ranks"
+        yield f"growth that full shard saves compared with DDP: {', '.join(told)} ranks"
 
 
 def short_table(shown, most=8):
