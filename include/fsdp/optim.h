@@ -2,8 +2,12 @@
 // over memory. Its state is sharded in the same way as the main shards. Results equal those of
 // torch::optim on Engine::parameters().
 //
+//   fsdp::AdamW optimizer(engine, torch::optim::AdamWOptions(3e-4));  // trains all parameters
+//
+// Each optimizer of an engine with several needs its own parameters:
+//
 //   fsdp::AdamW generator(engine, {.lr = 2e-4, .parameters = fsdp::under("generator")});
-//   fsdp::AdamW discriminator(engine, torch::optim::AdamWOptions(1e-4));  // of all parameters
+//   fsdp::AdamW discriminator(engine, {.lr = 1e-4, .parameters = fsdp::under("discriminator")});
 #pragma once
 
 #include <fsdp/engine.h>

@@ -13,8 +13,8 @@ namespace fsdp {
 
 // Selects which state is sharded over all ranks, which state is sharded over the ranks of a group
 // (Axis::kShard), and which state is replicated. For the exact meaning of each value, see the
-// placement table (src/plan/placement.cpp). On a mesh with only one group, the last three values
-// have the same effect as kFullShard.
+// placement table (src/plan/placement.cpp). On a mesh with only one group, kHybridShard,
+// kHfsdp and kHpz have the same effect as kFullShard.
 enum class Strategy : uint8_t {
   kFullShard,  // ZeRO-3, FSDP: parameters, gradients and optimizer state sharded
   kReplicate,  // DDP: everything replicated, gradients averaged
