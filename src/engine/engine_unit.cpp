@@ -151,9 +151,9 @@ bool EngineUnit::fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequ
   constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
   std::shared_ptr<Call> call = newest(sequence);
   if (!call) {
-    // TorchScript's differentiable graph is one node for the forwards of several units, and is
-    // older than all of their calls. With the highest number, no tick treats one of these calls as
-    // finished.
+    // TorchScript's DifferentiableGraph is one autograd node for the forwards of several units. It
+    // is created before the calls of these units, so its sequence number is lower than theirs. With
+    // the highest number instead, BackwardScheduler::tick does not take these calls as finished.
     sequence = kAny;
     call = newest(kAny);
   }

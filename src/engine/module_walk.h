@@ -65,8 +65,8 @@ std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
                                             const std::function<bool(const at::Tensor&)>& known,
                                             at::Device computes_on);
 
-// Makes the mesh's communicator for modules if the tree contains a SyncBatchNorm. Otherwise the
-// first step would have to make it. Collective over all ranks.
+// If the tree contains a SyncBatchNorm, makes the mesh's communicator for modules now, so that the
+// first step does not have to make it. Collective over all ranks.
 void connect_modules(const torch::nn::Module& root, const Mesh& mesh);
 
 }  // namespace fsdp

@@ -121,10 +121,13 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
     return;
   // The model's zero_grad has removed the guards of a unit chosen by policy, but its shards still
   // have gradients. A LibTorch optimizer would use these gradients in its step.
-  throw StateError({.what = "cannot step: the model's zero_grad cleared the gradients",
-                    .where = name_of_unit(unit.shard->fqn()),
-                    .cause = fmt::format("'{}' needs the gradients in the shards", touch.name),
-                    .hint = "call zero_grad of LibTorch's optimizer instead of the model's"});
+  throw StateError(
+      {.what = "cannot step: the model's zero_grad removed the gradients from the parameters",
+       .where = name_of_unit(unit.shard->fqn()),
+       .cause = fmt::format("'{}' would use the gradients that the engine still keeps in its "
+                            "shards",
+                            touch.name),
+       .hint = "call zero_grad of LibTorch's optimizer instead of the model's"});
 }
 
 // The listener that the trap calls. It derives the calls of units chosen by policy from operators

@@ -250,7 +250,7 @@ class Proof final : public Listener {
     watched.unsafeGetTensorImpl()->set_sizes_contiguous({1});
     watch(watched);
     // The trap must report the operator once, with its result, and the result must not inherit the
-    // key. Under Unseen the trap must not report the operator.
+    // key. Inside an `Unseen` scope the trap must not report the operator.
     const at::Tensor result = at::neg(watched);
     const bool is_seen = seen_ == 1 && returned_ == 1 && !result.key_set().has(kKey);
     const Unseen unseen;

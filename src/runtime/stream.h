@@ -100,7 +100,8 @@ class Stream {
   }
 
  protected:
-  // Returns a new mark, or null if the point is already reached.
+  // Marks the end of the work issued so far, as cudaEventRecord does. Returns null if all of that
+  // work is done.
   virtual std::shared_ptr<EventMark> mark(CodePlace place) = 0;
   virtual void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) = 0;
 

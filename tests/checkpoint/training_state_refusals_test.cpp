@@ -52,7 +52,7 @@ TEST_CASE("an object of the engine that was not added is an error of the first s
     CHECK(begins(refusal(saving), "73 the checkpoint's folder exists already"));
     CHECK(begins(refusal([&] { state.add("schedule", schedule); }), "78 the name 'schedule'"));
     CHECK(begins(refusal([&] { state.add("a/b", schedule); }),
-                 "78 a training state got the name 'a/b'"));
+                 "78 an object cannot have the name 'a/b' in a training state"));
     LossScaler scaler(engine);
     CHECK(begins(refusal([&] { save(state, folder / "other"); }),
                  "70 the training state lacks LossScaler"));
