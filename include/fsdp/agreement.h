@@ -5,7 +5,7 @@
 //                                   [&] { questions = read(file); });
 //
 // Without these functions, only the rank whose disk fails throws the cause. The other ranks report
-// only that this rank has left the job.
+// only that the failed rank has left the job.
 #pragma once
 
 #include <fsdp/error.h>
@@ -17,8 +17,8 @@
 
 namespace fsdp {
 
-// An error that ends this rank because another rank failed. The other rank reports the cause, and
-// this rank exits with the same code. run_program prints nothing for this error.
+// An error that ends this rank because another rank failed. The failed rank reports the cause, and
+// this rank exits with the failed rank's exit code. run_program prints nothing for this error.
 class RefusedElsewhere : public Error {
  public:
   explicit RefusedElsewhere(ExitCode code);
@@ -33,7 +33,7 @@ struct Outcome {
 };
 
 // Runs `work` on a second thread and returns when `work` has ended on every rank. Meanwhile the
-// calling thread takes part in the collectives of the ranks that wait, so a slow disk does not
+// calling threads of all ranks run one small collective after the other, so a slow disk does not
 // cause a time-out. If `work` takes more than five seconds on a rank, this rank warns once
 // (MeshOptions::on_event). The warning contains `what` ("writing the model").
 // Requires: collective; outside forward and backward. `work` must not call a function of this

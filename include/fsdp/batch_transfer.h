@@ -118,7 +118,7 @@ class BatchTransfer {
   int64_t made_ = 0;
   int64_t taken_ = 0;
   std::exception_ptr failure_;
-  BatchCopies copies_;  // declared last: destroyed before ready_, whose batches it may write
+  BatchCopies copies_;  // last member: destroyed before ready_, whose batches its copies may write
 };
 
 }  // namespace fsdp

@@ -102,7 +102,7 @@ LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
 //     index, but without safetensors files.
 // No code in a file is executed. Entries that are not tensors are skipped, and a note names them.
 // Stored tensors may share storage and may have any strides. If a stored tensor's memory order
-// differs from the parameter's, this rank needs extra memory as large as its slice of the
+// differs from the parameter's, each rank needs extra memory as large as its slice of the
 // parameter. The check sums of the archive are verified: each rank reads and checks an equal share
 // of the records.
 // Errors: those of the function above. Also IoError kCorruptData for a file that is damaged or not
@@ -132,7 +132,7 @@ struct SaveOptions {
 //   type is not floating, or if two parameters have the same name.
 void save_weights(Engine& engine, const std::filesystem::path& file,
                   const SaveOptions& options = {});
-// Saves weights for callers that can handle a failure, for example by writing to another place. If
+// Saves weights for callers that can handle a failure, for example by writing to another folder. If
 // saving fails, the returned Outcome contains the error, and an existing file is unchanged.
 [[nodiscard]] Outcome try_to_save_weights(Engine& engine, const std::filesystem::path& file,
                                           const SaveOptions& options = {});

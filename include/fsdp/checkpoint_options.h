@@ -10,14 +10,14 @@ namespace fsdp {
 // Selects what happens if a checkpoint cannot be written.
 enum class OnSaveError : uint8_t {
   kStop,      // the job ends (73 or 74)
-  kContinue,  // a warning; the training goes on, and the earlier checkpoints stay
+  kContinue,  // a warning; the training continues, and the earlier checkpoints are kept
 };
 
 struct CheckpointOptions {
   // The folder of the checkpoints (--save-dir). The program sets its default. Empty: no
   // checkpoints.
   std::filesystem::path folder{};
-  int64_t save_steps = 0;        // --save-steps: save after every so many steps; 0: never
+  int64_t save_steps = 0;        // --save-steps: number of steps between two saves; 0: never
   int64_t save_total_limit = 0;  // --save-total-limit: number to keep, 2 or more; 0: all
   // --resume: "none"; "auto" for the newest checkpoint of `folder`, if there is one; or the folder
   // of a checkpoint. Empty: "auto" if a launcher has restarted the job, else "none".

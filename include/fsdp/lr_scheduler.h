@@ -208,11 +208,11 @@ struct OneCycleLROptions {
 
 // Raises the rate from max_lr / div_factor to max_lr, then lowers it to max_lr / div_factor /
 // final_div_factor, within total_steps. Momentum (AdamW's beta1) changes from max_momentum to
-// base_momentum and back, through Optimizer::set_momentum. One call of step() after the last step
-// keeps the final rate; PyTorch would lower the rate further. Source: Smith and Topin,
-// "Super-Convergence" (2017).
-// Errors: the constructor throws as Optimizer::set_momentum does. step() throws StateError after
-//   total_steps.
+// base_momentum and back, through Optimizer::set_momentum. Call number total_steps of step(), which
+// follows the last optimizer step, keeps the final rate; PyTorch would lower the rate further.
+// Source: Smith and Topin, "Super-Convergence" (2017).
+// Errors: the constructor throws as Optimizer::set_momentum does. Later calls of step() throw
+//   StateError.
 class OneCycleLR : public LRScheduler {
  public:
   OneCycleLR(Optimizer& optimizer, OneCycleLROptions options);

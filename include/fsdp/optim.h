@@ -4,7 +4,7 @@
 //
 //   fsdp::AdamW optimizer(engine, torch::optim::AdamWOptions(3e-4));  // trains all parameters
 //
-// Each optimizer of an engine with several needs its own parameters:
+// If an engine has several optimizers, each of them needs its own parameters:
 //
 //   fsdp::AdamW generator(engine, {.lr = 2e-4, .parameters = fsdp::under("generator")});
 //   fsdp::AdamW discriminator(engine, {.lr = 1e-4, .parameters = fsdp::under("discriminator")});
@@ -96,7 +96,7 @@ class OptimizerParamGroup {
   OptimizerParamGroup(std::string name, double lr_scale, double weight_decay,
                       const double* optimizer_lr);
 
-  const std::string& name() const { return name_; }  // "default" for all others
+  const std::string& name() const { return name_; }  // "default": parameters in no other group
   // Returns the optimizer's lr() times lr_scale, or the group's own rate after set_lr. Schedulers
   // change a group's own rate in the same way as the optimizer's rate, starting from the group's
   // current rate.
@@ -121,8 +121,8 @@ class OptimizerParamGroup {
 // The base of AdamW and SGD. An engine may have several optimizers with disjoint parameters. At the
 // first step, a warning (MeshOptions::on_event) names trainable parameters that have no optimizer.
 // Requires: the engine is alive; otherwise the functions throw. All functions are collective and
-//   must be called between steps. This does not apply to lr, set_lr, momentum, set_momentum,
-//   param_groups and steps.
+//   must be called between steps, except lr, set_lr, momentum, set_momentum, param_groups and
+//   steps.
 // Effects: the functions issue work and do not wait for it. The device computes the clip
 //   coefficient, and decides if a step is skipped.
 // Errors of constructors: InvalidArgument if an option is invalid, if `parameters` or a group

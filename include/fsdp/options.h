@@ -128,8 +128,9 @@ struct Options {
   bool cpu_offload = false;
   // Limit of the device bytes that a rank may hold, including LibTorch's tensors (docs/memory.md).
   // 0 means no limit. An allocation beyond the limit throws a DeviceError. The error names the
-  // place, the memory in use and the remedies. After the error, training can continue with a step
-  // that needs less memory. The limit must be equal for all engines of a mesh.
+  // place of the allocation ("forward of unit 'layers.4'"), the memory in use and the remedies.
+  // After the error, training can continue with a step that needs less memory. The limit must be
+  // equal for all engines of a mesh.
   int64_t memory_limit = 0;
   // false: if the planned bytes of engine and optimizer exceed memory_limit, the constructor of the
   // engine or of the optimizer throws. true: the run continues until an allocation exceeds the

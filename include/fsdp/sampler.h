@@ -21,8 +21,8 @@ struct SamplerOptions {
   int64_t sample_count = 0;
   int64_t world_size = 1;
   int64_t rank = 0;
-  // If global_batch_size is set, the default 8 counts as not set, and any other value must agree
-  // with it.
+  // If global_batch_size is set, the default 8 counts as not set. With any other value, the product
+  // batch_size_per_rank * world_size * accumulation_steps must be global_batch_size.
   int64_t batch_size_per_rank = 8;
   int64_t accumulation_steps = 1;  // micro-batches per global batch
   // The samples in a global batch, on any number of ranks. A micro-batch then has
@@ -94,8 +94,8 @@ class BatchSampler {
   int half_bits_;  // half of the bits of a permuted position
 };
 
-// A training's place in its samples. It maps each optimizer step to its global batch, across epochs
-// and across restarts with other ranks or another batch size.
+// The position of a training run in its samples. It maps each optimizer step to its global batch,
+// across epochs and across restarts with other ranks or another batch size.
 //
 //   fsdp::SampleCursor cursor(sampler);
 //   fsdp::GlobalBatch batch = cursor.batch(step);  // steps count from 0, across epochs

@@ -13,9 +13,9 @@
 // describes the files.
 //
 // A checkpoint is a folder. Each rank writes the elements that it holds into one safetensors file,
-// so no rank gathers a unit. A checkpoint can be loaded with any number of ranks, strategy,
-// param_dtype, offload and units. If all of these are equal to the saved run's, the resumed run
-// takes bitwise equal steps.
+// so no rank gathers a unit. A checkpoint can be loaded with another number of ranks, strategy,
+// param_dtype, cpu_offload and choice of units. If none of these differs from the saved run's, the
+// resumed run takes bitwise equal steps.
 #pragma once
 
 #include <fsdp/agreement.h>
@@ -39,7 +39,8 @@ class Optimizer;
 
 namespace fsdp {
 
-// The objects of a training, by name. It refers to them and must be destroyed before them.
+// The objects of a training run, by name. A TrainingState refers to these objects and must be
+// destroyed before them.
 class TrainingState {
  public:
   // Adds the engine as "model": its weights, its buffers, the parameters that it ignores, and the
@@ -85,10 +86,11 @@ struct SaveStateOptions {
   std::function<bool(std::string_view name)> exclude{};
 };
 
-// Writes a checkpoint. `folder` appears whole and on disk, or not at all. Until then the files are
-// in a hidden folder beside it, which is removed after a failure. Every rank writes its own
-// elements; of elements that several ranks hold, each writes an equal part. Needs at most 16 MiB
-// per rank. The ranks wait for each other four times, regardless of the number of tensors.
+// Writes a checkpoint. `folder` appears only when all of its files are complete and on disk. Until
+// it appears, the files are in a hidden folder beside it, which is removed after a failure. Every
+// rank writes its own elements. If several ranks hold the same elements, each of them writes an
+// equal part of these. Needs at most 16 MiB per rank. The ranks wait for each other four times,
+// regardless of the number of tensors.
 // Requires: collective; between steps.
 // Errors: IoError kCannotCreate if `folder` exists or cannot be created; IoError kIoError (disk
 //   full); StateError if gradients wait for an optimizer's step, or if an optimizer, scheduler or
@@ -117,7 +119,7 @@ struct LoadStateReport {
 // Requires: collective; between steps. The same parameters are frozen as when the state was saved.
 // Errors: IoError kIoError if a file cannot be read; IoError kCorruptData that names the file,
 //   tensor or object if a file is damaged, or if the checkpoint is of another model, optimizer or
-//   data set. Nothing has changed then.
+//   data set. After these errors nothing has changed.
 LoadStateReport load(TrainingState& state, const std::filesystem::path& folder,
                      const LoadStateOptions& options = {});
 
