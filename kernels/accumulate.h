@@ -27,7 +27,7 @@ struct AccumulateRun {
   int64_t numel = 0;
   DType source_dtype = DType::kFloat32;
   DType destination_dtype = DType::kFloat32;
-  bool overwrite = false;  // the destination is not read: for the first of several additions
+  bool overwrite = false;  // true: the destination is not read (first of several additions)
 };
 
 // Adds all runs in one launch. The call copies the table.

@@ -1,4 +1,4 @@
-// Computes digests of memory, with which the engine detects writes by code outside it.
+// Computes digests of memory, with which the engine detects writes by code outside the engine.
 #pragma once
 
 #include <cstdint>

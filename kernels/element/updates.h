@@ -8,7 +8,7 @@
 // - decay computes Scalars::decay of a segment, on the host.
 // - host_scalars returns the other scalars that the host knows.
 // - read_scalars sets scalars from device memory and from the segment's learning rate.
-// - Decayed is the arithmetic of an element. Undecayed is the same for Scalars::decay = 0.
+// - Decayed is the arithmetic of an element. Undecayed is the arithmetic for Scalars::decay = 0.
 #pragma once
 
 #include "kernels/element/adamw.h"
