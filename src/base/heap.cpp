@@ -17,7 +17,7 @@ constexpr bool kIsSanitized = true;
 constexpr bool kIsSanitized = false;
 #endif
 
-// malloc's default threshold. Smaller blocks gain little from this heap, and there are many of
+// malloc's default mmap threshold. Smaller blocks gain little from this heap, and there are many of
 // them.
 constexpr size_t kLeastBytes = 128 << 10;
 

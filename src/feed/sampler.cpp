@@ -122,7 +122,7 @@ int64_t BatchSampler::end_of_epoch(int64_t first) const {
   // global batch size, slices differ by one sample anyway, and the end must not depend on the
   // ranks: only whole global batches are kept.
   const int64_t whole = options_.global_batch_size > 0 ? global_batch_size_ : micro_batch_size_;
-  // A global batch is a multiple of `whole`, so every batch that follows has the same end.
+  // A global batch is a multiple of `whole`, so the result is the same for every later batch.
   return options_.sample_count - (options_.sample_count - first) % whole;
 }
 

@@ -281,7 +281,7 @@ std::vector<RunFlag> RunOptions::checkpoint_flags() {
         if (value.empty()) refuse_value("--resume", value, "use auto, none or a folder");
         checkpoints.resume = value;
       }};
-  // The Trainer's spelling.
+  // The spelling of Hugging Face's Trainer.
   RunFlag resume_from{.name = "--resume-from-checkpoint",
                       .value_name = "true|DIR",
                       .meaning = "the same as --resume; true means auto",

@@ -3,7 +3,7 @@
 // A stream runs its work in the order of issue. Two streams are ordered only by an event: one
 // stream records it and the other waits for it. docs/streams.md lists the engine's waits in terms
 // of streams and events only. A new kind of device implements Stream and EventMark, and adds no
-// rules.
+// other rules of order.
 #pragma once
 
 #include <cstdint>
