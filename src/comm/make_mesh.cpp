@@ -73,7 +73,7 @@ bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& 
        .hint = "compute on GPUs (--device cuda), or start all ranks on one host"});
 }
 
-// Makes the parts of one of several processes.
+// Makes the MeshParts of this process in a job of several processes.
 MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptions& options,
                            OpenStore open_store) {
   if (environment.local_world_size == environment.world_size) {

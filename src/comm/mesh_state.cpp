@@ -57,7 +57,7 @@ MeshState::~MeshState() {
   // leave() is called before the members are destroyed. The destructors of communicators may wait
   // for other ranks. A rank that still needs this rank must fail instead of waiting.
   parts_.control_plane->leave();
-  // An exception unwinds this part and may unwind the whole mesh. The destructors of its
+  // An exception unwinds this part and may unwind the whole mesh. The destructors of the part's
   // communicators could wait for ranks that do not know of the exception yet, so the job's mesh
   // keeps the communicators.
   if (whole_ && std::uncaught_exceptions() > exceptions_at_start_) {

@@ -37,9 +37,9 @@ class MeshState {
   // Owns `parts`. `whole` is the mesh of which this mesh is a part, or null for the job's mesh.
   // `whole` is kept alive. Errors: InvalidArgument if the parts do not fit together.
   explicit MeshState(MeshParts parts, std::shared_ptr<MeshState> whole = nullptr);
-  // First notifies the other ranks, because destroying a communicator may wait for the other ranks'
-  // communicators. If an exception ends a part, its communicators are kept until the job's mesh
-  // ends. By that time the other ranks know the cause.
+  // First notifies the other ranks that this rank leaves, because destroying a communicator may
+  // wait for the other ranks' communicators. If an exception ends a part, its communicators are
+  // kept until the job's mesh ends. By that time the other ranks know the cause.
   ~MeshState();
   MeshState(const MeshState&) = delete;
   MeshState& operator=(const MeshState&) = delete;

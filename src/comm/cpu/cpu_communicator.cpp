@@ -92,9 +92,9 @@ void CpuCommunicator::execute_alone(std::span<const CollectivePart> parts) const
   for (const CollectivePart& part : parts) copy_sent(part, 0, part.numel, part.recv);
 }
 
-// One barrier is enough. A rank has two eager buffers, so it writes this one again only in the
-// second collective after this one. No rank passes the barrier of the next collective before all
-// ranks have read this buffer.
+// One barrier is enough. A rank uses two eager buffers in turn, so it writes this buffer again only
+// in the collective after the next one. No rank passes the barrier of the next collective before
+// all ranks have read this buffer.
 void CpuCommunicator::exchange_eagerly(const Call& call) {
   barrier_.open(call.record);
   find_slices(call, {}, kEagerBytes, 0, slices_);

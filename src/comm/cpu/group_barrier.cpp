@@ -292,9 +292,9 @@ void GroupBarrier::disagree(int rank, const CollectiveRecord& record, int other_
 }
 
 void GroupBarrier::leave() const {
-  // Only threads wait for readers. A process that reads another process's memory has its own
-  // mapping, and it drops the data of a failed job. Also, a reader that is stopped would block the
-  // ranks that are alive.
+  // Only threads wait for readers. A process reads another process's memory through its own
+  // mapping, which stays valid, and it does not use the data of a failed job. Also, a process that
+  // is stopped while it reads would block the ranks that still run.
   if (member_->kind() == RankKind::kThread) wait_for_readers();
   member_->throw_failure(describe(record_));
 }

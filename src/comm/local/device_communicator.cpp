@@ -30,7 +30,7 @@ class DeviceMeeting {
   DeviceMeeting(int size, const Device& device) : sides_(size, Side(device)) {}
   Side& side(int rank) { return sides_[rank]; }
 
-  // Makes `stream` wait for this event of every rank.
+  // Makes `stream` wait for the event `event` of every rank.
   void wait_for_all(Stream& stream, const Event Side::*event) const {
     for (const Side& side : sides_) stream.wait(side.*event);
   }

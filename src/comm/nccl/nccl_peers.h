@@ -34,8 +34,8 @@ class NcclPeers {
   // another collective at the same place.
   std::optional<Failure> post(const std::string& communicator, const std::vector<int>& ranks,
                               const CollectiveRecord& record);
-  // Returns a failure if one of the ranks has ended although the call or collective at `place`
-  // needs this rank. `watch` belongs to the wait at `place`.
+  // Returns a failure if one of `ranks` has ended although the call or collective at `place` still
+  // needs that rank. `watch` belongs to the wait at `place`.
   std::optional<Failure> gone(const std::vector<int>& ranks, const CallPlace& place,
                               PeerWatch& watch) const;
   // Returns the ranks that have not reached `sequence` in the collective sequence. If all of

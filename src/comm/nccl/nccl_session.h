@@ -58,7 +58,7 @@ class NcclSession {
     std::chrono::milliseconds timeout{30'000};
     // The value of MeshOptions::first_use.
     int first_use = 10;
-    std::chrono::milliseconds looks_every{20};  // interval at which the watchdog looks
+    std::chrono::milliseconds looks_every{20};  // interval of the watchdog's checks
     // Called, on a thread of the session, if a call of NCCL or of the device has not returned
     // within the time-out. The thread that made the call never returns, and it may hold locks that
     // other threads need. The other ranks have already been notified. `failure` is the job's first
