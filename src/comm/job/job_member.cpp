@@ -14,8 +14,8 @@ JobMember::JobMember(Parts parts)
 JobMember::~JobMember() { tell_end(RankState::kFinished); }
 
 void JobMember::tell_end(RankState in_good_order) const noexcept {
-  // The count may be above 0 at construction, because a destructor that runs during an exception
-  // may make a mesh.
+  // The number of uncaught exceptions may be above 0 at construction, because a destructor that
+  // runs during an exception may make a mesh.
   if (std::uncaught_exceptions() > exceptions_at_start_) {
     fail(failure_of_abort(rank(), "an exception ended its program"));
     return;

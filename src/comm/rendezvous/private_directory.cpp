@@ -36,7 +36,8 @@ bool same_file(int fd, const std::string& path) {
 std::string name_prefix() { return fmt::format("fsdp-{}-", geteuid()); }
 
 // A starting job opens its lock file shortly before it locks the file. Meanwhile no other process
-// may lock the file. So a directory younger than this is neither locked nor removed.
+// may lock the file. So a directory that was changed less than kStartsWithinSeconds ago is neither
+// locked nor removed.
 constexpr time_t kStartsWithinSeconds = 60;
 
 // Returns true for an old directory of this user. The caller then checks its lock: if the lock is

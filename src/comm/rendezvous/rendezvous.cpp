@@ -42,7 +42,7 @@ std::vector<Descriptor> next_reply(const Descriptor& server, const std::string& 
   JoinReply reply;
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
   auto received = receive_message(server, bytes_of(reply), std::max(left, milliseconds(0)));
-  // If nothing was received before the deadline, the connection was closed.
+  // If the call failed before the deadline, the connection was closed.
   if (!received && Clock::now() < deadline) {
     throw CommError({.what = "rank 0 ended during the rendezvous",
                      .where = "start of the job",
@@ -110,8 +110,8 @@ JoinedJob rendezvous_in_directory(const LaunchEnvironment& environment, millisec
   const std::string directory =
       private_directory_path(environment.runtime_dir, environment.job_key);
   if (environment.rank == 0) {
-    // If the lock is taken, another rank 0 is already running. That process will reject this one,
-    // and with it the whole job.
+    // If the lock is taken, another rank 0 is already running. That process will reject this
+    // process, which fails the whole job.
     if (Descriptor lock = lock_private_directory(directory)) {
       // Only rank 0 cleans up, once per start.
       remove_abandoned_directories(directory, kRendezvousSocket);

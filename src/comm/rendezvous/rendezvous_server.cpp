@@ -89,8 +89,8 @@ std::optional<Refusal> RendezvousServer::admit_all(Clock::time_point deadline,
   std::optional<Refusal> refusal;
   bool settling = false;
   while (true) {
-    // The job is complete or refused. The server waits once more, so that further processes get the
-    // answer, too.
+    // The job is complete or refused. The server continues until kSettle has passed, so that
+    // further processes get its answer, too.
     if (!settling && (refusal || !std::count(pids_.begin(), pids_.end(), 0))) {
       settling = true;
       deadline = Clock::now() + kSettle;

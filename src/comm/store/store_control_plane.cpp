@@ -178,7 +178,7 @@ void StoreRelay::run_until_end() {
   }
 }
 
-// Serves the store until the others have left. After a failure it continues for a few report
+// Serves the store until the other ranks have left. After a failure it continues for a few report
 // intervals, so that all ranks can read the failure.
 void StoreRelay::linger() {
   const auto begin = Clock::now();
@@ -216,8 +216,8 @@ void StoreRelay::tell() {
   std::unique_lock lock(mutex_);
   const uint64_t wishes = wishes_;
   lock.unlock();
-  // The report contains beat, state and wishes, then last place and hash of each sequence. The beat
-  // makes each report different from the previous one.
+  // The report contains beats_, the state and wishes_, then the last place and the hash of each
+  // sequence. beats_ makes each report different from the previous one.
   std::string text = fmt::format("{} {} {}", ++beats_, finished ? "finished" : "present", wishes);
   for (int order = 0; order < kOrders; ++order) {
     const PostedCollectives& own = control().posted(parts_.rank, order);
