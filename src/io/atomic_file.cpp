@@ -88,7 +88,7 @@ bool remove_if_dead(const std::filesystem::path& path) {
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   std::error_code ignored;
-  // A folder is refused now. Otherwise rename would refuse it only after all data is written.
+  // A folder is refused now, because rename would refuse it only after all data is written.
   if (!path_.has_filename()) cannot_create(path_, EISDIR);
   if (std::filesystem::is_directory(path_, ignored)) cannot_create(path_, EISDIR);
   // The file is in the same folder as its target, because rename works only within one file system.
@@ -161,8 +161,8 @@ void AtomicFile::finish() {
   if (::fsync(fd_) != 0) {
     fail_file(ExitCode::kIoError, "cannot sync the file", path_.string(), errno);
   }
-  // A second descriptor of the open file shares its lock. It holds the lock until the file has its
-  // final name.
+  // A second descriptor of the open file shares its lock. This descriptor holds the lock until the
+  // file has its final name.
   lock_ = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
   // Network file systems report a full disk only on close, so the file is closed before the rename.
   const int error = ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;

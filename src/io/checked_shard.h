@@ -31,8 +31,8 @@ class CheckedShard {
   const StoredTensor* find(std::string_view name) const { return file_.find(name); }
 
   // Compares the blocks that contain the bytes [begin, end) of the tensor, unless they were
-  // compared before. Releases the pages. Errors: IoError kCorruptData that names the file, the
-  // tensor and the bytes of the block.
+  // compared before. Then releases the pages of these blocks. Errors: IoError kCorruptData that
+  // names the file, the tensor and the bytes of the block.
   void check(const StoredTensor& tensor, int64_t begin, int64_t end);
   // Compares all blocks (fsdp-ckpt verify). Errors: as check().
   void check_all();

@@ -201,7 +201,7 @@ CheckpointManifest read_manifest(const std::filesystem::path& folder) {
         ExitCode::kCorruptData,
         {.what = std::move(what), .where = where.string(), .hint = "load an earlier checkpoint"});
   };
-  // A folder that is missing is another mistake than a folder that lacks its manifest.
+  // The errors for a missing folder and for a folder without a manifest differ.
   std::error_code ignored;
   const MappedFile file =
       std::filesystem::is_directory(folder, ignored) ? map_plain_file(path) : MappedFile(path);

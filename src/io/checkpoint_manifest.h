@@ -7,7 +7,8 @@
 //     intervals.safetensors              which elements of which tensor a shard has
 //     manifest.json
 //
-// A shard has each of its tensors under the tensor's own name, as one dimension of elements.
+// A shard stores its elements of each tensor under the tensor's own name, as a tensor of one
+// dimension.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -77,8 +78,8 @@ struct CheckpointManifest {
   std::string time;           // UTC, "2026-11-26T23:20:00Z"
   bool finite = true;         // false: a weight or a value of the optimizers is not finite
   int64_t world_size = 1;
-  // What may change bits on resume, by name: "strategy", "mesh", "param_dtype", "libtorch",
-  // "threads per rank", "cpu capability", "build".
+  // Conditions that may change the bits of a resumed run, by name: "strategy", "mesh",
+  // "param_dtype", "libtorch", "threads per rank", "cpu capability", "build".
   std::map<std::string, std::string> conditions;
   std::vector<ManifestObject> objects;
   std::vector<ManifestTensor> tensors;
@@ -93,7 +94,7 @@ inline constexpr std::string_view kIntervalsName = "intervals.safetensors";
 inline constexpr int kManifestVersion = 1;
 
 // Returns the bytes of intervals.safetensors: one I64 tensor "intervals" of shape [n, 4].
-// Errors: InvalidArgument if they are more than 100 MB.
+// Errors: InvalidArgument if the file would exceed 100 MB.
 std::vector<std::byte> intervals_file(const std::vector<ManifestInterval>& intervals);
 // Reads the bytes of intervals.safetensors. Checks only the form of the file.
 // Errors: IoError kCorruptData that names `path`.

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::string_view kNanPrefix = "nan(";
 
-// Converts all of `text`, and only if the conversion back gives the same text. So each value has
-// one text.
+// Converts all of `text`. Returns nothing if the conversion of the value back to text gives another
+// text. So each value has one text.
 template <typename Value, typename... Format>
 std::optional<Value> exact_value(std::string_view digits, std::string_view text, Format... format) {
   Value value{};

@@ -80,7 +80,8 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& n
       ::close(std::exchange(fd_, -1));
       return;
     }
-    // Otherwise the previous holder removed the file between open and flock: try again.
+    // If the path no longer names the file, the previous holder removed the file between open and
+    // flock: try again.
     if (still_named(fd_, path_)) break;
     ::close(std::exchange(fd_, -1));
   }
@@ -97,7 +98,7 @@ FolderLock::FolderLock(FolderLock&& other) noexcept
 
 FolderLock::~FolderLock() {
   if (fd_ < 0) return;
-  // The file is removed while it is still locked. Otherwise this call could remove the file of the
+  // The file is removed while it is still locked, so that this call cannot remove the file of the
   // next holder.
   if (still_named(fd_, path_)) ::unlink(path_.c_str());
   ::close(fd_);

@@ -29,7 +29,8 @@ struct FoundCheckpoint {
 // The checkpoints inside a folder, by their manifests. Other files, links, and folders whose name
 // is not step-NNNNNNNN are ignored.
 struct FoundCheckpoints {
-  // The checkpoints of the run that wrote last, newest first (by sequence).
+  // The checkpoints of the run that wrote the latest checkpoint (by time), sorted by decreasing
+  // sequence.
   std::vector<FoundCheckpoint> of_run;
   std::vector<FoundCheckpoint> of_other_runs;
   // Folders whose manifest is damaged, missing or unreadable, with the error.

@@ -245,7 +245,7 @@ class ManifestEvents final : public JsonEvents {
   void add_dimension(std::vector<int64_t>& list, const std::string& value) {
     const auto number = integer_from_text(value);
     if (!number) fail(fmt::format("{} has {}, expected an integer", what(), quoted_name(value)));
-    // Strides are as many as sizes, so both count half.
+    // A tensor has as many strides as sizes, so each of them counts as half a dimension.
     if (++dimensions_ > 2 * kMaxManifestDimensions) {
       fail(fmt::format("the manifest has more than {} dimensions", kMaxManifestDimensions));
     }
@@ -353,8 +353,8 @@ void check_own_hash(std::string_view text, const std::filesystem::path& path) {
       fmt::format("the hash is {}, expected {}", found.to_string(), stored->to_string()));
 }
 
-// Returns a number of tensors that is not less than the text has, so that the list does not move
-// while it grows.
+// Returns an upper bound of the number of tensors in the text, so that the list does not move while
+// it grows.
 size_t most_tensors(std::string_view text) {
   constexpr std::string_view kOnce = "\"granule\"";
   int64_t count = 0;

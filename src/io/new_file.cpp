@@ -19,7 +19,8 @@ auto uninterrupted(const Call& call) {
   return result;
 }
 
-// Closes a descriptor. After EINTR, Linux has closed it, and the number may belong to another file.
+// Closes a descriptor. The call is not repeated after EINTR: Linux has closed the descriptor, and
+// its number may belong to another file.
 int close_once(Disk& disk, int fd) { return disk.close(fd) == 0 || errno == EINTR ? 0 : -1; }
 
 bool can_be_direct(int64_t offset, std::span<const std::byte> bytes) {

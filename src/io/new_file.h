@@ -11,11 +11,11 @@
 namespace fsdp {
 
 enum class Caching : uint8_t {
-  kBuffered,  // by the page cache
+  kBuffered,  // through the page cache
   kDirect,    // around the page cache (O_DIRECT) as long as the file system and the writes allow it
 };
 
-// A file that did not exist before. It stays under its name after a failure. Interrupted calls are
+// A file that did not exist before. After a failure it is not removed. Interrupted calls are
 // repeated and short writes are continued.
 class NewFile {
  public:

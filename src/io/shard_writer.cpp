@@ -88,11 +88,11 @@ struct ShardWriter::State {
     }
   }
 
-  // The hash is made before the write, so that it covers what the memory had then.
+  // The hash is computed before the write, so that it covers the bytes that were in memory then.
   void write_block() {
     const std::span<const std::byte> bytes(block.get(), static_cast<size_t>(in_block));
     sums.blocks.push_back(hash_of(bytes));
-    // The end of the last block is written by itself, because it cannot bypass the page cache.
+    // The end of the last block is written separately, because it cannot bypass the page cache.
     const auto aligned = bytes.size() / kDirectAlignment * kDirectAlignment;
     file->write_at(flushed, bytes.first(aligned));
     file->write_at(flushed + static_cast<int64_t>(aligned), bytes.subspan(aligned));

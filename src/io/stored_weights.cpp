@@ -53,8 +53,8 @@ StoredWeights::Files::Files(const std::filesystem::path& its_path) : path(its_pa
     }
     return;
   }
-  // If a folder has files of both formats, the safetensors are read. If it has none, the
-  // constructor of SafetensorsFolder throws.
+  // If a folder has files of both formats, the safetensors are read. If it has files of neither
+  // format, the constructor of SafetensorsFolder throws.
   const bool has_safetensors = holds(path / kWeightsFile) || holds(path / kWeightsIndex);
   if (!has_safetensors && holds(path / kPickledWeights)) {
     open_archive(path / kPickledWeights);

@@ -88,8 +88,8 @@ class ZipParser {
     const size_t last = bytes_.size() - kEndBytes;
     for (size_t back = 0; back <= std::min(last, kMaxComment); ++back) {
       if (number<uint32_t>(bytes_, last - back) != kEnd) continue;
-      // Nothing may follow the end record. Otherwise another reader could find another end record
-      // in the same file.
+      // Nothing may follow the end record's comment, because another reader could find another end
+      // record there.
       if (number<uint16_t>(bytes_, last - back + 20) != back) broken("bytes follow its end");
       return last - back;
     }
