@@ -52,8 +52,8 @@ void fill_in_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack)
 
 bool make_on_default_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
   // RNN modules call this operator when they are constructed. If its result is false, they leave
-  // their parameters unchanged. Otherwise cuDNN would move the parameters into one storage, which
-  // cannot be sharded.
+  // their parameters unchanged. If it were true, cuDNN would move the parameters into one storage,
+  // which cannot be sharded.
   if (schema.name() == "aten::cudnn_is_acceptable") {
     torch::jit::drop(stack, 1);
     torch::jit::push(stack, false);

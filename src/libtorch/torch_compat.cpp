@@ -47,8 +47,8 @@ BoundStorage::BoundStorage(int64_t bytes, at::Device device, std::string message
     watched_ = watched.get();
     storage_ = std::move(watched);
   } else {
-    // The storage is not resizable, so resize_ throws. Otherwise resize_ would move the parameter
-    // out of the engine's memory.
+    // The storage is not resizable, so resize_ throws. In a resizable storage, resize_ would move
+    // the parameter out of the engine's memory.
     storage_ = c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), static_cast<size_t>(bytes),
         at::DataPtr(nullptr, device), /*allocator=*/nullptr, /*resizable=*/false);

@@ -140,13 +140,14 @@ class CountingHost final : public c10::Allocator {
     return *allocator;
   }
 
-  // Sets the allocator below. Requires: LibTorch does not use this counting allocator yet.
+  // Sets the allocator to which this one forwards. Requires: LibTorch does not use this counting
+  // allocator yet.
   void lie_over(c10::Allocator* below) { below_.store(below); }
 
   c10::DataPtr allocate(size_t bytes) override {
     if (counting == nullptr || bytes == 0) return below().allocate(bytes);
-    // The block is counted before it is allocated. If the limit refuses it, the allocator below is
-    // not called.
+    // The block is counted before it is allocated. If the meter's limit is exceeded, the allocator
+    // below is not called.
     Counted counted(*counting, bytes);
     c10::DataPtr block = below().allocate(bytes);
     void* const data = block.get();
@@ -173,8 +174,8 @@ class CountingHost final : public c10::Allocator {
   BlocksOut out_;
 };
 
-// The counting allocator for meta tensors. Meta tensors have no block, so the count is the context
-// of the DataPtr.
+// The counting allocator for meta tensors. Meta tensors have no block, so the DataPtr has the
+// Counted object as its context.
 class CountingMeta final : public c10::Allocator {
  public:
   static CountingMeta& instance() {

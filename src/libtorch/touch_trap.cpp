@@ -124,7 +124,7 @@ class Given {
     if (result.dim() == 0 ? dim_ > 0 : !in_list && result.numel() < numel_ && !picks()) {
       refuse_number();
     }
-    // If a result has another holder, it is a tensor that existed before the operator. Such a
+    // If a result has further references, it is a tensor that existed before the operator. Such a
     // tensor must not be changed.
     if (is_own && keeps_values() && result.use_count() == 1) watch(result);
   }
@@ -158,7 +158,7 @@ class Given {
   Units units_;
   Touched* written_ = nullptr;
   bool is_cut_ = false, first_is_cut_ = false;
-  int64_t numel_ = 0, dim_ = 0;  // the largest values among cut shards
+  int64_t numel_ = 0, dim_ = 0;  // the largest numel and dim of a cut shard
   c10::SmallVector<const c10::StorageImpl*, 4> storages_;
 };
 

@@ -54,10 +54,11 @@ bool is_onednn(ConvBackend backend) {
 }
 
 // [Note: oneDNN's layouts] oneDNN stores channels in blocks and pads the last block. A block holds
-// as many numbers as a register. oneDNN copies its arguments into such blocks and its results out
-// of them. This was measured for oneDNN in LibTorch 2.15 (tests/meta/meta_kernels_test.cpp repeats
-// the measurement). If the input has fewer channels than a block holds, forward does not copy the
-// input, and the gradient of the weight copies it into blocks of eight.
+// as many numbers as a vector register. oneDNN copies its arguments into such blocks and its
+// results out of them. This was measured for oneDNN in LibTorch 2.15
+// (tests/meta/meta_kernels_test.cpp repeats the measurement). If the input has fewer channels than
+// a block holds, forward does not copy the input, and the computation of the weight's gradient
+// copies the input into blocks of eight channels.
 class Blocks {
  public:
   Blocks(const at::Tensor& input, const at::Tensor& output, const at::Tensor& weight,

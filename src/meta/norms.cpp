@@ -22,7 +22,7 @@ using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 bool is_reduced(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
 
 // Returns the type of the mean and the deviation. It is fp32 if the input is narrow and the
-// parameters are fp32. Otherwise it is the type of the input.
+// parameters are fp32. In all other cases it is the type of the input.
 at::ScalarType type_of_statistics(const at::Tensor& input, const MaybeTensor& one,
                                   const MaybeTensor& other = {}) {
   const auto is_wide = [](const MaybeTensor& parameter) {

@@ -39,8 +39,8 @@ class HostCopies {
     return entry->second.host;
   }
 
-  // If the operator returned the copy of an argument (in place, out), returns that argument.
-  // Otherwise returns a meta tensor with the properties of the result.
+  // If the operator returned the copy of an argument (in place, out), returns that argument. For
+  // any other result returns a meta tensor with the properties of the result.
   at::Tensor give_back(const at::Tensor& result) const {
     if (!result.defined()) return result;
     for (const auto& [impl, pair] : copies_) {
