@@ -105,7 +105,7 @@ struct EngineStats {
   int64_t all_gathers = 0;
   int64_t reduces = 0;  // reduce_scatter or all_reduce of gradients
   int64_t passes = 0;   // backwards that reduced gradients
-  Traffic sent;         // bytes that this rank sent; mapped shards and Gathered are not counted
+  Traffic sent;         // bytes that this rank sent, without mapped shards and `Gathered` scopes
   int64_t exposed_comm_ns = 0;  // time for which the compute thread waited for communication
 };
 
@@ -224,8 +224,9 @@ class Engine {
   // backward.
   void average_buffers();
 
-  // Returns the plan of engine buffers. The plan exists from construction on. After the first step
-  // the plan is more exact, because the order of units is then known.
+  // Returns the plan of engine buffers. The plan exists from construction on. The first plan
+  // assumes the order of registration. After the first step, the plan uses the order in which the
+  // units ran.
   MemoryPlan memory_plan() const;
   EngineStats stats() const;
   // Resets the peaks of MemoryStats to the bytes currently in use.

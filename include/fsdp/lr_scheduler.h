@@ -52,8 +52,8 @@ class LRScheduler {
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
 
-  // Sets the rate of the optimizer's next step. Call this function after the optimizer's step;
-  // otherwise the first rate is never used.
+  // Sets the rate of the optimizer's next step. Call this function after the optimizer's step. If
+  // it is called before the first step, the first rate is never used.
   void step();
   double last_lr() const { return last_lr_; }
 

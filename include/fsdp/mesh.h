@@ -135,8 +135,8 @@ class Mesh {
   //   rank that destroys its part stays in the job.
   // Errors, on all ranks: InvalidArgument if a color is negative, if ranks with the same color have
   //   different options, or if shard · replicate is not the number of these ranks. StateError if
-  //   this mesh has engines. DeviceError if a rank would be in more than 8 meshes, including
-  //   destroyed parts.
+  //   this mesh has engines. DeviceError if a rank would be in more than 8 meshes (a fixed limit),
+  //   including destroyed parts.
   Mesh part(int color, PartOptions options = {}) const;
 
   int rank() const;

@@ -79,7 +79,7 @@ struct SgdOptions {
 
 // The report of a step. Reading the report waits for the device, like reading a GradientReport.
 struct StepReport {
-  GradientReport gradients;  // empty if the step neither clips nor can skip
+  GradientReport gradients;  // empty if the step does not clip and skip_nonfinite is false
   bool skips_nonfinite = true;
   // Returns true if a gradient was not finite. Parameters and optimizer state are then unchanged. A
   // backward through a graph that was built before the step (retain_graph) throws, even if the step
@@ -120,9 +120,9 @@ class OptimizerParamGroup {
 
 // The base of AdamW and SGD. An engine may have several optimizers with disjoint parameters. At the
 // first step, a warning (MeshOptions::on_event) names trainable parameters that have no optimizer.
-// Requires: the engine is alive; otherwise the functions throw. All functions are collective and
-//   must be called between steps, except lr, set_lr, momentum, set_momentum, param_groups and
-//   steps.
+// Requires: the engine exists; after its destruction the functions throw. All functions are
+//   collective and must be called between steps, except lr, set_lr, momentum, set_momentum,
+//   param_groups and steps.
 // Effects: the functions issue work and do not wait for it. The device computes the clip
 //   coefficient, and decides if a step is skipped.
 // Errors of constructors: InvalidArgument if an option is invalid, if `parameters` or a group

@@ -94,7 +94,7 @@ struct Tuning {
   // If this is not kOff, the engine has a separate communicator for gathers. Each rank copies its
   // float32 shard into the slot, and the gather then works in place.
   // Requires (unless kOff): one GPU per rank, NCCL 2.31.2 or newer, kFullShard, and only one group
-  //   of ranks. Otherwise the engine's constructor throws with the reason.
+  //   of ranks. If one of these is missing, the engine's constructor throws with the reason.
   NcclRegistration nccl_registration = NcclRegistration::kOff;
   // Must be equal for all engines of a mesh, because they share the mesh's streams.
   CpuStreamKind cpu_streams = CpuStreamKind::kInline;

@@ -94,8 +94,8 @@ class UnitCall {
   // Registers a tensor that forward returns.
   void output(at::Tensor& tensor);
   // Registers a tensor of an argument to which forward can write. If forward has replaced the
-  // tensor, the new tensor counts as an output. Otherwise it is still the caller's tensor, and
-  // end() detects if forward changed it in place.
+  // tensor, the new tensor counts as an output. If forward has not replaced the tensor, end()
+  // detects if forward changed it in place.
   void written(at::Tensor& tensor);
   void end();
   // Adds the unit and the likely cause to a LibTorch error that forward has thrown.

@@ -41,7 +41,7 @@ std::mutex& policy_mutex() {
 
 }  // namespace
 
-// Sets a fixed mmap threshold. Otherwise glibc would raise the threshold to the size of the largest
+// Sets a fixed mmap threshold. By default glibc raises the threshold to the size of the largest
 // freed block, and memory that is freed while a model is constructed would stay resident.
 void return_freed_blocks() {
   const std::lock_guard lock(policy_mutex());

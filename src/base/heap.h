@@ -20,7 +20,7 @@ void keep_freed_blocks();
 // blocks return at once, or under a sanitizer, because a sanitizer checks only malloc's blocks. The
 // caller must then use malloc.
 void* kept_block(size_t bytes);
-// Frees `block` and returns true if it is a kept block. Otherwise returns false.
+// Frees `block` and returns true if it is a kept block. Returns false for any other block.
 bool give_kept_block(void* block);
 
 }  // namespace fsdp

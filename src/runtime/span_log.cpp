@@ -31,7 +31,7 @@ std::string_view name_of(SpanLane lane) {
 
 namespace {
 // Number of spans for which start() reserves memory: about ten steps of a large model. A longer
-// trace then allocates memory, but rarely.
+// trace allocates memory each time that its vectors must grow.
 constexpr size_t kSpansAhead = 1 << 16;
 constexpr size_t kBytesAhead = 1 << 14;
 }  // namespace

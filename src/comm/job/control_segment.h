@@ -74,9 +74,9 @@ struct PublishedPart {
 // data. The first cache line, which peers poll, is two lines before the cache lines that the rank
 // writes meanwhile, because a core fetches lines in pairs.
 struct alignas(128) Endpoint {
-  std::atomic<uint64_t> phase;  // number of barriers at which it has arrived
+  std::atomic<uint64_t> phase;  // number of barriers at which this rank has arrived
   std::array<uint64_t, 2> fingerprints;
-  std::atomic<uint64_t> sequence;  // of the last opened record, which is complete then
+  std::atomic<uint64_t> sequence;  // of the last opened record; stored after that record
   // Distinguishes the groups that share one channel: the groups of an axis or of a split. The value
   // is 1 + the group's lowest rank of the job. The value is 0 on a channel that all ranks use, and
   // for a rank that is in no group.

@@ -98,8 +98,8 @@ class NcclSession {
   };
   // Creates a communicator of some of `parent`'s ranks. Collective over all ranks of `parent`.
   MemberPtr split(Member& parent, Split split);
-  // Frees a communicator. If the job has failed, the communicator is aborted, otherwise it is
-  // destroyed normally.
+  // Frees a communicator. If the job has failed, the communicator is aborted. If the job has not
+  // failed, the communicator is destroyed normally.
   void leave(const MemberPtr& member) noexcept;
 
   // Runs `calls` as one NCCL group. On return the collective is launched on `stream`. Errors:

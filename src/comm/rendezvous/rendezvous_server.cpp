@@ -16,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// The server waits a little longer after all ranks have arrived, because a second process with the
+// The server waits for this time after all ranks have arrived, because a second process with the
 // same rank usually starts at the same time.
 constexpr auto kSettle = milliseconds(250);
 // The time for which the server watches for late processes. The processes of one job start within a

@@ -83,7 +83,7 @@ class CudaEvent {
 };
 
 // A non-blocking stream of device `current`: LibTorch's default stream does not order its work. The
-// destructor waits for the stream's work. Otherwise pending work would continue after the stream is
+// destructor waits for the stream's work, because pending work would continue after the stream is
 // destroyed, and could use memory that is already freed.
 // Requires: `current` is the current device of the calling thread.
 class CudaStreamHandle {
