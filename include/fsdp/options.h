@@ -26,7 +26,7 @@ enum class Strategy : uint8_t {
                  // sharded within a group, and each use gathers from this copy
 };
 
-// Selects how the gradients of a backward are reduced (GradSync).
+// An argument of GradSync. Selects how the gradients of a backward are reduced.
 enum class GradientSync : uint8_t {
   kNone,    // no reduction; each rank keeps whole gradients
   kInside,  // over the ranks of a group; equals kAll if no strategy has groups
@@ -54,8 +54,8 @@ struct MixedPrecision {
   // Type of parameters in forward and backward: float32, bfloat16 or float16. If it is unset,
   // parameters keep their constructed type. A module with running statistics (BatchNorm,
   // InstanceNorm with statistics, SyncBatchNorm) also keeps the constructed type if param_dtype is
-  // narrower. Such a module is recognised by floating buffers that have the shape of its own
-  // parameters.
+  // narrower than that type. Such a module is recognised by floating buffers that have the shape of
+  // its own parameters.
   std::optional<c10::ScalarType> param_dtype;
   // Type in which ranks send and sum gradients: float32 or bfloat16. The default is float32.
   std::optional<c10::ScalarType> reduce_dtype;

@@ -64,8 +64,8 @@ struct TensorSpec {
   std::vector<int64_t> shape;  // empty: 0-d, one element
 };
 
-// A tensor in a file. It is row-major and little-endian. Its bytes may be unaligned for its element
-// type.
+// A tensor in a file. It is row-major and little-endian. The address of its bytes need not be a
+// multiple of the element size.
 struct StoredTensor : TensorSpec {
   int64_t numel = 0;
   int64_t nbytes = 0;

@@ -64,8 +64,7 @@ struct SendRun {
 // A part of a collective. For all_gather and reduce_scatter `numel` is the number of elements of
 // ONE rank's piece: recv of an all_gather and send of a reduce_scatter hold size()·numel elements.
 // For other operations `numel` is the number of elements of the whole part. 0 is legal. `send` and
-// `recv` may be the same memory only as the operation's comment below says after "In place". In all
-// other cases they must not overlap.
+// `recv` may overlap only as the operation's comment below says after "In place".
 struct CollectivePart {
   const void* send = nullptr;
   void* recv = nullptr;
@@ -150,9 +149,9 @@ struct Capabilities {
 // One rank's handle of a group of ranks that issue collectives together.
 //
 // Requires (all collectives): every rank of the group must issue the same collectives in the same
-//   order. Operation, part count, counts, dtypes, reduce-op, root and tag must be equal. Until the
-//   stream has run the collective, `send` memory must not change, and no other code may use `recv`
-//   memory.
+//   order. Operation, number of parts, element counts, dtypes, reduce-op, root and tag must be
+//   equal. Until the stream has run the collective, `send` memory must not change, and no other
+//   code may use `recv` memory.
 // Effects: the work is issued on `stream`. On an inline CPU stream the work is complete on return.
 //   The parts of one call form one collective, so the ranks wait for each other only once (on CPUs:
 //   once per 32 parts).

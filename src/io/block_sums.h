@@ -35,7 +35,8 @@ struct BlockSums {
   std::vector<Hash128> blocks;
 
   std::vector<std::byte> to_bytes() const;
-  // Errors: IoError kCorruptData that names `path` if the bytes have another length or beginning.
+  // Errors: IoError kCorruptData that names `path` if the length or the beginning of the bytes is
+  //   wrong.
   static BlockSums parse(std::span<const std::byte> bytes, const std::filesystem::path& path);
 };
 

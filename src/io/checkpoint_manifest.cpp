@@ -81,7 +81,8 @@ std::string text_of(const ManifestFile& file) {
                      json_of(file.bytes), json_of(file.sum.to_string()));
 }
 
-// Returns a member whose array has one element per line, so that an error can name the line.
+// Returns the text of a member whose value is an array. Each element has its own line, so that an
+// error can name the line.
 template <typename Item>
 std::string lines_of(std::string_view key, const std::vector<Item>& items) {
   std::string text = fmt::format("\"{}\": [", key);

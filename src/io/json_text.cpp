@@ -124,7 +124,8 @@ std::string reason_of(std::string text, std::string_view last_token) {
 }
 
 // A handler of the library's events. It checks the rules that the library does not check, and
-// passes values on. Its functions always return true, because errors are exceptions.
+// passes the values to a JsonEvents object. Its functions always return true, because errors are
+// exceptions.
 class StrictSax final : public nlohmann::json_sax<json> {
  public:
   StrictSax(JsonEvents& events, const JsonCursor& cursor, JsonLimits limits)

@@ -14,7 +14,8 @@ namespace fsdp {
 inline constexpr long long kLargestProbe = 256LL << 20;
 
 // Registers a probe for every operator that is registered at the time of the call. A probed
-// operator still throws in a thread without an OperatorProbes object. Call it once in a process.
+// operator still throws in a thread without an OperatorProbes object. Call this function once in a
+// process.
 void add_operator_probes();
 
 // A scope in which the calling thread may run operators on zeros.

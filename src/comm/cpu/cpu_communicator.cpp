@@ -279,7 +279,7 @@ void CpuCommunicator::move(const Call& call) {
 void CpuCommunicator::gather(const Call& call, const Slice& slice) {
   const CollectivePart& part = call.parts[slice.part];
   const int64_t bytes = bytes_of(part, slice.numel);
-  // The product is the number of bytes that all ranks write, over all rounds.
+  // The compared product is the number of bytes that all ranks write, over all rounds.
   const bool streams = bytes_of(part, part.numel) * size() * size() >= kStreamFromBytes;
   for (int step = 0; step < size(); ++step) {
     // Each rank starts with its own share, so that the ranks do not all read the same peer at once.
