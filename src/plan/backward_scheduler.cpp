@@ -32,7 +32,7 @@ bool Call::will_run() const {
 }
 
 // Returns the unit of the innermost forward under way, even if a backward runs inside this forward.
-// Otherwise returns the unit that backward opened last.
+// If no forward is under way, returns the unit that backward opened last.
 BackwardScheduler::Running BackwardScheduler::running() const {
   if (!calls_.empty()) {
     const Call& call = *calls_.back();
@@ -44,7 +44,7 @@ BackwardScheduler::Running BackwardScheduler::running() const {
 void BackwardScheduler::leave(ScheduledEngine& engine) {
   std::erase(engines_, &engine);
   std::erase_if(open_, [&](const ScheduledUnit* unit) { return unit->engine == &engine; });
-  // Tasks of a failed backward may remain. No other code would remove them.
+  // Tasks of a failed backward may remain. Without engines, no other code removes them.
   if (engines_.empty()) tasks_.clear();
 }
 
@@ -171,7 +171,7 @@ void BackwardScheduler::tick(int task, uint64_t sequence) {
         more = true;
       }
     }
-    // A unit whose calls fired only in an enclosing task closes in that task.
+    // A unit whose calls fired only in an enclosing task is not closed in this task.
     if (!fired || !over) continue;
     if (more) {
       unit->state = ScheduledUnit::State::kIdle;
@@ -180,7 +180,7 @@ void BackwardScheduler::tick(int task, uint64_t sequence) {
     }
   }
   // Closing issues collectives, so it needs an order that is equal on all ranks. The order of calls
-  // in forward is equal. The order of opening may differ.
+  // in forward is equal on all ranks. The order in which units open may differ between ranks.
   std::sort(finished.begin(), finished.end(),
             [](const Finished& a, const Finished& b) { return a.key > b.key; });
   for (const Finished& each : finished) close(*each.unit);
@@ -197,8 +197,8 @@ void BackwardScheduler::rest_idle(const ScheduledUnit* except) {
     if (unit->state != ScheduledUnit::State::kIdle || unit == except || runs_forward(unit))
       continue;
     unit->engine->idle(unit->index);
-    // The unit's gradients are still open, so its state is not kClosed. The next tick at which its
-    // fired calls are over makes it idle again.
+    // The unit's gradients are still open, so its state is not kClosed. At the next call of tick()
+    // at which its fired calls are over, it becomes idle again.
     unit->state = ScheduledUnit::State::kOpen;
   }
 }
@@ -206,7 +206,7 @@ void BackwardScheduler::rest_idle(const ScheduledUnit* except) {
 void BackwardScheduler::pre_backward(Call& call, int task, uint64_t sequence) {
   end_open_ended();
   enter(task);
-  // A call has several output nodes. The first one that backward reaches fires it.
+  // A call may have several output nodes. The first node that backward reaches fires the call.
   if (call.fired_task == task) return;
   // Sequence numbers order only nodes of the same graph, so a call fires only in a backward of the
   // graph that its own forward made.
@@ -246,8 +246,8 @@ void BackwardScheduler::fire_running(const ScheduledUnit& unit, int task) {
   const auto call = running_call(unit, /*task=*/-1);
   if (!call) return;
   // The forward runs outside all backwards, so its call fires in the outermost task, even if the
-  // gradient arrives in an inner task. At the highest sequence number no call is over, so no unit
-  // closes here.
+  // gradient arrives in an inner task. With the highest sequence number, no call counts as over, so
+  // no unit closes here.
   pre_backward(*call, tasks_.empty() ? task : tasks_.front(), std::numeric_limits<uint64_t>::max());
 }
 
@@ -261,7 +261,8 @@ void BackwardScheduler::fire(Call& call, int task) {
   rest_idle(unit.get());
   if (unit->state == ScheduledUnit::State::kClosed) open_.push_back(unit.get());
   unit->state = ScheduledUnit::State::kOpen;
-  // This is also needed for an open unit, because it may have been resharded while it was idle.
+  // open() is called even if the unit is open already, because it may have been resharded while it
+  // was idle.
   unit->engine->open(unit->index, captures());
 }
 
@@ -271,13 +272,13 @@ void BackwardScheduler::close(ScheduledUnit& unit) {
   unit.engine->close(unit.index, captures());
 }
 
-// Closes all units that fired in the task and were not closed by a tick.
+// Closes all units that fired in the task and that tick() did not close.
 void BackwardScheduler::end_task(int task) {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   if (found == tasks_.end()) return;
   end_open_ended();
-  // If an inner task is still on the stack, it failed and the program caught the error. Such a task
-  // cannot continue after this one.
+  // If an inner task is still on the stack, it failed and the program caught the error. The inner
+  // task cannot continue after this task has ended.
   tasks_.erase(found, tasks_.end());
   struct Left {
     uint64_t key;

@@ -82,7 +82,7 @@ class CountedUnits : public UnitActions {
     reduce_slots_.give(units_[unit].reduce_slot_bytes);
     add(MemoryCategory::kReduceSlots, -units_[unit].reduce_slot_bytes);
   }
-  void sum_across(int /*unit*/) override {}         // the played pass leaves no sums of groups
+  void sum_across(int /*unit*/) override {}         // the simulated pass reduces over all ranks
   void abandon_gradients(int /*unit*/) override {}  // a recorded pass has not failed
 
   void end_forward() {

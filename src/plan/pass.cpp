@@ -130,7 +130,7 @@ void Pass::idle(int unit) {
 void Pass::close(int unit, bool captures) {
   reshard(unit);
   note_in_backward({.boundary = Boundary::kClose, .flag = captures, .unit = unit});
-  if (!captures) return;  // gradients that earlier passes kept are not touched
+  if (!captures) return;  // gradients that earlier passes kept stay unchanged
   if (actions_.gradients(unit) != GradientState::kCapturing) return;
   if (reduces()) {
     actions_.reduce(unit, sums_across());
@@ -162,8 +162,8 @@ bool Pass::take_record(bool captures) {
   kept_calls_ = 0;
   if (!captures || taken.calls() == 0) return false;
   const bool differs = !(taken == hint_);
-  // A guess that was confirmed also becomes a record, so that the next backward need not be
-  // predicted.
+  // If the hint is a guess and the pass confirms it, the record replaces the guess. The next
+  // backward then need not be predicted.
   if (!differs && !hint_.is_guess()) return false;
   expect(std::move(taken));
   return differs;
@@ -208,7 +208,7 @@ void Pass::prefetch(const std::vector<int>& ahead) {
 }
 
 std::vector<int> Pass::needed_in_backward(int unit) {
-  if (is_inside_forward()) return {};  // the order is that of the pass around it
+  if (is_inside_forward()) return {};  // the order belongs to the pass around this backward
   order_.needed_in_backward(unit);
   std::vector<int> units = order_.ahead_in_backward(rules_[unit].prefetch_units);
   std::erase_if(units, [&](int each) { return !rules_[each].unshard_in_backward; });

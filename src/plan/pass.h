@@ -30,8 +30,8 @@ struct UnitRules {
 
 class Pass {
  public:
-  // `hint` is the expected pass. The last `kept_units` units of its forward, not counting the root,
-  // stay unsharded from forward to backward. `actions` must outlive the Pass.
+  // `hint` is the expected pass. The last `kept_units` units of the expected forward, not counting
+  // the root, stay unsharded from forward to backward. `actions` must outlive the Pass.
   Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint, int kept_units = 0);
 
   const std::vector<UnitRules>& rules() const { return rules_; }
@@ -85,10 +85,11 @@ class Pass {
   void expect(PassRecord hint);
   // Makes the pass that has just ended the hint for the next pass. Returns true if the new hint
   // differs from the old one. The old hint stays if the pass captured no gradients, or if its
-  // record is empty because an earlier pass has already taken the forwards of this pass.
+  // record has no forwards. It has none if the backward ran a graph whose forwards are in the
+  // record of an earlier pass.
   bool take_record(bool captures);
-  // Returns true if the record has far more calls than a pass should have. The reason may be
-  // forwards whose results were dropped without a backward.
+  // Returns true if the record has more than twice as many calls as expected, plus a margin. The
+  // reason may be forwards whose results were dropped without a backward.
   bool is_long() const { return record_.calls() > 2 * kept_calls_ + 2 * hint_.calls() + 64; }
   int recorded_calls() const { return record_.calls(); }
   // Drops all recorded calls except `calls`; see PassRecord::keep_only.
@@ -126,7 +127,8 @@ class Pass {
   int kept_calls_ = 0;     // number of calls left by the last keep_only
 };
 
-// Plays a recorded pass. `at_backward` is called before the backward of the pass begins.
+// Passes the boundaries of a recorded pass to `pass`. `at_backward` is called before the backward
+// of the pass begins.
 void play(const PassRecord& record, Pass& pass, const std::function<void()>& at_backward = {});
 
 }  // namespace fsdp

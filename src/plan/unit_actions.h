@@ -52,7 +52,8 @@ class UnitActions {
   // Sums main gradients over the groups if they were reduced only within groups. Otherwise it does
   // nothing.
   virtual void sum_across(int unit) = 0;
-  // Drops what a failed backward captured: kCapturing -> kNone. Kept gradients stay kKept.
+  // Drops the gradients that a failed backward captured: kCapturing -> kNone. Kept gradients stay
+  // kKept.
   virtual void abandon_gradients(int unit) = 0;
 };
 

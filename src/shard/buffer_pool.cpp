@@ -98,7 +98,8 @@ void BufferPool::trim(int64_t bytes, SizeClass& size_class) {
     try {
       slot->released.synchronize();
     } catch (const std::exception&) {
-      // A failed stream runs nothing more, so no work uses the slot. Other waits report the error.
+      // A failed stream runs nothing more, so no work uses the slot. Later waits for the stream
+      // report the error.
     }
     size_class.free.erase(size_class.free.begin());
     std::erase_if(size_class.slots, [&](const auto& owned) { return owned.get() == slot; });

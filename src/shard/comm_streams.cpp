@@ -83,8 +83,8 @@ bool CommStreams::computes_here() const {
 void CommStreams::follow_compute() {
   Stream& now = compute_of_thread(mesh_, torch_device);
   if (&now == compute) return;
-  // The old stream may still write spans to the log, and finish() synchronizes only the latest
-  // stream.
+  // The old stream may still write spans to the log, and finish() synchronizes only the current
+  // compute stream.
   if (spans.is_on()) compute->synchronize();
   Event before(device);
   compute->record(before);

@@ -79,7 +79,7 @@ class CommStreams {
   // or a peer may have begun a collective. Errors: those of `issue` and of Stream::synchronize.
   void settle(Stream& stream, const std::function<void()>& issue) const;
   // Blocks until the streams have done all work. Called before memory that they may read is freed.
-  // Ignores errors of the streams, because other waits report them.
+  // Ignores errors of the streams, because later waits for the streams report them.
   void finish() noexcept;
 
   // Returns spans of the operation `what` for `subject` on a stream. The spans end when the result
@@ -116,7 +116,7 @@ class ExposedTimer {
   CommStreams& streams_;
   const bool is_inline_;
   int64_t start_ns_ = 0;
-  std::shared_ptr<int64_t> began_ns_;  // shared with the stream's work; null if none reports times
+  std::shared_ptr<int64_t> began_ns_;  // shared with the stream; null if no times are reported
 };
 
 }  // namespace fsdp

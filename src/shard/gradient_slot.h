@@ -32,7 +32,7 @@ class GradientSlot {
   const UnitContext& unit_;
   const GradientPlaces& places_;
   const DType dtype_;
-  Slot* slot_ = nullptr;  // null unless open, and if there is nothing to hold
+  Slot* slot_ = nullptr;  // null if closed, or if there is nothing to hold
 };
 
 }  // namespace fsdp

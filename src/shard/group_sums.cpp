@@ -11,8 +11,8 @@ void issue_collective(const UnitContext& unit, const AxisCollective& move,
   ShardContext& shared = unit.shared;
   int64_t numel = 0;
   for (const CollectivePart& part : parts) numel += part.numel;
-  // The tag takes a place in the mesh's collective sequence, so no other collective may be issued
-  // between these lines.
+  // The tag occupies the next position in the mesh's collective sequence, so no other collective
+  // may be issued between these lines.
   const CollectiveTag tag = unit.next_tag(move.operation, numel);
   shared.comms.count_sent(move, parts);
   shared.comms.reduce(move.axis).issue(

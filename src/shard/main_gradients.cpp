@@ -37,7 +37,8 @@ MainGradients::~MainGradients() {
   if (nothing_) nothing_->forget_owner();
 }
 
-// From now on views that users still hold belong to the users. New views get a new base.
+// From now on the trap reports no operators on views that users still hold. New views get a new
+// base.
 void MainGradients::forget_runs() {
   for (at::Tensor& run : runs_) {
     if (run.defined()) touch_trap::forget_owner(run);
@@ -54,7 +55,7 @@ std::byte* MainGradients::at(int segment, int64_t element) const {
 }
 
 // Gradients may be sharded over fewer ranks than optimizer state. In this case this rank's
-// gradients contain those of its slice and others.
+// gradients contain those of its slice and of other slices.
 float* MainGradients::slice(int segment) const {
   const int64_t begin = unit_.piece(unit_.collectives.row.optimizer, segment).begin -
                         unit_.piece(unit_.collectives.row.gradients, segment).begin;
@@ -185,8 +186,8 @@ void MainGradients::guard_views() {
   are_guarded_ = true;
 }
 
-// All guards are views of one storage without memory. A guard has the size of its view, so that
-// operators fail with the guard's message and not with a mismatch of sizes.
+// All guards are views of one storage without memory. A guard has the size of the view whose
+// `.grad` it is, so that operators fail with the guard's message and not with a mismatch of sizes.
 at::Tensor MainGradients::make_guard(int64_t numel) {
   if (!nothing_) {
     int64_t most = 0;

@@ -25,8 +25,8 @@ namespace fsdp {
 
 class MainPlace {
  public:
-  // Returns a place on the device or, with Options::cpu_offload, on the host. All arguments must
-  // outlive the result.
+  // Returns a MainPlace for main state on the device or, with Options::cpu_offload, on the host.
+  // All arguments must outlive the result.
   static std::unique_ptr<MainPlace> make(const Mesh& mesh, const Options& options,
                                          CommStreams& streams, EngineMemory& memory);
   virtual ~MainPlace() = default;

@@ -63,8 +63,9 @@ void MainShards::all_gather(const std::vector<AxisCollective>& collectives, Plac
   Stream& stream = *shared.streams.gather;
   const ContextSpan span = shared.streams.span(*shared.streams.gather, "gather", unit_.fqn);
   PieceGather gather(unit_);
-  // A gather sends device memory, not host memory. With registered memory it sends from a slot,
-  // because main shards are not registered. In both cases the shard is first copied into the slot.
+  // A gather can send only device memory and, with registered slots, only registered memory. So a
+  // main shard that is on the host or must be sent from registered memory is first copied into the
+  // slot.
   const bool gathers_in_place = shared.main->is_host() || shared.comms.has_windows();
   std::vector<kernels::CastRun> own_runs;
   for (int i = 0; i < unit_.segments(); ++i) {

@@ -55,8 +55,8 @@ class ResidentPieces {
 
   // All ranks must make the same decision whether to gather, even if their own slice has not
   // changed. So a change makes the copy stale only at the next forward, which all ranks begin. (The
-  // backward of an older graph throws anyway.) Wait 1 of that forward orders the gather after all
-  // reads of the copy.
+  // backward of a graph made before the change throws anyway.) Wait 1 of that forward orders the
+  // gather after all reads of the copy.
   void follow_main(const MainChange& change) {
     may_differ_ = may_differ_ || change.known || change.possible;
     if (!change.at_forward || !may_differ_) return;
@@ -73,8 +73,8 @@ class ResidentPieces {
   bool may_differ_ = false;  // the main shards may have changed since the last forward began
 };
 
-// The unit holds the slot from begin to end. The gather stream writes the slot, and compute reads
-// it.
+// The unit holds the slot from begin() to end(). The gather stream writes the slot, and compute
+// reads it.
 class GatheredSlot : public ParameterSource {
  public:
   GatheredSlot(const UnitContext& unit, MainShards& main)
@@ -170,8 +170,8 @@ class GatheredSlot : public ParameterSource {
   Event gathered_;
 };
 
-// [Note: reading mapped shards] in peer_reads.h. The barriers of a pass order the reads, so begin
-// and wait do nothing.
+// See [Note: reading mapped shards] in peer_reads.h. The barriers of a pass order the reads, so
+// begin and wait do nothing.
 class MappedShards : public ParameterSource {
  public:
   MappedShards(const UnitContext& unit, std::vector<RanksView> ranks)

@@ -56,9 +56,9 @@ class ShardUnit {
   // Returns the segments that an optimizer updates, which are those with trainable parameters.
   // Errors: StateError if a failed backward has mixed gradients.
   std::vector<MainSegment> main_segments();
-  // Returns views of main shards by parameter, for torch::optim and for loading. They have
-  // gradients if gradients exist. While a caller holds a view, its `.grad` shows the gradient, and
-  // changes of `.grad` are adopted.
+  // Returns views of main shards by parameter, for torch::optim and for loading. The `.grad` of the
+  // views is defined if gradients exist. While a caller holds a view, its `.grad` shows the
+  // gradient, and changes of `.grad` are adopted.
   const std::vector<at::Tensor>& local_views();
 
   // Adopts changes of the main shards since the last call: increments the parameters' versions and

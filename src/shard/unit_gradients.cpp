@@ -226,7 +226,7 @@ void UnitGradients::reduce(bool across) {
     add_to_main(unit_, main_, sums, first);
   }
   groups_.set_awaited(!across && groups_.has_moves());
-  last_user_ = &last;  // with offload download reads the sums
+  last_user_ = &last;  // with offload the download stream reads the sums
   give_back(/*reduced=*/true);
   main_.note_added();
   main_.attach_views();

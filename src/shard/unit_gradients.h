@@ -132,7 +132,7 @@ class UnitGradients {
   GroupSums groups_;
   GradientTable table_;
   GradientState state_ = GradientState::kNone;
-  Stream* last_user_ = nullptr;   // stream that used the memory of the last open() last
+  Stream* last_user_ = nullptr;   // the last stream that used the memory of open()
   Sink sink_ = Sink::kSlot;       // chosen by the last open()
   bool adds_to_earlier_ = false;  // while capturing: the memory also holds earlier gradients
   bool mixed_ = false;            // set by a failed backward, reset by zero()

@@ -12,7 +12,7 @@ namespace fsdp {
 namespace {
 
 // Returns true if the gradient and its memory have no other holder. A view is accepted if only it
-// holds its base, because the gradient of a Linear's weight is such a view of a product.
+// holds its base, because LibTorch computes the gradient of a Linear's weight as such a view.
 bool is_sole(const at::Tensor& gradient) {
   if (gradient.use_count() != 1) return false;
   if (!gradient.is_view()) return gradient.storage().use_count() == 1;
