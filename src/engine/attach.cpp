@@ -137,7 +137,7 @@ void Attachment::build() {
   const bool any_by_policy =
       std::ranges::any_of(found_, [](const FoundUnit& unit) { return unit.unit == nullptr; });
   // Most of the following steps are collective, so all ranks must take them in the same order. The
-  // trap is armed before anything changes. If arming throws, the model is unchanged.
+  // trap (touch_trap.h) is armed before anything changes. If arming throws, the model is unchanged.
   if (any_by_policy) touched_units::arm();
   // From here on, allocated slots are registered with the engine's own communicator.
   context.comms.gather_into_windows(model.options, *context.streams.gather);
@@ -147,7 +147,7 @@ void Attachment::build() {
     with_place([&] { return "construction of " + name_of_unit(found_[i].fqn); },
                [&] { take(static_cast<int>(i)); });
   }
-  // Ignored parameters and buffers belong to no unit. They are moved after all units are sharded,
+  // Buffers and ignored parameters belong to no unit. They are moved after all units are sharded,
   // so the device never holds them together with a whole unit.
   move_rest(*model.root, context);
   broadcast_buffers(*model.root, context);

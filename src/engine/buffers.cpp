@@ -77,8 +77,8 @@ std::vector<std::pair<std::string, at::Tensor>> dense_buffers(torch::nn::Module&
   return result;
 }
 
-// Copies rank 0's values into the buffer on every rank. A strided buffer is first received into a
-// contiguous copy.
+// Copies rank 0's values into the buffer on every rank. A buffer that is not contiguous is first
+// received into a contiguous copy.
 void broadcast(const std::string& label, at::Tensor buffer, ShardContext& context) {
   const at::Tensor whole = buffer.contiguous();
   void* data = whole.data_ptr();

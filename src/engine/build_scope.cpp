@@ -72,7 +72,7 @@ BuildState::BuildState(Mesh mesh_in, Options options_in)
   default_device_.emplace(context->streams.torch_device);
   return_freed_blocks();
   // All ranks draw the same initial values, so no broadcast is needed. finish() seeds each rank
-  // differently; otherwise dropout would be the same on all ranks.
+  // differently, so that dropout differs between ranks.
   at::manual_seed(options.seed);
   // current_scope is set last. If an earlier statement throws, ~BuildState does not run and could
   // not reset current_scope.

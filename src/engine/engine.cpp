@@ -50,7 +50,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options optio
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
   BuildState& scope = *building.state_;
-  // The scope ends first, so that other thread ranks can build even if this engine is refused.
+  // The scope ends first, so that other thread ranks can build even if this constructor throws.
   scope.finish();
   if (!scope.context) {
     throw StateError({.what = "this BuildScope was passed to an engine before",

@@ -102,7 +102,7 @@ void EnginePass::settle_main_state() const {
   if (any_views) of_.context.main->settle();
 }
 
-// Waits for prefetches. The caller gets the first error, so an error of this wait is dropped.
+// Waits for prefetches. Drops an error of this wait, because the caller gets the error of the pass.
 void EnginePass::wait_after_throw() noexcept {
   try {
     of_.context.streams.wait_for_left_gathers();
@@ -167,8 +167,8 @@ void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
 
 // ---- backward ----
 
-// Runs at the first pre_backward of a pass. As in plain LibTorch, a graph older than a change of
-// the parameters must throw: sync_changes increments the versions that the graph saved.
+// Runs at the first pre_backward of a pass. As in plain LibTorch, backward must throw if parameters
+// changed after its graph was made: sync_changes increments the versions that the graph saved.
 void EnginePass::begin_backward() {
   of_.context.memory.count_thread();
   keeps_graph_ = autograd_hooks::keeps_graph();
@@ -316,7 +316,7 @@ void EnginePass::abandon_backward() {
 // ---- actions that the schedule requests ----
 
 bool EnginePass::unshard(int unit, Urgency urgency) {
-  // A demand sends its event before the gather. A prefetch sends it only if a gather was started.
+  // A demand reports its event before the gather, a prefetch only after it has issued a gather.
   if (urgency == Urgency::kDemand) event("unshard", unit);
   const bool unshards =
       with_place([&] { return unit_at(unit).describe("gather"); },

@@ -139,7 +139,7 @@ void EngineUnit::forget_unhooked_since_mark() {
 }
 
 bool EngineUnit::fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequence) {
-  // Returns the newest call that began at or before node `begun_by` and has not fired in this task.
+  // Returns the last call that began at or before node `begun_by` and has not fired in this task.
   // Its forward must have run in the task around this one, or outside backward.
   const auto newest = [&](uint64_t begun_by) -> std::shared_ptr<Call> {
     for (auto call = unhooked_.rbegin(); call != unhooked_.rend(); ++call) {

@@ -71,7 +71,8 @@ void Gathered::bind() {
 Gathered::~Gathered() noexcept(false) {
   const std::lock_guard lock(state_.clock->mutex);
   std::string lost;
-  // The number is reset first, so that the engine is usable again even if the code below throws.
+  // The number of gathered units is reset first, so that the engine is usable again even if the
+  // code below throws.
   state_.pass.set_gathered(0);
   // While an exception unwinds this rank, a collective could block the other ranks forever, so
   // nothing is written back.

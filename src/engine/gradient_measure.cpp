@@ -105,7 +105,7 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
   const StepScalars& scalars = *taken;
   const int64_t scratch_bytes = kernels::norm_scratch_bytes(stream, table);
   if (scratch_.bytes() < scratch_bytes) {
-    stream.hold(std::make_shared<Buffer>(std::move(scratch_)));  // an older norm may still use it
+    stream.hold(std::make_shared<Buffer>(std::move(scratch_)));  // an earlier norm may still use it
     scratch_ = context_.main->allocate_own(scratch_bytes);
   }
   kernels::grad_norm(stream, table, type,

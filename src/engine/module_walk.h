@@ -19,10 +19,10 @@ namespace fsdp {
 struct FoundParameter {
   std::string fqn;
   at::Tensor tensor;
-  // True if the parameter's module has a floating buffer of the parameter's shape. Such a buffer is
-  // the running statistics of a normalisation. LibTorch's kernels require statistics and parameter
-  // to have the same type. Therefore such a parameter is never computed in a narrower type than its
-  // constructed type.
+  // True if the parameter's module has a floating buffer of the parameter's shape. Such a buffer
+  // may be the running statistics of a normalisation. LibTorch's kernels require statistics and
+  // parameter to have the same type. Therefore such a parameter is never computed in a narrower
+  // type than its constructed type.
   bool has_statistics = false;
 };
 

@@ -86,8 +86,8 @@ void PlannedMemory::learn_from_overflow(const Pass& pass) {
   if (higher_forward) learned_forward_ = forward;
   const bool higher_backward = peak.total() > plan_.backward_peak.total();
   if (higher_backward) learned_peak_ = peak;
-  // If GradSync keeps gradients, the program itself requested the reduce slots, so no warning is
-  // given.
+  // If a GradSync scope keeps gradients, the program itself requested the reduce slots, so no
+  // warning is given.
   if (parameters || (reduces && !keeps_gradients_)) warn_of_overflow();
   const bool higher = higher_forward || higher_backward;
   if (parameters || reduces || unforeseen > 0 || higher) remake(pass);

@@ -29,8 +29,8 @@ namespace ag = torch::autograd;
 using Generators = std::vector<at::Generator>;
 using States = std::vector<at::Tensor>;  // one per generator
 
-// Returns the generators from which a segment may draw: LibTorch's generators for the CPU and for
-// the devices of the inputs.
+// Returns the generators from which a recomputed function may draw random numbers: LibTorch's
+// generators for the CPU and for the devices of the inputs.
 Generators generators_of(const Tensors& inputs) {
   Generators generators{at::globalContext().defaultGenerator(at::kCPU)};
   for (const at::Tensor& input : inputs) {
@@ -299,8 +299,8 @@ struct Recompute : ag::Function<Recompute> {
 
 Tensors run(Segment segment, const Tensors& inputs, const UnitBase* unit) {
   if (!at::GradMode::is_enabled()) return segment(inputs);
-  // This function is called inside the first run of another recomputed function. The second run of
-  // the other function will run this function again, too.
+  // Grad mode is on, but no graph is made: this is inside the first run of another recomputed
+  // function. Its second run will run this function again, too.
   if (!autograd_hooks::makes_graph()) return run_on_kept(segment, unit, inputs);
   auto saved = c10::make_intrusive<SavedSegment>(std::move(segment), unit);
   saved->inputs = Defined(inputs);

@@ -97,8 +97,8 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
   // Main shards may be read at any time.
   if (!of_gradient && !touch.writes) return;
   const std::string_view shards = of_gradient ? "gradients" : "main shards";
-  // A forward only reads main shards, so the caller may read them too. A backward may write
-  // gradients at any time.
+  // In a forward the caller may read shards, because the forward itself only reads them. In a
+  // backward every access throws, because the backward may write gradients at any time.
   const bool in_backward = pass.schedule().in_backward();
   if (in_backward || (pass.schedule().active_calls() > 0 && touch.writes)) {
     throw StateError(
@@ -272,7 +272,7 @@ class Touches final : public touch_trap::Listener {
     call->parent = parent;
     // The nodes made since the last touch, for example the node of a custom Function, belong to
     // this call. A boundary of another thread does not apply, because each thread has its own
-    // numbers.
+    // sequence numbers.
     call->begin = clock.boundary().value_or(autograd_hooks::next_sequence());
     unit.owner.pass.begin_call(unit, call);
   }

@@ -40,7 +40,8 @@ class CallsAround {
 // With these hooks the layers are one call in backward too, even if a rank leaves out some layers.
 void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates& ran);
 
-// Arms the trap. Must be called before a model with units chosen by policy is sharded.
+// Arms the trap (touch_trap.h). Must be called before a model with units chosen by policy is
+// sharded.
 // Errors: StateError if the trap does not see operators.
 void arm();
 

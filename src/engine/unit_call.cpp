@@ -37,7 +37,7 @@ UnitCall::UnitCall(UnitBase& unit) {
 
 UnitCall::UnitCall(const Engine& engine) {
   EngineParts& state = *engine.state_;
-  if (!state.model.units[0]->is_by_policy()) return;  // the root is a Unit; its own call does this
+  if (!state.model.units[0]->is_by_policy()) return;  // the root's own call (fsdp::Unit) does this
   unit_ = state.model.units[0];
   state_ = std::make_unique<State>();
 }
@@ -59,7 +59,7 @@ void UnitCall::begin() {
   BackwardScheduler& clock = *engine.clock;
   // [Note: grad_fn before the mutex] LibTorch locks a view while it makes the view's grad_fn again.
   // This may free a node with an OutputHook, whose destructor locks the backward scheduler's mutex.
-  // So no code reads a grad_fn while it holds this mutex. Otherwise two threads could deadlock.
+  // So no code reads a grad_fn while it holds this mutex, because two threads could then deadlock.
   if (autograd_hooks::makes_graph())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);
@@ -74,7 +74,7 @@ void UnitCall::begin() {
   } else {
     clock.check_thread();
   }
-  // The forward of a Unit ends the open-ended calls of all units that are not around it.
+  // The forward of an fsdp::Unit ends the open-ended calls of all units that are not around it.
   clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
     return call.forward_task == task && unit_->is_inside(*call.unit.lock());
   });
@@ -94,12 +94,12 @@ void UnitCall::begin() {
   call.forward_task = task;
   if (clock.in_call()) call.parent = clock.innermost_call();
   engine.pass.begin_call(*unit_, state_->call);
-  // The number is read after the inputs were made and cast. The nodes that this thread makes from
-  // here on belong to the call.
+  // The sequence number is read after the inputs were made and cast. The nodes that this thread
+  // makes from here on belong to the call.
   call.begin = autograd_hooks::next_sequence();
   clock.note_boundary(call.begin);
-  // Sequence numbers are counted per thread. If an older node has a higher number, another thread
-  // made it, and the closing rule is not valid.
+  // Sequence numbers are counted per thread. If the node that produced an input has a higher
+  // number, another thread made it, and the closing rule is not valid.
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
     throw StateError(
         {.what = "an input that requires grad was computed on a thread other than the forward's",

@@ -52,15 +52,16 @@ void choose_recomputed(const std::vector<FoundUnit>& units, int every,
   }
   int inside_root = 0;
   for (size_t i = 0; i < units.size(); ++i) {
-    // A unit inside another unit is not counted, because it is recomputed together with that unit.
+    // A unit inside a unit other than the root is not counted, because it is recomputed together
+    // with that unit.
     const bool counts = i > 0 && units[i].parent == 0;
     const bool chosen = counts && every > 0 && ++inside_root % every == 0;
     if (!options[i].recompute) options[i].recompute = chosen;
   }
 }
 
-// Throws if a unit chosen by policy has an option that only a Unit's call supports: recompute, or a
-// cast of inputs or outputs.
+// Throws if a unit chosen by policy has an option that only the call of an fsdp::Unit supports:
+// recompute, or a cast of inputs or outputs.
 void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<UnitPlan>& plans,
                         const Options& options) {
   for (size_t i = 0; i < units.size(); ++i) {
