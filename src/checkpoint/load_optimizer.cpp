@@ -180,7 +180,7 @@ void write(const Optimizer::State& state, const OptimizerSource& source) {
     const ShardUnit& shard = *state.engine.model.units[each.parameter->unit]->shard;
     const OptimizedSegment& segment = state.segments().all()[each.parameter->segment];
     const Buffer& moment = segment.moments[each.moment];
-    // A moment has no elements for parameters that are not trained, so an element has another
+    // A moment has no elements for parameters that are not trained, so an element may have another
     // offset in the moment than in the slice.
     const int64_t offset =
         segment.moment_at(shard.main().local(each.parameter->parameter).offset) + at;

@@ -232,7 +232,8 @@ LoadedState load_state(TrainingState::Parts& state, const std::filesystem::path&
     load.check();
   });
   if (loaded.outcome.failed()) return loaded;
-  // Otherwise ranks of hosts that do not share the folder could load different checkpoints.
+  // Without this check, ranks of hosts that do not share the folder could load different
+  // checkpoints.
   const CheckpointManifest& manifest = load.manifest;
   state.mesh().agree("checkpoint", {fmt::format("run {} checkpoint {} step {}", manifest.run,
                                                 manifest.sequence, manifest.step)});

@@ -13,8 +13,8 @@
 
 namespace fsdp {
 
-// The order in which objects are restored. Schedulers set the rate of an optimizer, and drawing
-// random numbers must be the last effect of all.
+// The order in which objects are restored. Schedulers set the rate of an optimizer, so optimizers
+// precede them. Random states are last, so that restoring other objects draws no numbers from them.
 enum class RestoreOrder : uint8_t { kEngine, kOptimizer, kScheduler, kScaler, kValue, kRandom };
 
 using StateValues = std::map<std::string, ManifestValue>;

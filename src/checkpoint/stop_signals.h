@@ -5,9 +5,9 @@
 
 namespace fsdp {
 
-// The signals that a process got. While an object exists, SIGTERM and SIGUSR1 are noted, unless the
-// program handles them itself. A second SIGTERM, at least a second after the first one, ends the
-// process at once with 143. The last destructor restores the handlers. Thread-safe.
+// The signals that a process got. While a StopSignals object exists, SIGTERM and SIGUSR1 are noted,
+// unless the program handles them itself. A second SIGTERM, at least a second after the first one,
+// ends the process at once with 143. The last destructor restores the handlers. Thread-safe.
 class StopSignals {
  public:
   enum class Request : uint8_t { kNone, kSave, kStop };
@@ -17,7 +17,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // Returns the request of the signals since the last forget_save(). kStop stays.
+  // Returns the request of the signals since the last forget_save(), which does not clear kStop.
   Request request() const;
   // Forgets SIGUSR1, after a save.
   void forget_save();

@@ -30,7 +30,7 @@ struct Moment {
   at::Tensor tensor;
 };
 
-// What this file needs of a class of LibTorch's optimizers.
+// A class of LibTorch's optimizers, and the functions by which this file reads and makes its state.
 struct TorchOptimizerClass {
   std::string_view name;
   bool (*is_of)(const torch::optim::Optimizer& optimizer);

@@ -129,9 +129,9 @@ std::string shared_prefix(const Names& names, const Sources& rest) {
   return {};
 }
 
-// Throws for missing parameters that the options do not allow to be missing. If the options allow
-// it, but the files have other parameters of the same module, also throws: a module keeps all its
-// initial values or none.
+// Throws for missing parameters that the options do not allow to be missing. Also throws if the
+// options allow a parameter to be missing, but the files have other parameters of its module: a
+// module keeps all its initial values or none.
 void check_missing(const WeightsFiles& files, std::span<const ExpectedTensor> expected,
                    const LoadOptions& options, const Sources& rest, MatchedWeights& matched) {
   Names missing;

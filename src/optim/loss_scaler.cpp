@@ -81,7 +81,7 @@ void LossScaler::apply() {
 }
 
 at::Tensor LossScaler::scale(const at::Tensor& loss) const {
-  // Computed in float32, because the product may exceed the range of float16.
+  // Computed in float32, because the scaled loss may exceed the range of float16.
   return loss.to(at::kFloat) * state_.scale;
 }
 

@@ -163,9 +163,9 @@ void OptimizedSegments::make_runs(OptimizedSegment& optimized) const {
                            .group = of_.group_of[optimized.unit][parameter],
                            .step = optimized.step_of[i]};
     OptimizerRun* last = optimized.runs.empty() ? nullptr : &optimized.runs.back();
-    // Neighbours are joined, so that a kernel call has few OptimizerRuns. The gap between two
-    // parameters is zero and stays zero under every rule. The distance between neighbours must be
-    // the same in the parameters and in the moments.
+    // Neighbouring parameters are joined, so that a kernel call has few OptimizerRuns. The gap
+    // between two parameters is zero and stays zero under every rule. The distance between
+    // neighbours must be the same in the parameters and in the moments.
     const bool adjoins = last != nullptr &&
                          interval.offset - (last->offset + last->numel) < ShardLayout::kAlignment &&
                          run.moment_offset - last->moment_offset == run.offset - last->offset;

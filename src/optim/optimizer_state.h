@@ -66,8 +66,8 @@ struct Optimizer::State {
   // Stores, at the first call, the current rates as the initial rates of schedulers. Returns the
   // optimizer's initial rate.
   double begin_schedules();
-  // Stores the initial rates of schedulers for a scheduler that has its own initial rate,
-  // `initial`.
+  // Does the same for a scheduler that has its own initial rate. `initial` becomes the optimizer's
+  // initial rate, even if an earlier scheduler has set another one.
   void begin_schedules_at(double initial);
   // Changes the optimizer's rate, whose initial value is `initial`, and the rates of groups that
   // have their own rate. If a new rate is invalid, throws and changes no rate.
@@ -122,7 +122,7 @@ struct Optimizer::State {
   OptimizedSegments segments_;
   int64_t issued_ = 0;
   std::optional<GradientMeasure::Measured> clipped_;  // from clip_grad_norm, for the next step
-  int64_t clipped_additions_ = 0;                     // additions() at that time
+  int64_t clipped_additions_ = 0;                     // additions() at clip_grad_norm
   int64_t used_additions_ = 0;                        // additions() at the last step or zero_grad
 };
 

@@ -76,8 +76,8 @@ std::vector<OptimizerParamGroup> make_groups(const DefaultGroup& all_others,
                                              std::string_view optimizer) {
   std::vector<OptimizerParamGroup> groups;
   groups.reserve(options.size() + 1);
-  // Groups read the optimizer's own rate through a pointer. If a scheduler changes this rate, it
-  // changes for all groups.
+  // A group without a rate of its own reads the optimizer's rate through a pointer, so it follows a
+  // scheduler that changes this rate.
   groups.emplace_back("default", 1.0, all_others.weight_decay, all_others.lr);
   for (const ParameterGroup& each : options) {
     // Index 0 is the default group, so the first group without a name is "group 1".

@@ -32,7 +32,7 @@ struct TrainingPlaceAccess {
                             std::vector<const TrainingPlace*>& places) {
     places.push_back(scheduler.place_.get());
   }
-  // Appends the places of the scheduler and of those inside it.
+  // Appends the entries of the scheduler and of the schedulers inside it.
   static void append_places(const LRScheduler& scheduler,
                             std::vector<const TrainingPlace*>& places) {
     places.push_back(scheduler.place_.get());

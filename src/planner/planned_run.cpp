@@ -179,7 +179,7 @@ std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& bui
     run.step();                         // the second step starts with full pools
   } catch (const DeviceError& error) {  // an OutOfMemory, possibly with its place added
     return error.text().where;
-  } catch (const InvalidArgument&) {  // can only be the limit: without it the run was planned
+  } catch (const InvalidArgument&) {  // the limit is the cause: the run was planned without it
     return "construction of the model and its optimizer";
   }
   return {};

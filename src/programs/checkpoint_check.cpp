@@ -22,7 +22,7 @@
 namespace fsdp {
 namespace {
 
-// Returns the names in a folder, in their order, with their entries.
+// Returns the entries of a folder, sorted by path.
 std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::path& folder) {
   std::vector<std::filesystem::directory_entry> entries;
   std::error_code error;

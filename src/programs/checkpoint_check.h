@@ -29,7 +29,7 @@ struct CheckedCheckpoint {
 CheckedCheckpoint check_checkpoint(const std::filesystem::path& folder,
                                    const std::function<void(const std::string& line)>& say);
 
-// Throws the first fault in the names and sizes of the files. Reads none of them.
+// Throws an error for the first file that is missing or has the wrong size. Reads no file.
 // Errors: IoError kCorruptData, kIoError.
 void check_files(const std::filesystem::path& folder, const std::vector<ManifestFile>& files);
 

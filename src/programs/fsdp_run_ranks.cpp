@@ -109,7 +109,7 @@ void RankProcesses::start(int rank) {
   }
   if (pid == 0) become_rank(rank, launcher, write_end.get());
   ranks_[rank].pid = pid;
-  write_end = Descriptor();  // otherwise the read would not see the end of the pipe
+  write_end = Descriptor();  // so that the read sees the end of the pipe
   int error = 0;
   if (read(read_end.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error)) {
     throw InvalidArgument(
@@ -224,7 +224,7 @@ void RankProcesses::on_signal(int signal) {
   } else if (signal == SIGCONT || signal == SIGUSR1) {
     send(signal);
   } else if (forwarded_signal_ != 0) {
-    // Schedulers may send one request to the launcher and to its whole group.
+    // A job scheduler (Slurm) may send one signal both to the launcher and to its process group.
     if (Clock::now() - forwarded_at_ >= kSameRequest || signal == SIGINT) kill_all();
   } else {
     forwarded_signal_ = signal;
@@ -313,7 +313,7 @@ JobEnd RankProcesses::judge() const {
   });
   if (all_well) return {};
   ErrorPlace place{.rank = 0, .world_size = options_.ranks, .host = host_name()};
-  // A signal to the launcher explains every other end.
+  // A signal that the launcher has forwarded explains the ends of all ranks.
   if (forwarded_signal_ != 0) {
     const int code = 128 + forwarded_signal_;
     const CommError stopped(

@@ -17,7 +17,7 @@ namespace fsdp {
                                      .cause = std::generic_category().message(errno)});
 }
 
-// Errors: IoError kIoError.
+// Writes the text to the buffer of stdout. Errors: IoError kIoError.
 inline void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) cannot_write_output();
 }

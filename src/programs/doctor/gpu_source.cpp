@@ -13,7 +13,7 @@ namespace fsdp::doctor {
 namespace {
 
 // The time for which the listener of a stuck mesh blocks. After the listener returns, the mesh ends
-// the process. By then the finding has reported the failure.
+// the process. By then the program has printed the failure as a finding.
 constexpr auto kTimeToReport = std::chrono::seconds(60);
 
 GpuFacts gather_gpu(const CudaLibrary& library, int ordinal) {

@@ -13,7 +13,8 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 // The usual size of /dev/shm in containers for NCCL.
 constexpr int64_t kRoomForNccl = 1024 * kMiB;
-// With a lower limit, a network card cannot register the buffers of several communicators.
+// With a lower limit of locked memory, a network card cannot register the buffers of several
+// communicators.
 constexpr int64_t kLockedForNetwork = 64 * kMiB;
 // A rank has tens of open files and threads, or hundreds if it uses NCCL, and a host has up to
 // sixteen ranks. A limit below these constants is reported as a finding.
