@@ -72,7 +72,7 @@ class StateLoad {
     }
   }
 
-  // Lets the objects take over the values.
+  // Makes the objects set their values to the stored ones.
   void restore() const {
     for (const auto& [object, stored] : objects_) object->restore(manifest, *stored);
   }
@@ -244,7 +244,7 @@ LoadedState load_state(TrainingState::Parts& state, const std::filesystem::path&
   });
   if (loaded.outcome.failed()) return loaded;
   load.restore();
-  // A training that takes over only the weights is a new run.
+  // A training that loads only the weights is a new run.
   if (!options.weights_only) {
     state.lineage = {.run = manifest.run,
                      .sequence = std::max(manifest.sequence, state.lineage.sequence),

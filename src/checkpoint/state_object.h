@@ -57,7 +57,8 @@ class StateObject {
     static_cast<void>(manifest);
     append_parts(parts);
   }
-  // Takes over the values, after the parts of all objects were filled on all ranks.
+  // Sets the object's values to the stored ones, after the parts of all objects were filled on all
+  // ranks.
   virtual void restore(const CheckpointManifest& manifest, const ManifestObject& stored) {
     static_cast<void>(manifest), static_cast<void>(stored);
   }

@@ -25,7 +25,7 @@ int current_task();
 // function they make no nodes, although grad mode is on ([Note: grad mode in a first run]).
 bool makes_graph();
 // Returns the sequence number of the running node. If no node runs (in hooks of tensors), returns
-// the highest number.
+// the highest possible number.
 uint64_t current_sequence();
 // Returns the sequence number that the next node made in this thread will have.
 uint64_t next_sequence();

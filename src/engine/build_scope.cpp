@@ -139,7 +139,7 @@ void BuildState::shard(const void* unit, torch::nn::Module& module) {
     at::Tensor& tensor = parameters[i].tensor;
     const ParameterSpec& spec = layout.parameters()[i];
     // The parameter keeps its TensorImpl, shape and dtype; its memory is freed. Until the engine
-    // binds the unit's own storage, an access to the parameter throws the message.
+    // binds the unit's own storage, an access to the parameter throws the message below.
     const torch_compat::BoundStorage unreadable(
         static_cast<int64_t>(tensor.nbytes()), tensor.device(),
         fmt::format("fsdp: parameter '{}' was sharded when its unit was constructed and cannot be "

@@ -66,8 +66,8 @@ std::vector<kernels::GradSegment> GradientMeasure::table_of(const ChosenParamete
       const auto is_chosen = [&](const PlacedParameter& each) {
         return chosen.has(unit->index, each.parameter);
       };
-      // The whole slice is one segment of the table. Gaps and padding are zero and add nothing to a
-      // norm.
+      // If all parameters of the slice are chosen, the whole slice is one segment of the table.
+      // Gaps and padding are zero and add nothing to a norm.
       if (std::ranges::all_of(placed, is_chosen)) {
         table.push_back({main.grad, main.numel, begin});
         continue;
@@ -125,8 +125,8 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
 void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type) const {
   const CollectivePart part{scalars.here().values, scalars.everywhere().values, scalars.numel(),
                             DType::kFloat64};
-  // Each rank sets its own position and leaves zeros at the positions of other ranks. A sum or a
-  // maximum then combines all of them.
+  // Each rank sets its own entry (the position that it found) and leaves zeros in the entries of
+  // other ranks. A sum or a maximum then combines all of them.
   const ReduceOp op = type == kernels::NormType::kInf ? ReduceOp::kMax : ReduceOp::kSum;
   const CollectiveTag tag =
       context_.comms.next_tag(Operation::kAllReduce, part.numel, "gradient norm");

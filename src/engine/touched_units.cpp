@@ -287,8 +287,8 @@ void CallsAround::begin() {
   if (!unit) return;
   const std::lock_guard lock(unit->owner.clock->mutex);
   for (const auto& call : unit->owner.clock->calls_under_way()) {
-    // Only open-ended calls must be fired for the function. A Unit's call is fired by the hooks of
-    // its outputs, which backward reaches first.
+    // Only open-ended calls must be fired for the function. The call of an fsdp::Unit is fired by
+    // the hooks of its outputs, which backward reaches first.
     if (call->is_open_ended) calls_.push_back(call);
   }
   if (!calls_.empty()) clock_ = unit->owner.clock;

@@ -270,8 +270,8 @@ void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
   kernels::count_steps(stream, counters, betas(), scalars.found_inf);
   kernels::update(stream, updates, rule(), scalars);
   for (size_t i = 0; i < changed.size(); ++i) {
-    // The unit is marked even if the device skips the step, because the host does not know the
-    // device's decision.
+    // The unit is marked as changed even if the device skips the step, because the host does not
+    // know the device's decision.
     if (changed[i]) engine.model.units[i]->shard->mark_changed(/*copies_written=*/true);
   }
 }

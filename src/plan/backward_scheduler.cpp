@@ -18,7 +18,8 @@ Call::Call(std::weak_ptr<ScheduledUnit> owner, BackwardScheduler& owner_clock)
   unit.lock()->calls.push_back(this);
 }
 
-// A graph may outlive its engine and the scheduler, and any thread may free it.
+// The graph that owns the call may outlive the engine and the scheduler, and any thread may free
+// it.
 Call::~Call() {
   const auto still_there = clock.lock();
   if (!still_there) return;
@@ -61,7 +62,7 @@ std::shared_ptr<Call> BackwardScheduler::innermost_call_but(const WhichCalls& th
 
 void BackwardScheduler::end_open_ended(bool failed, const WhichCalls& stays) {
   for (size_t i = calls_.size(); i > 0 && calls_[i - 1]->is_open_ended; --i) {
-    // The pointer is copied, because without a graph this list may hold the only reference.
+    // The pointer is copied, because calls_ may hold the only reference to a call without a graph.
     const std::shared_ptr<Call> call = calls_[i - 1];
     if (stays && stays(*call)) continue;
     calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(i) - 1);
@@ -72,7 +73,7 @@ void BackwardScheduler::end_open_ended(bool failed, const WhichCalls& stays) {
 }
 
 // A unit that is recomputed may have running calls in several tasks at once. The result is the call
-// of `task`.
+// whose forward runs in `task`.
 std::shared_ptr<Call> BackwardScheduler::running_call(const ScheduledUnit& unit, int task) const {
   for (auto call = calls_.rbegin(); call != calls_.rend(); ++call) {
     if ((*call)->forward_task == task && (*call)->of == &unit) return *call;
@@ -105,8 +106,8 @@ bool BackwardScheduler::is_enclosing(int task) const {
   return std::find(tasks_.begin(), tasks_.end(), task) != tasks_.end();
 }
 
-// A task that is not on the stack yet counts as inside the last task of the stack, because it would
-// be pushed on top.
+// A task that is not on the stack yet counts as inside the last task of the stack, because enter()
+// would push it on top of that task.
 bool BackwardScheduler::runs_in(int task, int enclosing) const {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   return enclosing == (found == tasks_.begin() ? -1 : *(found - 1));
@@ -116,8 +117,8 @@ void BackwardScheduler::enter(int task) {
   if (!tasks_.empty() && tasks_.back() == task) return;
   if (is_enclosing(task)) return;
   if (tasks_.empty()) {
-    // The outermost task decides for the whole backward, because the inner backward of a
-    // recomputation never has inputs, even under autograd::grad.
+    // Only the outermost task is queried, because the inner backward of a recomputation never has
+    // inputs, even under autograd::grad.
     inputs_given_ = queries_.inputs_given();
     backward_thread_ = std::this_thread::get_id();
   } else if (backward_thread_ != std::this_thread::get_id()) {
@@ -222,8 +223,8 @@ void BackwardScheduler::pre_backward(Call& call, int task, uint64_t sequence) {
   // Finished units close first, so that their slots are free when this unit unshards.
   tick(task, sequence);
   // If backward reaches the parent as well, the parent fires first, because its nodes enclose the
-  // nodes of this call. If the parent's forward is still running, its outputs have no nodes yet.
-  // But the parent owns all nodes that its forward has made.
+  // nodes of this call. If the parent's forward is still running, its outputs have no nodes yet. In
+  // this case the parent fires first too, because it owns all nodes that its forward has made.
   const auto parent = call.parent.lock();
   const auto is_around = [&] {
     return parent->will_run() || (is_running(*parent) && runs_in(task, parent->forward_task));

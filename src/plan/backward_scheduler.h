@@ -94,8 +94,8 @@ struct ScheduledUnit {
 class ScheduledEngine {
  public:
   virtual ~ScheduledEngine() = default;
-  // Unshards the unit and, if `captures`, opens its gradients. May be called for a unit that is
-  // open.
+  // Unshards the unit and, if `captures`, acquires memory for its gradients. May be called for a
+  // unit that is open already.
   virtual void open(int unit, bool captures) = 0;
   // Reshards the finished unit and, if `captures`, reduces or keeps its gradients.
   virtual void close(int unit, bool captures) = 0;
@@ -116,7 +116,7 @@ class ScheduledEngine {
 class BackwardScheduler : public SharedByEngines,
                           public std::enable_shared_from_this<BackwardScheduler> {
  public:
-  // Guards all transitions of all engines of the mesh, because several threads may run nodes of one
+  // Guards the states of all engines of the mesh, because several threads may run nodes of one
   // backward. The mutex is recursive: closing a unit may destroy tensors, and the hooks of these
   // tensors lock the mutex again.
   std::recursive_mutex mutex;
@@ -145,8 +145,8 @@ class BackwardScheduler : public SharedByEngines,
   const std::vector<std::shared_ptr<Call>>& calls_under_way() const { return calls_; }
   void push_call(std::shared_ptr<Call> call);
   void pop_call() { calls_.pop_back(); }
-  // Ends open-ended calls, newest first. Stops at the newest call that is not open-ended. Does not
-  // end calls for which `stays` returns true.
+  // Ends open-ended calls, from the innermost outwards. Stops at the first call that is not
+  // open-ended. Does not end calls for which `stays` returns true.
   void end_open_ended(bool failed = false, const WhichCalls& stays = {});
   // Returns the call of `unit` whose forward runs in `task`, or null. For a forward outside
   // backward, `task` is -1.
@@ -178,9 +178,9 @@ class BackwardScheduler : public SharedByEngines,
   // Reshards the idle units that run no forward, except the unit `except`. Called before another
   // unit unshards.
   void rest_idle(const ScheduledUnit* except);
-  // Fires a call after the calls that enclose it. Called when backward reaches the first output
-  // node of the call. Errors: StateError if the call's forward did not run directly around `task`
-  // (see runs_in), or if its engine was destroyed.
+  // Fires the calls that enclose `call`, and then `call` itself. Called when backward reaches the
+  // first output node of the call. Errors: StateError if the call's forward did not run directly
+  // around `task` (see runs_in), or if its engine was destroyed.
   void pre_backward(Call& call, int task, uint64_t sequence);
   // Fires the open-ended calls that enclose a recomputed function, outermost first. Must be called
   // in backward, before the function's node runs.

@@ -4,10 +4,10 @@
 // [Note: zero-copy gradients] Usually gradients are copied into a slot as they arrive, and peers
 // read them from the slot. Some units are little more than one large parameter (word embeddings,
 // the output layer over a vocabulary). For such a unit the largest gradient of the model would
-// exist twice. So this gradient stays in the tensor that LibTorch allocated and is sent from this
-// tensor. (LibTorch's own accumulation also keeps a gradient without a copy if the gradient has no
-// other holder.) The unit's slot holds the rest of the segment, as if the parameter were cut out of
-// the segment:
+// exist twice, in LibTorch's tensor and in the slot. So this gradient stays in the tensor that
+// LibTorch allocated and is sent from this tensor. (LibTorch's own accumulation also keeps a
+// gradient without a copy if the gradient has no other holder.) The unit's slot holds the rest of
+// the segment, as if the parameter were cut out of the segment:
 //
 //   segment   |p0|gap|zero-copy ··········|gap|p2|padding|
 //   sent      |head  |gradient            |tail          |
@@ -59,7 +59,7 @@ class GradientPlaces {
     int64_t numel = 0;         // number of elements in the segment
     int zero_copy = -1;        // index of the parameter, or -1
     int64_t zero_copy_begin = 0, zero_copy_numel = 0;
-    int64_t cut = 0;  // elements that the slot leaves out: zero_copy_numel, rounded down
+    int64_t cut = 0;  // omitted by the slot: zero_copy_numel, rounded down to kAlignment
   };
 
   DType dtype_ = DType::kFloat32;

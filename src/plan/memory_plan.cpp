@@ -145,9 +145,9 @@ class CountedUnits : public UnitActions {
 
   void add_slots(MemoryCategory category, const SlotCounter& counter, int64_t in_flight) {
     for (const auto& [bytes, count] : counter.peak()) {
-      // The plan has one slot more than the peak, so that a unit can open while a reduction still
-      // reads the last slot. The additional slot helps only if another unit uses slots of this
-      // size.
+      // The plan has one slot more than the peak, so that a unit can acquire a slot while a
+      // reduction still reads the last one. The additional slot helps only if more than one unit
+      // uses slots of this size.
       const int64_t units = std::count_if(
           inputs_.units.begin(), inputs_.units.end(), [&, size = bytes](const UnitSizes& unit) {
             return unit.reduce_slot_bytes == size ||

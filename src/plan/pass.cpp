@@ -51,7 +51,7 @@ void Pass::post_forward(int unit, int call, bool in_graph) {
     record_.add({.boundary = Boundary::kPostForward, .flag = in_graph, .unit = unit, .call = call});
   }
   forward_in_graph_ = forward_in_graph_ || in_graph;
-  if (unit_calls_[unit] > 0) return;  // a call around this one still reads the parameters
+  if (unit_calls_[unit] > 0) return;  // an enclosing call still reads the parameters
   if (active_calls_ > 0) {
     if (goes(unit)) reshard(unit);
     return;
@@ -63,7 +63,8 @@ void Pass::post_forward(int unit, int call, bool in_graph) {
     const bool stays = in_graph && (each == unit || !goes(each));
     if (!stays) reshard(each);
   }
-  // An evaluation is not part of a pass. The record must contain only what predicts the next pass.
+  // A forward without a graph (an evaluation) is not part of a pass. The record must contain only
+  // events that predict the next pass.
   if (!forward_in_graph_) record_.rewind(forward_began_);
 }
 

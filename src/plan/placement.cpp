@@ -189,8 +189,9 @@ UnitCollectives moves_of(const Placements& given, const MeshShape& shape, bool o
           ? std::vector<AxisCollective>{{Operation::kAllReduce, Axis::kWorld}}
           : collectives_along(Operation::kReduceScatter,
                               cuts(kReplicate, row.gradients, inside_first));
-  // Each group then has its own sums, which must be added over the groups. If optimizer state is
-  // cut over the groups too, a rank needs only its slice of the result.
+  // If gradients are reduced within groups, each group has its own sums, which must be added over
+  // the groups. If optimizer state is cut over the groups too, a rank needs only its slice of the
+  // result.
   if (row.gradients == kShardGroup) {
     const bool cut = row.optimizer == kShardWorld;
     collectives.across = {

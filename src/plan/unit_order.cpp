@@ -4,8 +4,8 @@
 
 namespace fsdp {
 
-// Moves the position past the unit. The search begins at the position, so a unit that is called
-// twice is found at its next occurrence.
+// Moves the position in the order past the unit. The search begins at the position, so a unit that
+// is called twice is found at its next occurrence.
 void UnitOrder::Half::follow(int unit) {
   const auto from = units.begin() + static_cast<std::ptrdiff_t>(std::min(next, units.size()));
   const auto found = std::find(from, units.end(), unit);

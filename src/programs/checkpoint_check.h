@@ -25,7 +25,7 @@ struct CheckedCheckpoint {
 // and the tensor of each interval, which must be in its shard with the same dtype and count. Passes
 // one line to `say` for each finding, and for each file that is not part of the checkpoint. Only
 // the first damaged block of a shard is a finding.
-// Memory: the manifest and the header of one shard, and 16 MiB for each.
+// Memory: the manifest and the header of one shard, and 16 MiB for each of the two.
 CheckedCheckpoint check_checkpoint(const std::filesystem::path& folder,
                                    const std::function<void(const std::string& line)>& say);
 

@@ -179,7 +179,7 @@ void inspect(const std::filesystem::path& path, bool summary) {
   std::error_code ignored;
   const bool is_folder = std::filesystem::is_directory(path, ignored);
   const std::string other = is_folder ? "" : describe_other(kind_of_file(path), path);
-  // Models have files called manifest.json too.
+  // A model folder may contain a manifest.json too, but it also contains a config.json.
   if (is_checkpoint_folder(path) && !std::filesystem::exists(path / "config.json", ignored)) {
     print(printable(path.string()) + "\n" + format_manifest(read_manifest(path), summary));
   } else if (!other.empty()) {

@@ -74,8 +74,8 @@ void MainShards::all_gather(const std::vector<AxisCollective>& collectives, Plac
     const int64_t place_begin = unit_.piece(placement, i).begin;
     std::byte* own = places[i] + (slice.begin - place_begin) * size_of(dtype);
     // With a lower param_dtype the shard is cast into its position in the result, and the gather is
-    // in place as well. Otherwise the gather reads the main shard itself. A resident copy may
-    // contain the main shard (MainShards::relocate). In this case the shard is already in place.
+    // in place as well. In fp32 the gather reads the main shard itself. A resident copy may contain
+    // the main shard (MainShards::relocate). In this case the shard is already in place.
     const bool is_there = own == static_cast<const void*>(data(i));
     const bool moves_own = !is_there && (gathers_in_place || dtype != DType::kFloat32);
     if (moves_own) own_runs.push_back({data(i), own, slice.numel, DType::kFloat32, dtype});

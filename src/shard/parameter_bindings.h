@@ -32,7 +32,7 @@ class ParameterBindings {
   // Makes `parameters` views of their own storages, unbound. `parameters` must be in the order of
   // layout.parameters(). They keep their TensorImpl, so module members, names, requires_grad and
   // version counters stay. `unit` is the unit's FQN. If `owner` is not null, the trap reports
-  // operators on the parameters to it (touch_trap.h).
+  // operators on the parameters to this owner (touch_trap.h).
   ParameterBindings(const ShardLayout& layout, std::vector<at::Tensor> parameters,
                     std::string_view unit, touch_trap::Touched* owner = nullptr);
 

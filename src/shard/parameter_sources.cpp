@@ -200,7 +200,7 @@ class MappedShards : public ParameterSource {
   std::vector<RanksView> ranks_;
 };
 
-// The whole parameters stay resident, so a use needs a gather only after a change.
+// The whole parameters stay resident, so a use needs a gather only after a change of main shards.
 class GatheredResident : public ParameterSource {
  public:
   GatheredResident(const UnitContext& unit, MainShards& main)
