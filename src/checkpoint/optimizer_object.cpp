@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kOptionValue = "option/";
 constexpr std::string_view kGroupValue = "group/";
 
-// Returns the stored numbers whose names begin with `prefix`, without it.
+// Returns the stored numbers whose names begin with `prefix`, by name without the prefix.
 std::map<std::string, double> numbers_of(const ManifestObject& stored, std::string_view prefix) {
   std::map<std::string, double> numbers;
   for (const auto& [name, value] : stored.values) {

@@ -82,7 +82,7 @@ Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path&
   const Parameters parameters = state.segments().parameters();
   const std::map<std::string, std::string> metadata =
       optimizer_metadata(state, digest_of_weights(state.engine));
-  // Set on rank 0 only.
+  // `writer` is set on rank 0 only.
   std::optional<SafetensorsWriter> writer;
   const Mesh& mesh = state.engine.context->mesh;
   RankZeroWriter on_zero(mesh, kWritingState);

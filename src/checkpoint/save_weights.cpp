@@ -33,7 +33,7 @@ Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& op
   const auto stored_name = [&](std::string_view fqn) {
     return options.stored_name ? options.stored_name(fqn) : std::string(fqn);
   };
-  // Set on rank 0 only.
+  // `writer` is set on rank 0 only.
   std::optional<decltype(open(Tensors()))> writer;
   RankZeroWriter on_zero(engine.mesh(), kWriting);
   // Every rank makes this call, although only rank 0 needs the result. After it the engine checks
@@ -48,7 +48,8 @@ Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& op
     }
     writer.emplace(open(std::move(specs)));
   });
-  // After a failure all ranks still gather the remaining units, but nothing is written.
+  // The visit cannot be stopped: after a failure all ranks still gather the remaining units, but
+  // write nothing.
   engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
     // The tensor is converted on this thread, in the order of this thread's stream, because on_zero
     // works on another thread.

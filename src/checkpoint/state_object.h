@@ -19,8 +19,8 @@ enum class RestoreOrder : uint8_t { kEngine, kOptimizer, kScheduler, kScaler, kV
 
 using StateValues = std::map<std::string, ManifestValue>;
 
-// An object's tensors and values. Saving calls values() and append_parts(). Loading calls check(),
-// append_stored_parts(), fills the parts, and then calls restore().
+// An object's tensors and values. Saving calls values() and append_parts(). Loading calls check()
+// and append_stored_parts(), fills the parts, and then calls restore().
 class StateObject {
  public:
   StateObject(std::string name, RestoreOrder order) : name(std::move(name)), order(order) {}
@@ -28,7 +28,8 @@ class StateObject {
   StateObject(const StateObject&) = delete;
   StateObject& operator=(const StateObject&) = delete;
 
-  // Returns the class of the object: "AdamW". It must be equal when the state is loaded.
+  // Returns the class of the object: "AdamW". A state can be loaded only into objects of the same
+  // class.
   virtual std::string kind() const = 0;
   // Returns the engine to which the object belongs, or null.
   virtual EngineParts* engine() const { return nullptr; }

@@ -177,7 +177,8 @@ class TorchOptimizerObject final : public StateObject {
     }
   }
 
-  // Makes the states that the checkpoint has, because LibTorch makes them at its first step only.
+  // Makes the states that the checkpoint has, because LibTorch's optimizers make them only at their
+  // first step.
   void append_stored_parts(const CheckpointManifest& manifest,
                            std::vector<StatePart>& parts) override {
     const at::NoGradGuard no_grad;

@@ -103,7 +103,8 @@ void check_fit(const WeightSource& source, const ExpectedTensor& expected) {
   const bool is_floating_type = is_weight_type(tensor.dtype);
   if (expected.buffer) {
     if (tensor.dtype == *expected.buffer) return;
-    // Floating types can be converted to each other. Other types, such as counters, must be equal.
+    // Floating types can be converted to each other. Other types, such as those of counters, must
+    // be equal.
     if (is_floating_type && is_weight_type(*expected.buffer)) return;
     refuse(fmt::format("tensor {} has type {}, the model's buffer has type {}",
                        quoted_name(tensor.name), name_of(tensor.dtype), name_of(*expected.buffer)),

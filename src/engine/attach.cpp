@@ -17,7 +17,7 @@
 namespace fsdp {
 namespace {
 
-// Broadcasts a unit's parameters from rank 0 to all ranks. Needed only for units that were not
+// Broadcasts a unit's parameters from rank 0 to all ranks. Called only for units that were not
 // built in a BuildScope. The values are sent as bytes, so the result is exact for every dtype.
 void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
   if (context.comms.one_rank()) return;

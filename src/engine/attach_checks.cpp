@@ -64,8 +64,8 @@ void Attachment::require_untaken() const {
   bool any_parameter = false;
   for (const FoundUnit& unit : found_) {
     any_parameter = any_parameter || !unit.parameters.empty();
-    // A Unit stores that an engine owns it. A module chosen by policy stores nothing. But its
-    // parameters have the trap's key if an engine owns or owned the module.
+    // An fsdp::Unit stores that an engine owns it. A module chosen by policy stores nothing. But
+    // its parameters have the trap's key if an engine owns or owned the module.
     const at::Tensor watched = first_watched(unit);
     const bool is_attached = unit.unit != nullptr && unit.unit->attached();
     if (!is_attached && !watched.defined()) continue;

@@ -85,9 +85,9 @@ class OutputHook final : public ag::FunctionPreHook {
   ag::Node* node_;
 };
 
-// A pre-hook of the newest node that produced an input of a call. Backward reaches this node after
-// all nodes of the call. The hook holds the call weakly, because the producer's graph may outlive
-// the call's graph.
+// A pre-hook of the newest node (highest sequence number) that produced an input of a call.
+// Backward reaches this node after all nodes of the call. The hook holds the call weakly, because
+// the producer's graph may outlive the call's graph.
 class ProducerHook final : public ag::FunctionPreHook {
  public:
   explicit ProducerHook(std::weak_ptr<Call> call) : call_(std::move(call)) {}

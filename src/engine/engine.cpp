@@ -43,8 +43,8 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options optio
     state_ = std::make_shared<EngineParts>(std::move(root), std::move(options), std::move(context));
     Attachment(*state_, nullptr).run();
   });
-  // The construction has freed the memory of the whole model. This call first returns that memory
-  // to the system. From here on, freed blocks are kept for the next step.
+  // The construction of the engine has freed the memory of the whole model. This call first returns
+  // that memory to the system. From here on, freed blocks are kept for the next step.
   keep_freed_blocks();
 }
 

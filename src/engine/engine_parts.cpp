@@ -38,7 +38,7 @@ void EngineParts::shut_down() noexcept {
   const std::lock_guard lock(clock->mutex);
   // After this call, a graph that outlives the engine cannot reach any of the engine's units.
   clock->leave(pass);
-  // If one unit fails here, the other units must still be unbound. After this function, an access
+  // If one unit throws here, the other units must still be unbound. After this function, an access
   // to a parameter must throw and must not read freed memory.
   const auto quietly = [](const auto& act) {
     try {

@@ -99,8 +99,8 @@ void EngineUnit::take_gradient(int parameter, const at::Tensor& gradient) {
   // have no bytes.
   const bool captures =
       shard->gradients().state() == GradientState::kCapturing || !shard->layout().has_trainable();
-  // Checked in release builds too, because a gradient that arrives after the reduction would be
-  // lost silently.
+  // This is checked in release builds too, because a gradient that arrives after the reduction
+  // would be lost silently.
   if (!is_open() || !captures) {
     throw StateError(
         {.what =

@@ -75,7 +75,7 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
   // Returns true if the unit is `other` or is inside `other`.
   bool is_inside(const ScheduledUnit& other) const;
 
-  // ---- units by policy ----
+  // ---- units chosen by policy ----
 
   // Keeps a call whose forward ran an operator that made no node to hook, for example inside a
   // custom Function. The engine notices the backward of such a call only when that backward reads a
@@ -86,8 +86,8 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
   void forget_unhooked() { unhooked_.clear(); }
   void mark_unhooked() { marked_ = unhooked_.size(); }
   void forget_unhooked_since_mark();
-  // Fires the newest unhooked call to which node `sequence` of graph task `task` can belong.
-  // Returns false if there is no such call.
+  // Fires the unhooked call that began last among those to which node `sequence` of graph task
+  // `task` can belong. Returns false if there is no such call.
   bool fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequence);
   // Zeroes the unit's gradients if module->zero_grad() has removed `.grad` of its parameters.
   // Errors: StateError if `.grad` of only some of them was removed.

@@ -28,8 +28,8 @@ class StepScalars {
   StepScalars(const ShardContext& context, int ranks, int rank);
 
   // A kernels::GradNorm, followed by one value per rank: the position of the rank's first
-  // non-finite element (see kernels::grad_norm). A rank writes only its own position. All values
-  // are float64, so one all_reduce reduces all of them.
+  // non-finite element (see kernels::grad_norm). A rank writes only its own value. All values are
+  // float64, so one all_reduce reduces all of them.
   struct Found {
     double* values;
     kernels::GradNorm* norm() const { return reinterpret_cast<kernels::GradNorm*>(values); }

@@ -72,7 +72,7 @@ void PlannedMemory::expect_captures(const Pass& pass) {
 }
 
 // Adds to the plan the memory that passes used beyond the simulated record, for example for a
-// second forward beside the first, or for gradients that GradSync kept.
+// second forward beside the first, or for gradients that a GradSync scope kept.
 void PlannedMemory::learn_from_overflow(const Pass& pass) {
   const bool parameters = context_.memory.parameter_slots.learn();
   const bool reduces = context_.memory.reduce_slots.learn();

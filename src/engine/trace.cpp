@@ -44,8 +44,8 @@ std::string microseconds(int64_t nanoseconds) {
 class Rows {
  public:
   // Returns the row of a span.
-  // Requires: spans are passed in the order of lane, then of begin. If both are equal, the longer
-  //   span is first.
+  // Requires: spans are passed sorted by lane, then by begin. If both are equal, the longer span is
+  //   first.
   size_t place(const Span& span) {
     if (rows_.empty() || span.lane != lane_) {
       lane_ = span.lane;

@@ -25,7 +25,7 @@ class TrainingObjects {
   std::vector<std::string> untrained(const std::vector<std::string>& parameters) const;
   // Returns the names of the objects whose TrainingPlace is not among `places`.
   std::vector<std::string> without(const std::vector<const TrainingPlace*>& places) const;
-  // Returns true at the first call only: no optimizer has made a step before this call.
+  // Returns true at the first call only. The first step of any optimizer makes this call.
   bool begin_steps() { return !std::exchange(has_stepped_, true); }
 
  private:

@@ -46,8 +46,8 @@ LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
       place_(std::make_shared<const TrainingPlace>(state_of(engine).training,
                                                    TrainingKind::kLossScaler, "LossScaler")) {
   load({.scale = options_.init_scale});
-  // load() has set is_found_, because it assumes that a loaded scale was used in a step. The
-  // initial scale was not used in a step yet.
+  // load() has set is_found_, because it assumes that a step has used the loaded scale. No step has
+  // used the initial scale yet.
   is_found_ = false;
 }
 
@@ -73,8 +73,8 @@ void LossScaler::apply() {
                       .where = "fsdp::LossScaler",
                       .hint = "destroy the LossScaler before the engine"});
   }
-  // Captures read the scale under this mutex. No collective sends the scale, so the annotation lets
-  // the next collective compare it over the ranks.
+  // The capture of a gradient reads the scale under this mutex. No collective sends the scale, so
+  // the annotation lets the next collective compare it over the ranks.
   const std::lock_guard lock(engine->clock->mutex);
   engine->context->format.set_loss_scale(static_cast<float>(state_.scale));
   state_of(engine->context->mesh).order().note(fmt::format("loss scale {}", state_.scale));

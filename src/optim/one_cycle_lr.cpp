@@ -62,7 +62,8 @@ double anneal(OneCycleLROptions::Anneal along, double start, double end, double 
   return end + (start - end) / 2.0 * (std::cos(std::numbers::pi * part) + 1);
 }
 
-// Returns the function from an epoch to its rate. The function also sets the optimizer's momentum.
+// Returns the function that computes the rate of an epoch. The function also sets the optimizer's
+// momentum.
 auto cycle_of(Optimizer& optimizer, const OneCycleLROptions& options) {
   const OneCycleLROptions of = checked(options);
   const double initial = of.max_lr / of.div_factor;

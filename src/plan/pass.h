@@ -1,7 +1,7 @@
 // Pass is the policy of a pass. At each boundary of forward and backward it decides which units are
 // unsharded, prefetched, awaited, opened, reduced and resharded. Engine and memory plan use the
-// same policy. The engine plays it with real units as autograd reaches the boundaries. The memory
-// plan plays it with counters, from a record of the boundaries. The policy handles integers only
+// same policy. The engine applies it to real units as autograd reaches the boundaries. The memory
+// plan applies it to counters, from a record of the boundaries. The policy handles integers only
 // and is not thread-safe.
 //
 // BackwardScheduler (backward_scheduler.h) decides when a unit is finished in backward. The caller
@@ -56,7 +56,8 @@ class Pass {
   // Begins a backward. Called before its first pre_backward.
   void begin_backward();
   bool in_backward() const { return in_backward_; }
-  // Unshards the unit unless its backward reads no parameters. Opens its gradients if `captures`.
+  // Unshards the unit unless its backward reads no parameters. Acquires memory for its gradients if
+  // `captures`.
   void pre_backward(int unit, bool captures);
   // Reshards a unit that is idle: other calls of it will still run in this backward.
   void idle(int unit);
@@ -70,7 +71,7 @@ class Pass {
   // this is an ordinary backward.
   bool is_inside_forward() const { return forward_calls_ > 0; }
   // Cleans up after a failed backward, without communication. All partly captured gradients are
-  // dropped. If a forward runs around the backward, it continues.
+  // dropped. If a forward runs around the backward, that forward continues.
   void abandon();
 
   // Sets how passes treat gradients. With kNone, close keeps whole gradients until a later pass
@@ -127,8 +128,8 @@ class Pass {
   int kept_calls_ = 0;     // number of calls left by the last keep_only
 };
 
-// Passes the boundaries of a recorded pass to `pass`. `at_backward` is called before the backward
-// of the pass begins.
+// Calls the functions of `pass` for the boundaries of a recorded pass. `at_backward` is called
+// before the backward of the pass begins.
 void play(const PassRecord& record, Pass& pass, const std::function<void()>& at_backward = {});
 
 }  // namespace fsdp

@@ -169,8 +169,9 @@ StepPlan PlannedRun::replay(const SeenStep& seen) {
   return plan;
 }
 
-// Runs steps with the memory limit until an allocation exceeds it, as in a program that runs in
-// spite of its plan. Returns the place that the error of this allocation names.
+// Runs steps with the memory limit until an allocation exceeds it, as in a program that runs
+// although its plan exceeds the limit (Options::try_beyond_plan). Returns the place that the error
+// of this allocation names.
 std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& build) {
   request.options.try_beyond_plan = true;
   try {

@@ -84,7 +84,8 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
 std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,
                                  const RunPlanOptions& how,
                                  const std::function<StepPlan(const PlanRequest&)>& plan) {
-  // Rank 0 plans for all ranks. If it refuses, the other ranks also throw and do not wait for it.
+  // Rank 0 plans for all ranks. If rank 0 throws, the other ranks also throw and do not wait for
+  // it.
   std::optional<StepPlan> planned;
   run_or_throw_on_all_ranks(mesh, "planning the step", [&] {
     if (mesh.rank() != 0) return;

@@ -1,7 +1,8 @@
 // fsdp-ckpt list FOLDER lists the checkpoints inside a folder. fsdp-ckpt verify PATH checks every
 // byte of a checkpoint, or of all checkpoints inside a folder.
 //
-// Exit codes: 0 listed, or whole; 64 wrong usage; 65 a checkpoint is damaged; 74 cannot be read.
+// Exit codes: 0 the checkpoints are listed, or are whole; 64 wrong usage; 65 a checkpoint is
+// damaged; 74 cannot be read.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

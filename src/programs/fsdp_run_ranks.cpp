@@ -258,8 +258,8 @@ void RankProcesses::reap() {
 
 void RankProcesses::note_end(int rank) {
   Rank& ended = ranks_[rank];
-  // The rank's children are killed before the rank is reaped, because until then the group number
-  // is not reused.
+  // The rank's children are killed before the rank is reaped, because the kernel may reuse the
+  // group number afterwards.
   kill(-ended.pid, SIGKILL);
   waitpid(ended.pid, &ended.wait_status, 0);
   ended.ended = true;

@@ -46,7 +46,8 @@ class EngineMemory {
   // now on. Does nothing without a limit or on a GPU.
   void count_thread() const;
   // Checks LibTorch's bytes against the limit. Called at the boundaries of units on a GPU, because
-  // there LibTorch's allocator does not check the limit itself. Errors: those of MemoryMeter::take.
+  // LibTorch's allocator for GPUs does not check the limit itself. Errors: those of
+  // MemoryMeter::take.
   void check_limit() const;
 
   MemoryLedger ledger;

@@ -2,10 +2,10 @@
 // values, and weights are loaded into and saved from them. Main shards are on the device or on the
 // host ([Note: main state on the host] in main_place.h).
 //
-// The unit checks for changes at the begin of a forward or backward and in Gathered. It notices the
-// changes of all code that writes main shards:
-// - fsdp::AdamW, fsdp::SGD, load_weights, fsdp::load and the write-back of Gathered write through
-//   data() and call mark_changed.
+// The unit checks for changes at the begin of a forward or backward and in fsdp::Gathered. It
+// notices the changes of all code that writes main shards:
+// - fsdp::AdamW, fsdp::SGD, load_weights, fsdp::load and the write-back of fsdp::Gathered write
+//   through data() and call mark_changed.
 // - torch::optim and users write through views. Such a write changes the version counter of the
 //   view, or only the content ([Note: changes without a version]).
 // - On one rank and with DDP, in fp32, the parameters are bound to the slices themselves, so a

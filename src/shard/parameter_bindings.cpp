@@ -85,7 +85,8 @@ void ParameterBindings::unbind() {
   for (torch_compat::BoundStorage& storage : storages_) storage.unbind();
 }
 
-// LibTorch's operators increase the version of a tensor that they write in place. Binding does not.
+// LibTorch's operators increase the version of a tensor that they write in place. Binding a
+// parameter does not change its version.
 bool ParameterBindings::has_changed(int parameter) const {
   return torch_compat::version(tensors_[parameter]) != versions_[parameter];
 }

@@ -62,7 +62,7 @@ class ParameterBindings {
 
   // Sets the guards. Errors: StateError if the user has set a parameter's `.grad`.
   void guard_gradients();
-  // Returns how many of the guards are still in place.
+  // Returns kThere if all guards are still set, kGone if none is, and otherwise kSomeGone.
   enum class Guards : uint8_t { kThere, kSomeGone, kGone };
   Guards guards() const;
 

@@ -27,7 +27,8 @@ class ResidentPieces {
       if (dtype != DType::kFloat32 || shared.main->is_host()) continue;
       const Piece slice = unit.piece(unit.collectives.row.optimizer, i);
       main.relocate(i, copy, copy->buffer.at((slice.begin - held.begin) * size_of(dtype)));
-      // The slice's own memory is freed now. The slice's bytes are already counted as main shards.
+      // relocate() has freed the slice's own memory. The slice is now in the copy, but its bytes
+      // are already counted as main shards.
       shared.memory.ledger.hold(-main.bytes(i));
       bytes_ -= main.bytes(i);
     }
@@ -181,8 +182,9 @@ class MappedShards : public ParameterSource {
     return static_cast<std::byte*>(ranks_[segment].data());
   }
 
-  // The views are read-only. A write changed a private copy of the pages ([Note: guarded writes] in
-  // write_guard.h). take_write drops this copy, so it is called for every segment.
+  // The views are read-only, so a write has changed only a private copy of the pages ([Note:
+  // guarded writes] in write_guard.h). take_write drops this copy, so it is called for every
+  // segment.
   std::optional<int> take_stray_write() override {
     std::optional<int> first;
     for (int i = 0; i < unit_.segments(); ++i) {
@@ -331,14 +333,14 @@ std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main
 
 std::unique_ptr<ParameterSource> make_parameter_source(const UnitContext& unit, MainShards& main) {
   const UnitCollectives& collectives = unit.collectives;
-  // Whole parameters are resident, so an unshard does nothing.
+  // If whole parameters are resident, an unshard does nothing.
   if (collectives.on_unshard.empty() && collectives.upload != Upload::kForUse) {
     if (collectives.gathers()) return std::make_unique<GatheredResident>(unit, main);
     if (all_float32(unit)) return std::make_unique<MainShard>(main);
     return std::make_unique<CastResident>(unit, main);
   }
-  // An unshard gathers resident pieces. Main shards cannot be mapped instead, because the pieces
-  // are larger than main shards.
+  // If there are resident pieces, an unshard gathers them. Main shards cannot be mapped instead,
+  // because the pieces are larger than main shards.
   if (!collectives.after_update.empty()) return std::make_unique<GatheredSlot>(unit, main);
   std::vector<RanksView> ranks;
   if (collectives.upload == Upload::kNever) ranks = map_ranks(unit, main);

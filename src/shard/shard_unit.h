@@ -35,8 +35,8 @@ class ShardUnit {
  public:
   // `main` holds this rank's fp32 slice of each segment of the unit's layout. `parameters` become
   // views of the unit's storages permanently. The trap reports operators on the shards to the
-  // unit's owner (touch_trap.h). With `watches_parameters`, which a unit by policy needs, it also
-  // reports operators on the parameters. No parameter may have a gradient.
+  // unit's owner (touch_trap.h). With `watches_parameters`, which a unit chosen by policy needs,
+  // the trap also reports operators on the parameters. No parameter may have a gradient.
   ShardUnit(UnitContext unit, std::vector<at::Tensor> parameters, std::vector<Buffer> main,
             bool watches_parameters = false);
 

@@ -55,7 +55,7 @@ std::byte* UnitGradients::place(int segment, int64_t element) {
 }
 
 // [Note: kept gradients are wide] Gradients of several passes are added up in fp32, as in a main
-// gradient. In bf16, adding equal gradients would stop changing the sum at the 257th.
+// gradient. In bf16, a sum of equal gradients would no longer change from the 257th gradient on.
 //
 // A unit that captures in place must not add this rank's gradients to a sum over all ranks. So it
 // uses a slot if the main gradient holds such a sum, or if this pass does not reduce.
@@ -302,8 +302,8 @@ void UnitGradients::zero() {
 
 void UnitGradients::zero(std::span<const int> parameters) {
   main_.clear(parameters);
-  // The next gradient of a kept parameter overwrites the old gradient. If no gradient arrives, it
-  // is zero-filled.
+  // The next gradient of a kept parameter overwrites the old gradient. If no gradient arrives, the
+  // old gradient is zero-filled.
   if (state_ == GradientState::kKept) {
     for (const int each : parameters) arrived_[each] = 0;
   }

@@ -26,7 +26,7 @@ class ZeroCopyGradients {
   void open();
   // Accepts a parameter's first gradient. Returns true if the tensor is kept as it is. This
   // requires that the tensor has no other holder, and that it needs no cast, reordering or scaling
-  // before it is sent. Otherwise allocates a LibTorch tensor for a copy and returns false.
+  // before it is sent. If not, allocates a LibTorch tensor for a copy and returns false.
   // lends(parameter) must be true.
   bool lend(int parameter, const at::Tensor& gradient, DType dtype);
   bool has(int parameter) const { return of(parameter) != nullptr; }

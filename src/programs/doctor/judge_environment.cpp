@@ -14,7 +14,7 @@
 namespace fsdp::doctor {
 namespace {
 
-// A rule for a value of a variable that harms runs.
+// A value of an environment variable that harms runs, and what fsdp-doctor reports about it.
 struct Rule {
   std::string_view name;
   std::string_view value;
