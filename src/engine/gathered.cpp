@@ -64,7 +64,8 @@ void Gathered::bind() {
     const EngineUnit& unit = *state_.model.units[index];
     with_place([&] { return unit.describe("fsdp::Gathered"); }, [&] { gather_whole(unit); });
   }
-  // The scope counts as open only from here on. If a gather throws, the destructor does not run.
+  // The scope counts as open only from here on. If a gather above throws, the destructor does not
+  // run.
   state_.pass.set_gathered(static_cast<int>(units_.size()));
 }
 

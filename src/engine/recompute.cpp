@@ -220,7 +220,7 @@ struct Recompute : ag::Function<Recompute> {
     saved->outputs = Defined(outputs);
     outputs = defined_of(std::move(outputs));
     for (at::Tensor& output : outputs) make_own(output, inputs);
-    // If an input is changed after this, LibTorch's saved variables throw in backward.
+    // If an input is changed after this point, LibTorch's saved variables throw in backward.
     context->save_for_backward(inputs);
     context->saved_data["segment"] = c10::IValue::make_capsule(std::move(saved));
     return outputs;

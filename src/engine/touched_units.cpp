@@ -192,7 +192,7 @@ class Touches final : public touch_trap::Listener {
       if (!hooked && unit.owner.pass.forward_has_graph()) unit.keep_unhooked(call);
     }
     const std::lock_guard lock(clock.mutex);
-    // The nodes between this touch and the next touch belong to the unit of the next touch.
+    // The nodes made between this touch and the next touch belong to the call of the next touch.
     clock.note_boundary(autograd_hooks::next_sequence());
   }
 

@@ -35,8 +35,8 @@ void check_files(const std::filesystem::path& folder, const std::vector<Manifest
 
 // Returns the bytes of all files in a folder.
 int64_t bytes_in(const std::filesystem::path& folder);
-// Returns the last name of a path to a folder: "step-00001200" of "out/step-00001200/" and of "."
-// inside it.
+// Returns the name of the folder to which a path leads: "step-00001200" for "out/step-00001200/",
+// and also for "." if this folder is the working directory.
 std::string name_of_folder(const std::filesystem::path& folder);
 
 }  // namespace fsdp

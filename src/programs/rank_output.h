@@ -21,7 +21,8 @@ class RankOutput {
   RankOutput(const RankOutput&) = delete;
   RankOutput& operator=(const RankOutput&) = delete;
 
-  // Replaces stderr in the process of a rank. With a log folder it does nothing.
+  // Makes the pipe of this class the stderr of the calling rank process. With a log folder it does
+  // nothing.
   void become_stderr() const;
   // Starts the thread that shows output. The process must not fork afterwards.
   void start();

@@ -23,7 +23,7 @@ namespace fsdp {
 // Not thread-safe: the engine's mutex guards it.
 class GradientTable {
  public:
-  // Gradients with fewer bytes wait.
+  // Gradients with fewer bytes than kSmallBytes wait.
   static constexpr int64_t kSmallBytes = int64_t{256} << 10;
   static constexpr size_t kMost = 64;
 

@@ -112,7 +112,8 @@ void MainGradients::clear(std::span<const int> parameters) {
     const int64_t end = std::min(placed.offset + placed.numel, here.begin + here.numel);
     if (begin < end) runs.push_back({at(segment, begin - here.begin), end - begin});
   }
-  // With offload the host fills the memory at once, while the download stream may still add to it.
+  // With offload the host fills the memory at once, so it first waits for the download stream,
+  // which may still add to the memory.
   unit_.shared.main->settle();
   kernels::fill_zero(unit_.shared.main->stream(), runs);
 }

@@ -172,8 +172,8 @@ void MainShards::keep_writes() {
 
 bool MainShards::sync_changes() {
   if (has_views()) {
-    // If only the content shows a change, the version is increased, because copies compare
-    // versions.
+    // If only the content shows a change, the version is increased, because the owners of resident
+    // copies compare versions.
     for (const int segment : look_at_contents()) {
       torch_compat::bump_version(slices_[segment].tensor);
     }

@@ -15,8 +15,8 @@ constexpr std::string_view kShardedHint =
     "fsdp::UnitScope; read, save or load whole values inside fsdp::Gathered; optimise with "
     "fsdp::AdamW or a LibTorch optimizer on Engine::parameters(); if backward reports this error, "
     "let the unit's forward return every tensor that the loss uses, including auxiliary losses";
-// The hint for a parameter of a unit by policy. The engine gathers the parameter before an operator
-// runs on it, so only an access without an operator throws.
+// The hint for a parameter of a unit chosen by policy. The engine gathers the parameter before an
+// operator runs on it, so only an access without an operator throws.
 constexpr std::string_view kTouchedHint =
     "run the model inside Engine::forward, where LibTorch's operators gather the parameters; "
     "before you read their memory directly, pass them to an operator; read, save or load whole "
