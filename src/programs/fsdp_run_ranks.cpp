@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 
 #include "comm/job/collective_failures.h"
@@ -57,23 +56,14 @@ RankProcesses::RankProcesses(LaunchOptions options)
       control_memory_(files_.control, ControlSegment::bytes_for(options_.ranks),
                       "the job's shared memory"),
       control_(control_memory_.data(), options_.ranks),
-      output_(options_.log_dir.empty() ? "" : log_path(0, "out"), options_.all_errors),
+      logs_(options_.log_dir, options_.attempt),
+      output_(logs_.exist() ? logs_.path(0, "out") : "", options_.all_errors),
       ranks_(options_.ranks),
       oom_kills_before_(oom_kills()) {
   // If there is a launcher, a rank that sees a dead peer first waits until the launcher reports how
   // the peer ended.
   control_.header().has_launcher.store(1);
-  if (!options_.log_dir.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(options_.log_dir, error);
-    if (error || access(options_.log_dir.c_str(), W_OK) != 0) {
-      throw IoError(ExitCode::kCannotCreate,
-                    {.what = "the log folder cannot be written",
-                     .where = options_.log_dir,
-                     .cause = error ? error.message() : std::strerror(errno),
-                     .hint = "choose another --log-dir"});
-    }
-  }
+  logs_.create_folder();
   try {
     for (int rank = 0; rank < options_.ranks; ++rank) start(rank);
   } catch (...) {
@@ -165,24 +155,13 @@ void RankProcesses::export_environment(int rank) const {
   setenv("FSDP_JOB_FDS", descriptors.c_str(), 1);
 }
 
-std::string RankProcesses::log_path(int rank, const char* stream) const {
-  return fmt::format("{}/rank-{}.{}", options_.log_dir, rank, stream);
-}
-
 void RankProcesses::redirect_output(int rank) const {
   // The rank's process group is not the terminal's foreground group. Reading from the terminal
   // would stop the rank.
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(null, STDIN_FILENO);
   output_.become_stderr();
-  if (options_.log_dir.empty()) return;
-  const auto redirect = [&](const char* stream, int fd) {
-    const int file = open(log_path(rank, stream).c_str(),
-                          O_CREAT | O_TRUNC | O_WRONLY | O_APPEND | O_CLOEXEC, 0644);
-    if (file >= 0) dup2(file, fd);
-  };
-  redirect("out", STDOUT_FILENO);
-  redirect("err", STDERR_FILENO);
+  logs_.redirect(rank);
 }
 
 sigset_t RankProcesses::signals() {
@@ -330,7 +309,7 @@ JobEnd RankProcesses::judge() const {
       !guilty.killed_here && WIFEXITED(guilty.wait_status) && WEXITSTATUS(guilty.wait_status) != 0;
   const int code =
       own_code ? WEXITSTATUS(guilty.wait_status) : static_cast<int>(ExitCode::kPeerFailed);
-  const std::string rank_line = logged_error(root, code);
+  const std::string rank_line = logs_.error_of(root, code, options_.ranks);
   // kPeerFailed is the exit code of survivors. This code says nothing about the cause.
   const bool is_shown = own_code && code != static_cast<int>(ExitCode::kPeerFailed) &&
                         (output_.has_said(code) || !rank_line.empty());
@@ -356,45 +335,16 @@ JobEnd RankProcesses::judge() const {
           .line = error_line(CommError(text, static_cast<ExitCode>(code)), place)};
 }
 
-// Writes ends.jsonl, one line for each rank.
 void RankProcesses::log_ends() const {
-  if (options_.log_dir.empty()) return;
-  const std::string path = options_.log_dir + "/ends.jsonl";
-  std::ofstream file(path);
+  std::vector<RankEnd> ends;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     const Rank& each = ranks_[rank];
-    const bool killed = WIFSIGNALED(each.wait_status);
-    file << fmt::format(R"({{"rank": {}, "pid": {}, "{}": {}, "first": {}, "by_launcher": {}}})",
-                        rank, each.pid, killed ? "signal" : "code",
-                        killed ? WTERMSIG(each.wait_status) : WEXITSTATUS(each.wait_status),
-                        rank == first_to_fail(), each.killed_here)
-         << '\n';
+    ends.push_back({.pid = each.pid,
+                    .wait_status = each.wait_status,
+                    .is_first = rank == first_to_fail(),
+                    .by_launcher = each.killed_here});
   }
-  if (file.flush()) return;
-  throw IoError(ExitCode::kIoError,
-                {.what = "cannot write the report on how the ranks ended",
-                 .where = path,
-                 .cause = std::strerror(errno),
-                 .hint = "read the exit code and the lines above instead: both are complete"});
-}
-
-// Returns the last error line in the log of rank `root`. If several ranks refuse together, the line
-// may be in another rank's log. In that case returns an error line with the same code from another
-// log, except for code 75 of survivors.
-std::string RankProcesses::logged_error(int root, int code) const {
-  if (options_.log_dir.empty()) return {};
-  std::string found;
-  const auto look = [&](int rank, std::string_view begin) {
-    std::ifstream file(log_path(rank, "err"));
-    for (std::string line; std::getline(file, line);) {
-      if (line.starts_with(begin)) found = line;
-    }
-  };
-  look(root, "fsdp: error[");
-  if (code == static_cast<int>(ExitCode::kPeerFailed)) return found;
-  const std::string same = fmt::format("fsdp: error[{}] ", code);
-  for (int rank = 0; rank < options_.ranks && found.empty(); ++rank) look(rank, same);
-  return found;
+  logs_.write_ends(ends);
 }
 
 }  // namespace fsdp

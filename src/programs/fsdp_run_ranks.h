@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/job/job_memory.h"
+#include "rank_logs.h"
 #include "rank_output.h"
 
 namespace fsdp {
@@ -21,6 +22,7 @@ namespace fsdp {
 struct LaunchOptions {
   int ranks = 1;
   std::string log_dir;      // empty: the output of ranks is passed on
+  int attempt = 0;          // number of restarts before this start of the job
   bool all_errors = false;  // also show repeated errors
   // The time after SIGINT, SIGTERM or SIGHUP at which ranks that still run are killed.
   std::chrono::seconds kill_after{60};
@@ -70,7 +72,6 @@ class RankProcesses {
   [[noreturn]] void become_rank(int rank, pid_t launcher, int error_pipe);
   void export_environment(int rank) const;
   void redirect_output(int rank) const;
-  std::string log_path(int rank, const char* stream) const;
   void reap();
   void note_end(int rank);
   void on_signal(int signal);
@@ -80,12 +81,12 @@ class RankProcesses {
   int first_to_fail() const;
   JobEnd judge() const;
   void log_ends() const;
-  std::string logged_error(int root, int code) const;
 
   LaunchOptions options_;
   JobDescriptors files_;
   Mapping control_memory_;
   ControlSegment control_;
+  RankLogs logs_;
   RankOutput output_;
   std::vector<Rank> ranks_;
   int64_t oom_kills_before_;
