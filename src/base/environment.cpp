@@ -235,6 +235,7 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
   found.node = text_of(lookup, "GROUP_RANK");
   found.has_agent_store = text_of(lookup, "TORCHELASTIC_USE_AGENT_STORE") == "True";
   found.job_fds = descriptors(lookup);
+  found.progress_fd = number(lookup, "FSDP_PROGRESS_FD").value_or(-1);
   // fsdp-run also sets torchrun's variables. Only fsdp-run passes descriptors.
   if (!found.job_fds.empty()) found.launcher = Launcher::kFsdpRun;
   found.job_key = key_of(lookup, found);

@@ -143,6 +143,12 @@ void RankProcesses::export_environment(int rank) const {
   if (getenv("OMP_NUM_THREADS") == nullptr) {
     set_number("OMP_NUM_THREADS", std::max(1, cores() / options_.ranks));
   }
+  if (options_.max_restarts > 0) {
+    set_number("TORCHELASTIC_RESTART_COUNT", options_.attempt);
+    set_number("TORCHELASTIC_MAX_RESTARTS", options_.max_restarts);
+    set_number("FSDP_PROGRESS_FD", options_.progress_file);
+    fcntl(options_.progress_file, F_SETFD, 0);
+  }
   if (options_.ranks == 1) return;  // one rank needs no memory of a job
   // Close-on-exec is cleared only in this child. The rank maps the job's memory from these
   // descriptors.
@@ -299,7 +305,7 @@ JobEnd RankProcesses::judge() const {
         {.what = fmt::format("the job was stopped by signal {} (SIG{})", forwarded_signal_,
                              sigabbrev_np(forwarded_signal_))},
         static_cast<ExitCode>(code));
-    return {.code = code, .line = error_line(stopped, place)};
+    return {.code = code, .line = error_line(stopped, place), .was_stopped = true};
   }
   const std::optional<Failure> failure = first_failure(control_.failure());
   const bool names_one = failure && failure->rank >= 0;
@@ -332,7 +338,10 @@ JobEnd RankProcesses::judge() const {
   place.rank = root;
   return {.code = code,
           .rank_line = rank_line,
-          .line = error_line(CommError(text, static_cast<ExitCode>(code)), place)};
+          .line = error_line(CommError(text, static_cast<ExitCode>(code)), place),
+          .rank = root,
+          .wait_status = guilty.wait_status,
+          .out_of_memory = control_.status(root).out_of_memory.load() != 0};
 }
 
 void RankProcesses::log_ends() const {

@@ -21,8 +21,10 @@ namespace fsdp {
 // The command line of fsdp-run.
 struct LaunchOptions {
   int ranks = 1;
-  std::string log_dir;      // empty: the output of ranks is passed on
-  int attempt = 0;          // number of restarts before this start of the job
+  std::string log_dir;  // empty: the output of ranks is passed on
+  int attempt = 0;      // number of restarts before this start of the job
+  int max_restarts = 0;
+  int progress_file = -1;   // descriptor of the job's JobProgress; -1: none
   bool all_errors = false;  // also show repeated errors
   // The time after SIGINT, SIGTERM or SIGHUP at which ranks that still run are killed.
   std::chrono::seconds kill_after{60};
@@ -32,10 +34,15 @@ struct LaunchOptions {
 // The end of a job: the launcher's exit code and, if the code is not 0, lines for stderr.
 struct JobEnd {
   int code = 0;
-  std::string rank_line;  // error of the root rank, if only a log file has it
-  std::string line;       // how the first rank to fail ended, as error_line writes it; with the
-                          // cause if no rank printed it
-  std::string log_line;   // warning if the log folder could not be written
+  std::string rank_line;     // error of the root rank, if only a log file has it
+  std::string line;          // how the first rank to fail ended, as error_line writes it; with the
+                             // cause if no rank printed it
+  std::string log_line;      // warning if the log folder could not be written
+  bool was_stopped = false;  // a signal to the launcher ended the job
+  // The first rank that failed; not set if all ended well or the job was stopped.
+  int rank = 0;
+  int wait_status = 0;
+  bool out_of_memory = false;
 };
 
 // The processes of all ranks of a job.

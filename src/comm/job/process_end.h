@@ -5,6 +5,14 @@
 
 namespace fsdp {
 
+// Returns true if a signal ended the process that a program raises through its own fault (SIGSEGV).
+// Other signals are sent from outside.
+bool is_fault_of_program(int wait_status);
+
+// Returns true for exit codes after which a restart ends in the same way, because the command line,
+// a file, the program or the configuration must change first.
+bool needs_change(int code);
+
 // Describes a wait status of waitpid: "rank 2 was killed by signal 9 (SIGKILL)", "rank 2 ended with
 // code 3", "rank 2 left early with code 0".
 std::string describe_end(int rank, int wait_status);
