@@ -159,7 +159,7 @@ void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
     of_.context.memory.count_thread();
     return of_.context.streams.follow_compute();
   }
-  throw StateError({.what = "a unit was called on a CUDA stream other than the model's forward",
+  throw StateError({.what = "a unit was called on another CUDA stream than the model's forward",
                     .where = name_of_unit(unit.shard->fqn()),
                     .cause = "its parameters are only valid for work on the forward's stream",
                     .hint = "set the stream before the model's forward, not inside the model"});

@@ -146,11 +146,11 @@ std::vector<ManifestInterval> parse_intervals(std::span<const std::byte> bytes,
            tensor.shape.size() == 2 && tensor.shape[1] == kIntervalFields;
   };
   if (layout.tensors.size() != 1 || !layout.metadata.empty() || !is_rows(layout.tensors[0])) {
-    throw IoError(
-        ExitCode::kCorruptData,
-        {.what = fmt::format("the file does not have one tensor '{}', I64 of shape [n, {}]",
-                             kIntervalsTensor, kIntervalFields),
-         .where = path.string()});
+    throw IoError(ExitCode::kCorruptData,
+                  {.what = fmt::format(
+                       "the file must have exactly one tensor, '{}', of type I64 and shape [n, {}]",
+                       kIntervalsTensor, kIntervalFields),
+                   .where = path.string()});
   }
   const StoredTensor& rows = layout.tensors[0];
   std::vector<ManifestInterval> intervals(static_cast<size_t>(rows.shape[0]));
