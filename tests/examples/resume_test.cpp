@@ -1,5 +1,5 @@
-// Resumes gpt and vision after a step, and compares the state after the last step with that of a run
-// that was not stopped.
+// Resumes gpt and vision after a step, and compares the state after the last step with that of a
+// run that was not stopped.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -20,8 +20,8 @@ struct Example {
   Words arguments;
   int steps;
   int ranks = 2;
-  // The steps after which a run resumes: the first, the seventh, one before and one after an epoch's
-  // end, and one in a later epoch.
+  // The steps after which a run resumes: the first, the seventh, one before and one after an
+  // epoch's end, and one in a later epoch.
   std::vector<int> stops;
 };
 
