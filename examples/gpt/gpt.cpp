@@ -91,7 +91,8 @@ bool train_to_the_end(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const a
         const auto mine = cursor.batch(start + batch).micro_batches.front();
         return {samples.index_select(0, torch::tensor(mine.samples)), mine};
       });
-  terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, /*every=*/50);
+  terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, /*every=*/50,
+                              step);
   while (step < steps) {
     place.step = step + 1;
     const auto [ids, mine] = batches.next();

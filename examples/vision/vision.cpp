@@ -129,7 +129,8 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
   state.add("best", best).add("loss_sum", loss_sum);
   fsdp::Checkpoints checkpoints(state, settings.checkpoints);
   int64_t step = checkpoints.resume();
-  terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "epoch", settings.epochs, 1);
+  terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "epoch", settings.epochs, 1,
+                              cursor.position(step).epoch);
   while (true) {
     // A run that was stopped during an evaluation resumes with this evaluation.
     if (const auto [epoch, used] = cursor.position(step); epoch > 0 && used == 0) {

@@ -61,4 +61,10 @@ class Checkpoints {
   std::unique_ptr<State> state_;
 };
 
+// Returns true if `resume` continues a run of the folder: --resume is "auto" and the folder has
+// checkpoints, or it names one of them. The program may then replace earlier results of this run.
+// If the ranks are on several hosts, call this function on rank 0 only.
+// Errors: IoError kIoError if the folder cannot be read.
+bool continues_run(const CheckpointOptions& options);
+
 }  // namespace fsdp

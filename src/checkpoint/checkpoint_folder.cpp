@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint_folder.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -35,6 +36,7 @@ CheckpointFolder::CheckpointFolder(std::filesystem::path folder, Disk& disk)
        path = path.parent_path()) {
     parents.push_back(path.parent_path());
   }
+  is_new_ = !parents.empty();
   std::filesystem::create_directories(folder_, error);
   if (!std::filesystem::is_directory(folder_)) {
     throw IoError(ExitCode::kCannotCreate,
@@ -54,6 +56,11 @@ CheckpointFolder::CheckpointFolder(std::filesystem::path folder, Disk& disk)
     notes_.push_back(fmt::format("a checkpoint that was not finished was removed ({})",
                                  printable(path.filename().string())));
   }
+}
+
+CheckpointFolder::~CheckpointFolder() {
+  lock_.reset();
+  if (is_new_) ::rmdir(folder_.c_str());  // fails if the folder is not empty
 }
 
 std::vector<std::string> CheckpointFolder::prune(const std::string& run, int64_t limit) {

@@ -17,6 +17,10 @@ class CheckpointFolder {
   // Creates the folder if necessary, locks it, and removes temporary folders of dead jobs.
   // Errors: those of FolderLock; IoError kCannotCreate.
   CheckpointFolder(std::filesystem::path folder, Disk& disk);
+  // Unlocks the folder. If this object has created the folder and it is empty, removes it.
+  ~CheckpointFolder();
+  CheckpointFolder(const CheckpointFolder&) = delete;
+  CheckpointFolder& operator=(const CheckpointFolder&) = delete;
 
   // Messages about the removed folders and the lock, one line each.
   const std::vector<std::string>& notes() const { return notes_; }
@@ -28,6 +32,7 @@ class CheckpointFolder {
  private:
   const std::filesystem::path folder_;
   Disk& disk_;
+  bool is_new_ = false;
   std::optional<FolderLock> lock_;
   std::vector<std::string> notes_;
 };

@@ -272,6 +272,19 @@ Checkpoints::Checkpoints(TrainingState& state, CheckpointOptions options)
     : state_(std::make_unique<State>(state, std::move(options))) {}
 Checkpoints::~Checkpoints() = default;
 
+bool continues_run(const CheckpointOptions& options) {
+  const std::string resume = resolved(options).resume;
+  if (options.folder.empty() || options.resume_weights_only || resume == "none") return false;
+  if (resume == "auto") {
+    const FoundCheckpoints found = find_checkpoints(options.folder);
+    return !found.of_run.empty() || !found.damaged.empty();
+  }
+  // "FOLDER/step-00001200/" names the same folder as "FOLDER/step-00001200".
+  const std::filesystem::path named = std::filesystem::weakly_canonical(resume);
+  std::error_code ignored;
+  return std::filesystem::equivalent(named.parent_path(), options.folder, ignored);
+}
+
 int64_t Checkpoints::resume() { return state_->resume(); }
 bool Checkpoints::after_step(int64_t step) { return state_->after_step(step, /*is_step=*/true); }
 bool Checkpoints::poll() { return state_->after_step(state_->last_step, /*is_step=*/false); }
