@@ -43,8 +43,8 @@ class StatusLine {
   StatusLine& operator=(const StatusLine&) = delete;
 
   // Shows the count, `details` and the remaining time, which is computed from the mean speed since
-  // construction. Two spaces separate the parts of `details`. On a narrow terminal the last parts are left
-  // out.
+  // construction. Two spaces separate the parts of `details`. On a narrow terminal the last parts
+  // are left out.
   void update(int64_t done, std::string_view details);
   // Shows a training step. The caller must call it after each step. Loss and samples per second are
   // moving means, in which the last ten steps have two thirds of the weight. A non-finite loss is
