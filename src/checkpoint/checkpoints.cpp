@@ -14,6 +14,7 @@
 #include "checkpoint/load_state.h"
 #include "checkpoint/save_state.h"
 #include "checkpoint/stop_signals.h"
+#include "comm/job/job_progress.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "io/found_checkpoints.h"
@@ -63,6 +64,7 @@ struct Checkpoints::State {
   State(TrainingState& training, CheckpointOptions given)
       : state(parts_of(training)), options(resolved(std::move(given))), mesh(state.mesh()) {
     run_or_throw_on_all_ranks(mesh, kOpening, [&] { require_options(options); });
+    if (mesh.rank() == 0) progress = JobProgress::inherited();
     if (options.folder.empty()) return;
     run_or_throw_on_all_ranks(mesh, kOpening, [&] {
       if (mesh.rank() == 0) folder.emplace(options.folder, Disk::system());
@@ -98,7 +100,8 @@ struct Checkpoints::State {
   const Mesh& mesh;
   std::optional<CheckpointFolder> folder;  // on rank 0
   std::optional<StopSignals> signals;
-  int64_t saved_step = -1;  // of the newest checkpoint of this process
+  std::optional<JobProgress> progress;  // on rank 0, if the launcher can restart the job
+  int64_t saved_step = -1;              // of the newest checkpoint of this process
 };
 
 int64_t Checkpoints::State::resume() {
@@ -196,6 +199,10 @@ int64_t Checkpoints::State::load_newest() {
          .where = options.folder.string(),
          .hint = "see the warnings; start anew with --resume none and another --save-dir"});
   });
+  if (mesh.rank() == 0) {
+    mesh.note(
+        fmt::format("the training begins anew: {} has no checkpoint", options.folder.string()));
+  }
   return 0;
 }
 
@@ -248,6 +255,7 @@ void Checkpoints::State::save(int64_t step) {
     return;
   }
   saved_step = step;
+  if (progress) ++progress->saved();
   if (!folder || options.save_total_limit == 0) return;
   for (const std::string& error : folder->prune(state.lineage.run, options.save_total_limit)) {
     mesh.warn({.what = "an old checkpoint is kept", .cause = error});
@@ -256,6 +264,7 @@ void Checkpoints::State::save(int64_t step) {
 
 bool Checkpoints::State::after_step(int64_t step, bool is_step) {
   last_step = step;
+  if (progress && is_step) progress->step() = step;
   if (options.folder.empty()) return false;
   using Request = StopSignals::Request;
   const auto request = static_cast<Request>(
