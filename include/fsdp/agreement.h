@@ -24,7 +24,7 @@ class RefusedElsewhere : public Error {
   explicit RefusedElsewhere(ExitCode code);
 };
 
-// The outcome of work on all ranks. `code` is equal on all ranks; `mine` is not.
+// The outcome of work on all ranks. `code` is equal on all ranks. `mine` is set on one rank only.
 struct Outcome {
   ExitCode code = ExitCode::kOk;
   std::exception_ptr mine;  // the exception, on the lowest failing rank; null on all other ranks

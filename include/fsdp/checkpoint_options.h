@@ -9,8 +9,8 @@ namespace fsdp {
 
 // Selects what happens if a checkpoint cannot be written.
 enum class OnSaveError : uint8_t {
-  kStop,      // the job ends (73 or 74)
-  kContinue,  // a warning; the training continues, and the earlier checkpoints are kept
+  kStop,      // the job ends with exit code 73 or 74
+  kContinue,  // warns and continues the training; the earlier checkpoints are kept
 };
 
 struct CheckpointOptions {
@@ -23,7 +23,7 @@ struct CheckpointOptions {
   // of a checkpoint. Empty: "auto" if a launcher has restarted the job, else "none".
   std::string resume{};
   bool resume_weights_only =
-      false;                     // --resume-weights-only: load weights and buffers only, at step 0
+      false;                     // --resume-weights-only: load weights and buffers; begin at step 0
   bool save_only_model = false;  // --save-only-model: save weights and buffers only
   OnSaveError on_save_error = OnSaveError::kStop;  // --on-save-error
 

@@ -103,9 +103,9 @@ struct ShardedParameter {
 struct EngineStats {
   MemoryStats memory;
   int64_t all_gathers = 0;
-  int64_t reduces = 0;  // reduce_scatter or all_reduce of gradients
-  int64_t passes = 0;   // backwards that reduced gradients
-  Traffic sent;         // bytes that this rank sent, without mapped shards and `Gathered` scopes
+  int64_t reduces = 0;          // reduce_scatter or all_reduce of gradients
+  int64_t passes = 0;           // backwards that reduced gradients
+  Traffic sent;                 // bytes that this rank sent; excludes mapped shards and `Gathered`
   int64_t exposed_comm_ns = 0;  // time for which the compute thread waited for communication
 };
 
@@ -244,14 +244,16 @@ class Engine {
   friend struct EngineAccess;  // internal: src/engine/engine_parts.h
   friend class InputSpan;
   friend class UnitCall;
-  std::shared_ptr<EngineParts> state_;  // units and hooks of old graphs hold it weakly
+  std::shared_ptr<EngineParts> state_;  // units and hooks of old graphs hold a weak_ptr
 };
 
 // Selects the values that the destructor of Gathered writes to the main shards.
 enum class WriteBack : uint8_t {
-  kNone,         // nothing
-  kOwnSlice,     // modified parameters, from each rank's values (if replicated: the lowest rank's)
-  kFromRankZero  // modified parameters, from rank 0's values on all ranks
+  kNone,  // nothing
+  // Modified parameters: each rank writes its slice of its own values. If several ranks hold the
+  // same slice, all of them write the values of the lowest of these ranks.
+  kOwnSlice,
+  kFromRankZero  // modified parameters: each rank writes its slice of rank 0's values
 };
 
 // A scope in which the program can read the whole parameters of one unit, or of all units, through
@@ -283,9 +285,9 @@ class Gathered {
 //   accumulated gradients. So several backward passes need only one reduction.
 //   kInside: gradients are reduced within groups. The next backward outside the scope sums the
 //   gradients over the groups (FSDP2's set_requires_all_reduce).
-// Errors: an optimizer's step throws StateError before this next backward has run. A backward
-//   inside a kInside scope throws StateError if an earlier backward of the same step has already
-//   summed over the groups.
+// Errors: after a backward in the scope, an optimizer's step throws StateError until a backward
+//   outside the scope has run. A backward inside a kInside scope throws StateError if an earlier
+//   backward of the same step has already summed over the groups.
 class GradSync {
  public:
   GradSync(Engine& engine, bool reduce)

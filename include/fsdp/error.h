@@ -17,7 +17,7 @@ namespace fsdp {
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 64,          // wrong command line
-  kCorruptData = 65,    // a file's content is not what it claims to be
+  kCorruptData = 65,    // a file is damaged or of an unexpected format
   kInternal = 70,       // broken invariant, misuse of the API, device failure
   kCannotCreate = 73,   // an output cannot be created
   kIoError = 74,        // reading or writing failed (disk full)

@@ -53,7 +53,7 @@ class LRScheduler {
   LRScheduler& operator=(const LRScheduler&) = delete;
 
   // Sets the rate of the optimizer's next step. Call this function after the optimizer's step. If
-  // it is called before the first step, the first rate is never used.
+  // it is called before the optimizer's first step, no step uses the rate of epoch 0.
   void step();
   double last_lr() const { return last_lr_; }
 
@@ -65,8 +65,8 @@ class LRScheduler {
   void load(const LRSchedulerState& state);
 
  protected:
-  // Input of a schedule: the epoch whose rate is wanted, the rate of the previous epoch, and the
-  // initial rate.
+  // Input of a schedule: the epoch whose rate is to be computed, the rate of the previous epoch,
+  // and the initial rate.
   struct Place {
     int64_t epoch = 0;
     double lr = 0;
@@ -74,8 +74,8 @@ class LRScheduler {
   };
   // Returns the rate of an epoch. For epoch 0, `lr` is the initial rate.
   using NextLr = std::function<double(const Place&)>;
-  // Sets the rate of epoch 0, unless `next` is empty. `name` is the class name, which
-  // Engine::describe lists.
+  // Sets the optimizer's rate to that of epoch 0. If `next` is empty, does not change the rate.
+  // `name` is the class name, which Engine::describe lists.
   LRScheduler(Optimizer& optimizer, std::string_view name, NextLr next);
 
   Optimizer& optimizer() const { return optimizer_; }
@@ -91,7 +91,7 @@ class LRScheduler {
   // Sets the rates of epoch().
   virtual void advance(bool restarts);
   virtual void add_state(LRSchedulerState&) const {}
-  virtual void restore(const LRSchedulerState&) {}  // epoch() is already restored
+  virtual void restore(const LRSchedulerState&) {}  // called after epoch() was restored
   // Returns the schedulers whose state this one contains.
   virtual std::vector<LRScheduler*> inner() const { return {}; }
 
@@ -208,10 +208,11 @@ struct OneCycleLROptions {
 
 // Raises the rate from max_lr / div_factor to max_lr, then lowers it to max_lr / div_factor /
 // final_div_factor, within total_steps. Momentum (AdamW's beta1) changes from max_momentum to
-// base_momentum and back, through Optimizer::set_momentum. Call number total_steps of step(), which
-// follows the last optimizer step, keeps the final rate; PyTorch would lower the rate further.
+// base_momentum and back, through Optimizer::set_momentum. If step() is called once after each of
+// the total_steps optimizer steps, its last call leaves the final rate unchanged, whereas PyTorch
+// would lower the rate further.
 // Source: Smith and Topin, "Super-Convergence" (2017).
-// Errors: the constructor throws as Optimizer::set_momentum does. Later calls of step() throw
+// Errors: the constructor throws as Optimizer::set_momentum does. Further calls of step() throw
 //   StateError.
 class OneCycleLR : public LRScheduler {
  public:

@@ -41,8 +41,8 @@ struct MeshEvent {
     // An engine noticed a problem and continues. Each warning is reported once. on_event is called
     // on the rank's own thread.
     kWarning,
-    // Something that the user should know: the checkpoint from which a run resumes. on_event is
-    // called on the rank's own thread.
+    // A note about normal operation, for example the checkpoint from which a run resumes. on_event
+    // is called on the rank's own thread.
     kNote,
     // A rank is slow, and the wait for it continues. On one host, only the first rank that notices
     // the slow rank reports it, once per job. On several hosts, each waiting rank reports it once.

@@ -98,8 +98,8 @@ class OptimizerParamGroup {
 
   const std::string& name() const { return name_; }  // "default": parameters in no other group
   // Returns the optimizer's lr() times lr_scale, or the group's own rate after set_lr. Schedulers
-  // change a group's own rate in the same way as the optimizer's rate, starting from the group's
-  // current rate.
+  // change a group's own rate by the same formula as the optimizer's rate, with the current and the
+  // initial rate of the group.
   double lr() const { return own_lr_ ? *own_lr_ : *optimizer_lr_ * lr_scale_; }
   // Errors: set_lr and set_weight_decay throw InvalidArgument if the value is negative or not
   //   finite.

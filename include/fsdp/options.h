@@ -29,7 +29,7 @@ enum class Strategy : uint8_t {
 // An argument of GradSync. Selects how the gradients of a backward are reduced.
 enum class GradientSync : uint8_t {
   kNone,    // no reduction; each rank keeps whole gradients
-  kInside,  // over the ranks of a group; equals kAll if no strategy has groups
+  kInside,  // reduction over the ranks of a group; equals kAll if no strategy has groups
   kAll,
 };
 
@@ -71,7 +71,9 @@ struct MixedPrecision {
 
 // Options of one unit. A field that is set replaces the engine's option for this unit.
 struct UnitOptions {
-  std::optional<Strategy> strategy;  // not in a BuildScope, because it shards before FQNs exist
+  // In a BuildScope, this strategy must shard as the engine's strategy does, because the scope
+  // shards the unit before the unit has an FQN.
+  std::optional<Strategy> strategy;
   std::optional<MixedPrecision> mixed_precision;  // replaces all fields at once
   std::optional<bool> reshard_after_forward;
   std::optional<int> prefetch_units;
@@ -87,14 +89,16 @@ struct UnitOptions {
 // defaults.
 struct Tuning {
   // true: processes on one host read each other's float32 shards in place through mapped memory, so
-  // nothing is gathered and no slot is used. Parameters that cannot be read in place (thread ranks,
-  // a lower param_dtype, units under 256 KiB per rank, cpu_offload) are gathered into slots. false:
-  // parameters are always gathered into slots.
+  // nothing is gathered and no slot (a buffer for gathered parameters) is used. Parameters that
+  // cannot be read in place (thread ranks, a lower param_dtype, units under 256 KiB per rank,
+  // cpu_offload) are gathered into slots. false: parameters are always gathered into slots.
   bool map_shards = true;
   // If this is not kOff, the engine has a separate communicator for gathers. Each rank copies its
-  // float32 shard into the slot, and the gather then works in place.
+  // float32 shard into its part of the slot (the buffer for gathered parameters), and the gather
+  // then works in place.
   // Requires (unless kOff): one GPU per rank, NCCL 2.31.2 or newer, kFullShard, and only one group
-  //   of ranks. If one of these is missing, the engine's constructor throws with the reason.
+  //   of ranks. If one of these conditions is not met, the engine's constructor throws with the
+  //   reason.
   NcclRegistration nccl_registration = NcclRegistration::kOff;
   // Must be equal for all engines of a mesh, because they share the mesh's streams.
   CpuStreamKind cpu_streams = CpuStreamKind::kInline;

@@ -61,8 +61,8 @@ struct PlanRequest {
   std::vector<PlannedOptimizer> optimizers{};
 };
 
-// Bytes of LibTorch's tensors on one rank: activations, gradients before they are captured,
-// buffers, inputs.
+// Bytes of LibTorch's tensors on one rank: activations, gradients that the engine has not captured
+// yet, buffers, inputs.
 struct TorchMemoryPlan {
   int64_t rest = 0;  // between steps; buffers only
   int64_t forward_peak = 0;

@@ -79,8 +79,8 @@ struct StoredTensor : TensorSpec {
 //   rename is allowed.
 class SafetensorsFile {
  public:
-  // Effects: reads only the header, and uses memory in proportion to its size. If the stated size
-  //   of the header exceeds the file's size, no memory is allocated for the header.
+  // Effects: reads only the header, and uses memory in proportion to the header's size. If the
+  //   stated size of the header exceeds the file's size, no memory is allocated for the header.
   // Errors: IoError kIoError if the file cannot be read. IoError kCorruptData if the file is not a
   //   well-formed safetensors file; the error names the tensor and the byte.
   explicit SafetensorsFile(std::filesystem::path path);

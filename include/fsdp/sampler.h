@@ -69,7 +69,7 @@ class BatchSampler {
   // Returns the number of samples in an epoch over all ranks: sample_count minus the samples that
   // drop_last omits.
   int64_t samples_per_epoch() const { return samples_per_epoch_; }
-  // Requires 0 <= index < batches_per_epoch().
+  // Returns global batch number `index` of an epoch. Requires 0 <= index < batches_per_epoch().
   GlobalBatch batch(int64_t epoch, int64_t index) const;
   // Returns the sample at a position in the order of an epoch. Requires 0 <= position <
   // sample_count.
@@ -81,8 +81,9 @@ class BatchSampler {
   // Returns the global batch that begins at a position in the order of an epoch. It is shorter at
   // the end of the epoch. Requires 0 <= first < end_of_epoch(first).
   GlobalBatch batch_from(int64_t epoch, int64_t first) const;
-  // Returns the position at which the epoch ends if a global batch begins at `first`. drop_last
-  // omits samples behind it. Requires 0 <= first <= sample_count.
+  // Returns the position at which an epoch ends in which a global batch begins at position `first`.
+  // With drop_last, the epoch omits the samples from this position on. Without drop_last, the
+  // position is sample_count. Requires 0 <= first <= sample_count.
   int64_t end_of_epoch(int64_t first) const;
   MicroBatch slice(int64_t epoch, int64_t first, int64_t count, int64_t batch_samples) const;
 

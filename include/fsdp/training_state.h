@@ -69,7 +69,8 @@ class TrainingState {
   TrainingState& add(std::string name, int64_t& value);
   TrainingState& add(std::string name, double& value);
   TrainingState& add(std::string name, std::string& value);
-  // Loading replaces the elements of the tensor, which must have the saved shape and dtype.
+  // Adds a tensor. Loading replaces the elements of the tensor, which must have the saved shape and
+  // dtype.
   TrainingState& add(std::string name, at::Tensor& value);
 
   struct Parts;
@@ -89,8 +90,8 @@ struct SaveStateOptions {
 // Writes a checkpoint. `folder` appears only when all of its files are complete and on disk. Until
 // it appears, the files are in a hidden folder beside it, which is removed after a failure. Every
 // rank writes its own elements. If several ranks hold the same elements, each of them writes an
-// equal part of these. Needs at most 16 MiB per rank. The ranks wait for each other four times,
-// regardless of the number of tensors.
+// equal part of these. Needs at most 16 MiB of additional memory per rank. The ranks wait for each
+// other four times, regardless of the number of tensors.
 // Requires: collective; between steps.
 // Errors: IoError kCannotCreate if `folder` exists or cannot be created; IoError kIoError (disk
 //   full); StateError if gradients wait for an optimizer's step, or if an optimizer, scheduler or
@@ -103,14 +104,14 @@ void save(TrainingState& state, const std::filesystem::path& folder,
 
 struct LoadStateOptions {
   bool weights_only = false;  // true: only the weights and buffers of engines
-  // Returns true for tensors that keep their values.
+  // Returns true for the tensors that the load leaves unchanged.
   std::function<bool(std::string_view name)> exclude{};
 };
 
 struct LoadStateReport {
   int64_t step = 0;  // of the checkpoint
-  // One line each about differences that can change bits or values: another number of ranks,
-  // another LibTorch, other options.
+  // One line for each difference from the saved run that can change the results of steps: another
+  // number of ranks, another version of LibTorch, other options.
   std::vector<std::string> notes;
 };
 

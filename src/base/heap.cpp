@@ -56,7 +56,8 @@ void keep_freed_blocks() {
   malloc_trim(0);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  // A sanitizer finds errors only in blocks that malloc allocates and frees.
+  // Under a sanitizer this heap is not used, because a sanitizer finds errors only in blocks that
+  // malloc allocates.
   if (kIsSanitized) return;
   kept().release();
   keeps_blocks = true;

@@ -17,8 +17,8 @@ void return_freed_blocks();
 void keep_freed_blocks();
 
 // Allocates a block that is kept when it is freed. Returns null if the block is small, if freed
-// blocks return at once, or under a sanitizer, because a sanitizer checks only malloc's blocks. The
-// caller must then use malloc.
+// blocks return to the system at once, or under a sanitizer, because a sanitizer checks only
+// malloc's blocks. The caller must then use malloc.
 void* kept_block(size_t bytes);
 // Frees `block` and returns true if it is a kept block. Returns false for any other block.
 bool give_kept_block(void* block);

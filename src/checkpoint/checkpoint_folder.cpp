@@ -29,7 +29,8 @@ bool is_temporary_name(std::string_view name) {
 CheckpointFolder::CheckpointFolder(std::filesystem::path folder, Disk& disk)
     : folder_(std::move(folder)), disk_(disk) {
   std::error_code error;
-  // The names of new folders must be on disk before a checkpoint is.
+  // The folders that create_directories makes below must be on disk before a checkpoint is. Their
+  // names are in the parent folders, so these are synchronized.
   std::vector<std::filesystem::path> parents;
   for (std::filesystem::path path = std::filesystem::absolute(folder_);
        !std::filesystem::exists(path, error) && path.has_relative_path();
@@ -48,7 +49,8 @@ CheckpointFolder::CheckpointFolder(std::filesystem::path folder, Disk& disk)
   for (const std::filesystem::path& parent : parents) sync_names(disk_, parent);
   lock_.emplace(folder_, ".fsdp.lock");
   if (lock_->note()) notes_.push_back(*lock_->note());
-  // The lock is held, so no living job writes these folders. Without locks they are left alone.
+  // If the file system has no locks, another job may still write the temporary folders, so none is
+  // removed. Otherwise this job holds the lock, and no other living job writes them.
   if (lock_->note()) return;
   for (const std::filesystem::path& path : folders_in(folder_)) {
     if (!is_temporary_name(path.filename().string())) continue;
@@ -78,8 +80,8 @@ std::vector<std::string> CheckpointFolder::prune(const std::string& run, int64_t
       kept += each.finite ? 1 : 0;
       continue;
     }
-    // The folder gets a temporary name first. If the removal is interrupted, the next job removes
-    // the rest.
+    // The folder gets a temporary name before its files are removed. If the removal is interrupted,
+    // the next job finds the temporary name and removes the rest.
     const std::filesystem::path old =
         folder_ / fmt::format(".{}.tmp.old", each.folder.filename().string());
     if (disk_.rename(each.folder.c_str(), old.c_str()) != 0) {

@@ -24,9 +24,10 @@ class CheckpointFolder {
 
   // Messages about the removed folders and the lock, one line each.
   const std::vector<std::string>& notes() const { return notes_; }
-  // Removes the oldest checkpoints of `run` beyond `limit` (2 or more). Checkpoints that are not
-  // finite are not counted; they are removed with the finite ones that follow them. Only whole
-  // checkpoints of this run are removed. Returns the errors of removals that failed.
+  // Removes the oldest checkpoints of `run` beyond `limit` (2 or more). Checkpoints with infinite
+  // or NaN values do not count towards the limit. Such a checkpoint is removed if it is older than
+  // the oldest finite checkpoint that is kept. Only whole checkpoints of this run are removed.
+  // Returns the errors of removals that failed.
   std::vector<std::string> prune(const std::string& run, int64_t limit);
 
  private:

@@ -41,7 +41,7 @@ void require_options(const CheckpointOptions& options) {
   if (options.resume == "auto") refuse("--resume auto has no folder", "add --save-dir FOLDER");
 }
 
-// Sets the default of --resume: a job that its launcher has restarted goes on.
+// Sets the default of --resume: "auto" if the launcher has restarted this job, otherwise "none".
 CheckpointOptions resolved(CheckpointOptions options) {
   if (!options.resume.empty()) return options;
   const bool is_restarted = read_launch_environment().restart_count > 0;
@@ -83,7 +83,7 @@ struct Checkpoints::State {
  private:
   struct Candidates {
     std::vector<std::filesystem::path> folders;  // newest first
-    int64_t sequence = 0;                        // the largest of the run
+    int64_t sequence = 0;                        // the largest of the run's checkpoints
     int64_t newest_step = 0;
     int64_t passed_over = 0;
   };
@@ -101,7 +101,7 @@ struct Checkpoints::State {
   std::optional<CheckpointFolder> folder;  // on rank 0
   std::optional<StopSignals> signals;
   std::optional<JobProgress> progress;  // on rank 0, if the launcher can restart the job
-  int64_t saved_step = -1;              // of the newest checkpoint of this process
+  int64_t saved_step = -1;  // step of the last checkpoint that this process saved; -1: none
 };
 
 int64_t Checkpoints::State::resume() {
@@ -112,7 +112,7 @@ int64_t Checkpoints::State::resume() {
   return last_step;
 }
 
-// Reports the checkpoint that was loaded, on rank 0.
+// Passes a note to the program on rank 0 that names the checkpoint that was loaded.
 void Checkpoints::State::report(const LoadedState& loaded,
                                 const std::filesystem::path& path) const {
   if (mesh.rank() != 0) return;
@@ -162,7 +162,8 @@ Checkpoints::State::Candidates Checkpoints::State::find_candidates() const {
   return found;
 }
 
-// Tries the candidates. Rank 0 alone looks for them, because other hosts may see new names late.
+// Loads the newest candidate that is not damaged, and returns its step. Only rank 0 searches the
+// folder, because other hosts may see new names late.
 int64_t Checkpoints::State::load_newest() {
   Candidates found;
   run_or_throw_on_all_ranks(mesh, kOpening, [&] {
@@ -175,7 +176,8 @@ int64_t Checkpoints::State::load_newest() {
     if (chosen.empty()) break;
     const LoadedState loaded = load_state(state, chosen, load_options());
     if (!loaded.outcome.failed()) {
-      // Numbers of checkpoints that were passed over are not used again.
+      // The next checkpoint gets a higher sequence number than every checkpoint of the run,
+      // including those that were passed over.
       state.lineage.sequence =
           mesh.max(std::max(state.lineage.sequence, found.sequence), "number of the checkpoint");
       report(loaded, chosen);
@@ -206,7 +208,7 @@ int64_t Checkpoints::State::load_newest() {
   return 0;
 }
 
-// Refuses a run whose checkpoints cannot fit on the disk, before its first step.
+// Throws before the first step if the checkpoints of this run cannot fit on the disk.
 void Checkpoints::State::require_space() {
   for (const auto& each : state.objects) each->prepare();
   const int64_t bytes =
@@ -216,7 +218,8 @@ void Checkpoints::State::require_space() {
     std::error_code error;
     const auto space = std::filesystem::space(options.folder, error);
     if (error) return;
-    // While a checkpoint is written, the earlier ones still exist.
+    // While a checkpoint is written, the earlier ones that the run keeps still exist. So the disk
+    // needs room for one more than it keeps.
     const int64_t count = options.save_total_limit > 0 ? options.save_total_limit + 1 : kLeastKept;
     const FoundCheckpoints found = find_checkpoints(options.folder);
     const int64_t existing =
@@ -271,7 +274,8 @@ bool Checkpoints::State::after_step(int64_t step, bool is_step) {
       mesh.max(static_cast<int64_t>(signals->request()), "requests of signals"));
   const bool is_due = is_step && options.save_steps > 0 && step % options.save_steps == 0;
   if (request != Request::kNone) signals->forget_save();
-  // After a roll-back a step is saved again. poll() saves a step only once.
+  // poll() does not save the step that this process saved last. after_step() does, because the
+  // program may have loaded an earlier checkpoint and repeated the step.
   const bool is_saved = !is_step && saved_step == step;
   if ((is_due || request != Request::kNone) && !is_saved) save(step);
   return request == Request::kStop;

@@ -170,7 +170,7 @@ class OptimizerSource {
 
  public:
   const OptimizerHead head;
-  Parameters parameters;  // with the file's counts of steps
+  Parameters parameters;  // their counts of steps are those of the file
 };
 
 // Writes this rank's values into the optimizer's moments.

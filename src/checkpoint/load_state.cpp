@@ -32,14 +32,14 @@ constexpr std::string_view kReadingCheckpoint = "reading the checkpoint";
                 {.what = std::move(what), .where = folder.string(), .hint = std::move(hint)});
 }
 
-// The work of one rank in a load.
+// The part of load_state that one rank does.
 class StateLoad {
  public:
   StateLoad(TrainingState::Parts& state, std::filesystem::path folder,
             const LoadStateOptions& options)
       : state_(state), folder_(std::move(folder)), options_(options) {}
 
-  // Reads and checks everything that this rank needs. Changes nothing.
+  // Reads and checks everything that this rank needs from the checkpoint. Changes no object.
   void check() {
     manifest = read_manifest(folder_);
     notes = differences(training_conditions(state_.engine), manifest.conditions);
@@ -54,7 +54,7 @@ class StateLoad {
     for (const StatePart& part : parts_) check_part(part);
   }
 
-  // Fills this rank's parts.
+  // Copies the values of the checkpoint into this rank's parts.
   void fill() {
     const MainStateWriter writer(*state_.engine.context);
     for (const StatePart& part : parts_) {
@@ -135,7 +135,7 @@ class StateLoad {
           fmt::format("the checkpoint lacks {}: {}", counted(missing, "tensor"), list_of(missing)),
           "resume with the model and the optimizers of the saved run");
     }
-    // A run on the CPU does not need the random states of GPUs.
+    // Random states may remain in `stored`, because a run on the CPU does not need those of GPUs.
     std::erase_if(stored, [&](const auto& each) {
       return each.first.starts_with("random/") ||
              (options_.weights_only && !is_of_model(state_, each.first));
@@ -244,7 +244,8 @@ LoadedState load_state(TrainingState::Parts& state, const std::filesystem::path&
   });
   if (loaded.outcome.failed()) return loaded;
   load.restore();
-  // A training that loads only the weights is a new run.
+  // A training that loads only the weights is a new run, so it does not continue the sequence of
+  // the checkpoint's run.
   if (!options.weights_only) {
     state.lineage = {.run = manifest.run,
                      .sequence = std::max(manifest.sequence, state.lineage.sequence),

@@ -22,7 +22,7 @@ void MainStateWriter::write(Stream& stream, std::byte* to, std::span<const std::
     const std::span<const std::byte> staged = bytes.first(std::min(bytes.size(), kStagedBytes));
     std::memcpy(piece_.data(), staged.data(), staged.size());
     stream.copy(to, piece_.data(), static_cast<int64_t>(staged.size()));
-    stream.synchronize();  // done before the staged chunk is overwritten
+    stream.synchronize();  // the next memcpy overwrites the source of this copy
     to += staged.size();
     bytes = bytes.subspan(staged.size());
   }

@@ -82,7 +82,8 @@ void OptimizerObject::append_parts(std::vector<StatePart>& parts) {
     const UnitParameter parameter{unit, each.parameter, spec_of(state_, each),
                                   unit.shard->main().local(each.parameter)};
     for (size_t moment = 0; moment < moments.size(); ++moment) {
-      // A parameter without an element on this rank has no position in the moments.
+      // A parameter without an element on this rank has no position in the moments, and its part is
+      // empty. So its address does not matter.
       const int64_t offset =
           parameter.local.numel > 0 ? segment.moment_at(parameter.local.offset) : 0;
       float* data = static_cast<float*>(segment.moments[moment].data()) + offset;
@@ -143,7 +144,7 @@ void OptimizerObject::check(const CheckpointManifest& manifest, const ManifestOb
         "{}: {} is {}; the checkpoint has {}", name, option, value,
         before != options.end() ? fmt::format("{}", before->second) : std::string("none")));
   }
-  // An optimizer without moments has no tensors, and no state that could be missing.
+  // An optimizer without moments stores no tensors, so only its counts are checked.
   const auto moments = moments_in(manifest, name);
   const bool has_moments = !state_.moment_names().empty();
   for (const OptimizedParameter& each : state_.segments().parameters()) {

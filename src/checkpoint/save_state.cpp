@@ -28,10 +28,12 @@ namespace fsdp {
 namespace {
 
 constexpr std::string_view kWritingCheckpoint = "writing the checkpoint";
-constexpr std::string_view kBegins = "begins";  // metadata of a shard: first elements, "0,512,…"
+// The metadata of a shard file that contain the index of each tensor's first element: "0,512,…".
+constexpr std::string_view kBegins = "begins";
 constexpr size_t kStagedBytes = 1 << 20;
-// A piece is checked, and then copied from the core's cache. A second pass over the memory would
-// take about a third of the time of a save to a fast disk.
+// The size of a piece that is checked for infinities and NaN and then written, while it is in the
+// core's cache. If all pieces were checked before the first one is written, the second pass over
+// the memory would take about a third of the time of a save to a fast disk.
 constexpr size_t kCachedBytes = 256 << 10;
 
 std::string shard_name(int64_t rank, int64_t world_size) {
@@ -51,7 +53,7 @@ bool are_finite(std::span<const float> values) {
   return found == 0;
 }
 
-// Writes the elements of one rank.
+// A writer of one rank's shard file.
 class ShardSave {
  public:
   ShardSave(const TrainingState::Parts& state, const std::vector<StatePart>& parts)
@@ -155,7 +157,8 @@ CheckpointManifest manifest_of(const TrainingState::Parts& state,
       .run = state.lineage.run,
       .sequence = state.lineage.sequence + 1,
       .step = options.step,
-      // A program that does not count steps saves step 0.
+      // A manifest's resumed_from must not exceed its step. This would happen if a program that
+      // does not count its steps, and so saves step 0, had resumed from a later step.
       .resumed_from = state.lineage.resumed_from <= options.step ? state.lineage.resumed_from : -1,
       .time = now(),
       .finite = finite,
@@ -215,11 +218,12 @@ void publish(Disk& disk, CheckpointManifest manifest, const std::filesystem::pat
       {std::string(kIntervalsName), std::ssize(intervals), hash_of(intervals)});
   const std::string text = manifest_text(manifest);
   write_new_file(disk, temporary / kManifestName, std::as_bytes(std::span(text)));
-  // The names must be on disk before the folder has its final name.
+  // The names of the files must be on disk before the folder gets its final name.
   sync_names(disk, temporary);
   const std::filesystem::path parent =
       target.folder.has_parent_path() ? target.folder.parent_path() : std::filesystem::path(".");
-  // An exchange of the names is one call, so one of both checkpoints always has the name.
+  // `exchange` swaps the names of both folders in one system call, so at any time one of the two
+  // checkpoints has the final name.
   const auto give_name = [&] {
     return target.replaces ? disk.exchange(temporary.c_str(), target.folder.c_str())
                            : disk.rename(temporary.c_str(), target.folder.c_str());
@@ -249,7 +253,7 @@ void require_free_name(const SaveTarget& target) {
                                           .hint = "choose a folder that does not exist"});
 }
 
-// Refuses a disk that is too small before the first byte is written.
+// Throws if the disk has less than `bytes` free. Called before the first byte is written.
 void require_space(const std::filesystem::path& parent, int64_t bytes) {
   std::error_code error;
   const auto space = std::filesystem::space(parent, error);
@@ -295,7 +299,7 @@ Outcome save_state(TrainingState::Parts& state, const SaveTarget& target,
   for (const auto& each : state.objects) each->prepare();
   for (const auto& each : state.objects) each->require_saveable();
   const std::vector<StatePart> parts = state.parts_to_save(options);
-  // Work on the engines' streams may still write main state.
+  // Wait for the engines' streams, because work on them may still write the main state.
   for (const auto& each : state.objects) {
     if (each->engine() != nullptr) each->engine()->context->streams.finish();
   }

@@ -9,7 +9,7 @@
 namespace fsdp {
 
 // Does the work of try_to_save (training_state.h), through `disk`. If `replaces`, a folder with the
-// final name exists; it is removed once the new folder can be renamed to this name. If not, no
+// final name exists; it is removed after the new folder has been renamed to this name. Otherwise no
 // folder may have the final name.
 struct SaveTarget {
   std::filesystem::path folder;

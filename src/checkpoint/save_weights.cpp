@@ -36,8 +36,8 @@ Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& op
   // `writer` is set on rank 0 only.
   std::optional<decltype(open(Tensors()))> writer;
   RankZeroWriter on_zero(engine.mesh(), kWriting);
-  // Every rank makes this call, although only rank 0 needs the result. After it the engine checks
-  // its shards for changes, and all ranks must do these checks alike.
+  // Every rank calls sharded_parameters, although only rank 0 needs the result. The call makes the
+  // engine check its shards for changes from then on, and all ranks must do the same checks.
   const std::vector<ShardedParameter> parameters = engine.sharded_parameters();
   on_zero.write([&] {
     Tensors specs;

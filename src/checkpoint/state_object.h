@@ -33,7 +33,8 @@ class StateObject {
   virtual std::string kind() const = 0;
   // Returns the engine to which the object belongs, or null.
   virtual EngineParts* engine() const { return nullptr; }
-  // Appends the entries of the object, and of objects inside it, in the engine's TrainingObjects.
+  // Appends the TrainingPlace (the entry in the engine's TrainingObjects) of this object and of
+  // each object inside it.
   virtual void append_places(std::vector<const TrainingPlace*>& places) const {
     static_cast<void>(places);
   }
@@ -48,8 +49,8 @@ class StateObject {
   // call of this function or of append_stored_parts.
   virtual void append_parts(std::vector<StatePart>& parts) { static_cast<void>(parts); }
 
-  // Throws IoError kCorruptData if the stored object does not fit, and appends notes about
-  // differences that are allowed. Changes nothing.
+  // Throws IoError kCorruptData if the stored object does not fit this object, and appends notes
+  // about differences that are allowed. Changes nothing.
   virtual void check(const CheckpointManifest& manifest, const ManifestObject& stored,
                      std::vector<std::string>& notes) const;
   // Appends this rank's parts for loading.

@@ -17,7 +17,8 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // Returns the request of the signals since the last forget_save(), which does not clear kStop.
+  // Returns kStop if a SIGTERM has arrived. Otherwise returns kSave if a SIGUSR1 has arrived since
+  // the last forget_save(), and kNone if not.
   Request request() const;
   // Forgets SIGUSR1, after a save.
   void forget_save();

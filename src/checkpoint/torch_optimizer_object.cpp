@@ -34,7 +34,7 @@ struct Moment {
 struct TorchOptimizerClass {
   std::string_view name;
   bool (*is_of)(const torch::optim::Optimizer& optimizer);
-  // Returns the moments that exist.
+  // Returns the moments that `state` contains.
   std::vector<Moment> (*moments)(const ParamState& state);
   int64_t (*updates)(const ParamState& state);
   // Returns the state of a parameter after `updates` updates, with moments of zeros.
@@ -121,7 +121,8 @@ struct TorchParameter {
   }
 };
 
-// Returns the views of the engines' parameters by their tensors.
+// Returns the parameters of all added engines, keyed by the tensors that Engine::parameters()
+// returns for them.
 std::map<const c10::TensorImpl*, TorchParameter> views_of(const TrainingState::Parts& state) {
   std::map<const c10::TensorImpl*, TorchParameter> views;
   for (const auto& object : state.objects) {

@@ -12,10 +12,11 @@
 
 namespace fsdp {
 
-// The position of a state in the sequence of its run's checkpoints. Equal on all ranks.
+// The run of a training state, and the state's position among the checkpoints of this run. Equal on
+// all ranks.
 struct Lineage {
   std::string run;            // 32 hexadecimal digits
-  int64_t sequence = 0;       // of the last checkpoint that was saved or loaded
+  int64_t sequence = 0;       // number of the last checkpoint that was saved or loaded
   int64_t resumed_from = -1;  // step of the checkpoint that was loaded; -1: none
 };
 

@@ -252,7 +252,8 @@ void RandomObject::append_stored_parts(const CheckpointManifest& manifest,
   std::vector<StatePart> rows;
   append_rows(manifest.world_size, rows);
   for (size_t i = 0; i < rows.size(); ++i) {
-    // A checkpoint of a run on CPUs has no random states of GPUs.
+    // A checkpoint of a run on CPUs has no random states of GPUs. restore() then seeds these
+    // generators.
     const auto found = std::ranges::find(manifest.tensors, rows[i].name, &ManifestTensor::name);
     if (found == manifest.tensors.end()) continue;
     rows_[i].is_stored = engine_.context->mesh.rank() < manifest.world_size;

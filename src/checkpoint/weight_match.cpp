@@ -188,7 +188,8 @@ void check_rest(const Sources& rest, const LoadOptions& options, MatchedWeights&
   }
 }
 
-// Reports buffers that keep their values, if the files contain other buffers of the model.
+// Reports the buffers that the load leaves unchanged, if the files contain other buffers of the
+// model.
 void note_kept_buffers(std::span<const ExpectedTensor> expected, MatchedWeights& matched) {
   Names kept;
   bool any = false;

@@ -10,7 +10,8 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// The interval at which a rank whose work is not done answers the other ranks.
+// The longest time for which a rank waits for its own work before it takes part in the next round
+// of wait_for_all.
 constexpr auto kAnswerEvery = std::chrono::milliseconds(20);
 // The time after which a rank whose work is not done warns that the other ranks wait for it.
 constexpr auto kPatience = std::chrono::seconds(5);

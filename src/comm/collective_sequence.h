@@ -58,7 +58,7 @@ class CollectiveSequence {
   const bool among_threads_;
   std::mutex mutex_;
   uint64_t sequence_;
-  CollectiveAnnotation note_;  // since the last tag
+  CollectiveAnnotation note_;  // the annotations since the last tag
   size_t note_length_ = 0;
   Observer observer_;  // empty if there is no observer
 };
