@@ -43,7 +43,8 @@ struct Outcome {
 [[nodiscard]] Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
                                        const std::function<void()>& work);
 
-// Throws if a rank failed; returns otherwise. Collective.
+// Throws on every rank if `outcome`, the result of run_on_all_ranks, contains a failure.
+// Collective.
 // Errors: the failing rank with the lowest number rethrows its own exception. Each other rank waits
 //   until that rank has called Mesh::abort, and then throws RefusedElsewhere. run_program calls
 //   Mesh::abort after it has printed the error.

@@ -11,13 +11,13 @@
 //   …
 //   fsdp::load_optimizer(optimizer, "out/optimizer.safetensors");  // on any number of ranks
 //
-// The weights are the parameters that the engine shards; FQNs identify them. The caller must save
-// ignored parameters itself. Buffers are loaded if a file contains them, but they are not saved.
-// All functions are collective and must be called outside forward and backward. If one rank fails,
-// the function throws on all ranks, and only one rank prints the error (agreement.h).
-// If the weights were saved in float32 (the default) together with the optimizer state, a run that
-// resumes on the same number of ranks computes bitwise identical steps. The program itself must
-// restore the state of the random number generators (dropout).
+// The weights are the parameters that the engine shards; FQNs identify them. The caller itself must
+// save the parameters that the engine ignores (Options::ignore). Buffers are loaded if a file
+// contains them, but they are not saved. All functions are collective and must be called outside
+// forward and backward. If one rank fails, the function throws on all ranks, and only one rank
+// prints the error (agreement.h). If the weights were saved in float32 (the default) together with
+// the optimizer state, a run that resumes on the same number of ranks computes bitwise identical
+// steps. The program itself must restore the state of the random number generators (dropout).
 #pragma once
 
 #include <fsdp/agreement.h>
@@ -63,8 +63,8 @@ struct LoadOptions {
   const SafetensorsFile* instead = nullptr;
 };
 
-// A report of load_weights: the names that it changed, replaced, skipped or did not find. The
-// report is equal on all ranks.
+// A report of load_weights. It lists the tensors and parameters that were renamed, taken from
+// `instead`, skipped or not found. The report is equal on all ranks.
 struct LoadReport {
   std::vector<std::string> renamed;   // stored names changed by strip_prefix or parameter_name
   std::vector<std::string> replaced;  // parameters in `instead` and in another file
@@ -129,8 +129,9 @@ struct SaveOptions {
 
 // Writes all parameters into one file. The file appears complete or not at all. Rank 0 writes while
 // the other ranks wait.
-// Errors: IoError kCannotCreate; IoError kIoError (for example, disk full); InvalidArgument if the
-//   type is not floating, or if two parameters have the same name.
+// Errors: IoError kCannotCreate if the file cannot be created; IoError kIoError if writing fails
+//   (for example, disk full); InvalidArgument if the type is not floating, or if two parameters
+//   have the same name.
 void save_weights(Engine& engine, const std::filesystem::path& file,
                   const SaveOptions& options = {});
 // Saves weights for callers that can handle a failure, for example by writing to another folder. If

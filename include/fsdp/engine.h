@@ -110,10 +110,10 @@ struct EngineStats {
 };
 
 // The norm of all gradients, and whether they are finite. The report is equal on every rank. The
-// function that returns the report issues the work and does not wait. The first call of an accessor
-// waits for this rank's device, as Tensor::item() does. It does not wait for other ranks. Any
-// thread may read the report, even after the engine's destruction. After the first read, the report
-// holds no device memory.
+// function that returns the report issues the work and returns without waiting for it. The first
+// call of an accessor waits for this rank's device, as Tensor::item() does. It does not wait for
+// other ranks. Any thread may read the report, even after the engine's destruction. After the first
+// read, the report holds no device memory.
 // Errors: the accessors throw StateError if the engine was destroyed and its device failed before
 //   the values were read.
 class GradientReport {
@@ -185,7 +185,7 @@ class Engine {
   at::Device device() const;
 
   // Returns every parameter that the engine shards, unit by unit and in the order of registration.
-  // Each `local` is a view of this rank's shard; nothing is communicated. Any element-wise
+  // Each `local` is a view of this rank's shard; the call issues no collective. Any element-wise
   // torch::optim optimizer can train the `local` tensors of trainable parameters. While a caller
   // holds one of these tensors, each forward also reads all shards to detect changes. An operator
   // on `local` or its `.grad` throws a StateError in two cases (docs/migration.md): an optimizer's

@@ -40,9 +40,9 @@ namespace fsdp {
 
 class TrainingPlace;  // engine/training_objects.h
 
-// The state that a resumed run needs, by PyTorch's names: "last_epoch", … The state does not
-// contain the options: make the scheduler with the same options, then load the state. load()
-// overwrites the optimizer's rate.
+// The state of a scheduler that a resumed run needs, with PyTorch's names: "last_epoch", … The
+// state does not contain the options: make the scheduler with the same options, then load the
+// state. load() overwrites the optimizer's rate.
 using LRSchedulerState = std::map<std::string, double>;
 
 // The base of all schedulers except ReduceLROnPlateau.
@@ -81,14 +81,15 @@ class LRScheduler {
   Optimizer& optimizer() const { return optimizer_; }
   double next(double lr, double base_lr) const { return next_({last_epoch_, lr, base_lr}); }
   int64_t epoch() const { return last_epoch_; }
-  // Sets the rates of epoch 0. The rates are computed from the initial rates if `restarts` is true,
-  // else from the current rates.
+  // Sets the optimizer's rates to those of epoch 0. The rates are computed from the initial rates
+  // if `restarts` is true, else from the current rates.
   void start(bool restarts);
 
  private:
   friend class SequentialLR;
   friend struct TrainingPlaceAccess;  // internal: src/optim/training_place_access.h
-  // Sets the rates of epoch().
+  // Sets the optimizer's rates to those of epoch(). `restarts` has the meaning that it has in
+  // start().
   virtual void advance(bool restarts);
   virtual void add_state(LRSchedulerState&) const {}
   virtual void restore(const LRSchedulerState&) {}  // called after epoch() was restored

@@ -98,8 +98,8 @@ struct PartOptions {
 
 // A handle of one rank in a job. Copies of a mesh share its state and represent the same rank. When
 // the last copy is destroyed, the rank has finished. Ranks that still wait for this rank then get
-// an error, which tells them that this rank has left. If an exception destroys the last copy, the
-// other ranks are notified that this rank failed.
+// an error that says that this rank has left. If the last copy is destroyed because an exception is
+// thrown, the other ranks are notified that this rank failed.
 class Mesh {
  public:
   // Makes the mesh from the launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK and

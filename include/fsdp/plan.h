@@ -105,8 +105,9 @@ struct StepPlan {
 // Not thread-safe.
 class Planner {
  public:
-  // Stores `build` and `step`, which are the same as in fsdp::plan. plan() calls them when
-  // necessary.
+  // Stores `build` and `step`, which are the same as in fsdp::plan. Every plan() calls `build`. It
+  // calls `step` only if it cannot use the results of an earlier plan, or if the plan exceeds the
+  // memory limit.
   template <class Build, class Step>
   Planner(Build build, Step step)
       : Planner(std::function<Model()>([build = std::move(build), step = std::move(step)] {

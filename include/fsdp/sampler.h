@@ -44,9 +44,9 @@ struct MicroBatch {
   // collective.
   std::vector<int64_t> samples;
   int64_t count = 0;  // samples with a weight: samples.size() or 0
-  // Factor on the mean loss over `samples`: world_size * count / (samples in the global batch).
-  // If gradients are averaged over ranks and added over micro-batches, this factor gives every
-  // sample of the global batch equal weight, also if slices have different sizes.
+  // Factor on the mean loss over `samples`: world_size * count / (samples in the global batch). If
+  // gradients are averaged over ranks and added over micro-batches, this factor gives every sample
+  // of the global batch equal weight, even if slices have different sizes.
   double weight = 0.0;
 };
 

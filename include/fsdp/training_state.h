@@ -95,7 +95,7 @@ struct SaveStateOptions {
 // Requires: collective; between steps.
 // Errors: IoError kCannotCreate if `folder` exists or cannot be created; IoError kIoError (disk
 //   full); StateError if gradients wait for an optimizer's step, or if an optimizer, scheduler or
-//   scaler of an added engine was not added. A failure on one rank ends all ranks.
+//   scaler of an added engine was not added. If one rank fails, this function throws on all ranks.
 void save(TrainingState& state, const std::filesystem::path& folder,
           const SaveStateOptions& options = {});
 // Saves for callers that can continue after a failure of the disk. Other errors are thrown.

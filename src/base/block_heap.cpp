@@ -22,8 +22,8 @@ size_t page_bytes() {
 
 }  // namespace
 
-// Adds the bytes as a range. Joins this range with a range that ends where it begins, and with a
-// range that begins where it ends.
+// Adds the bytes as a range. If a range ends directly before these bytes or begins directly after
+// them, joins the ranges into one.
 void BlockHeap::Ranges::add(std::byte* begin, size_t bytes) {
   auto next = all_.upper_bound(begin);
   if (next != all_.end() && begin + bytes == next->first) {

@@ -19,8 +19,8 @@ struct CgroupLimits {
 // Returns the limits of this process.
 CgroupLimits read_cgroup_limits();
 // Returns the limits for given files and groups, for tests. `root` is used instead of
-// /sys/fs/cgroup. In version 1 it has a folder for each controller. `groups` is the text of
-// /proc/self/cgroup.
+// /sys/fs/cgroup. In cgroup version 1, `root` has a folder for each controller. `groups` is the
+// text of /proc/self/cgroup.
 CgroupLimits read_cgroup_limits(const std::filesystem::path& root, std::string_view groups);
 
 }  // namespace fsdp

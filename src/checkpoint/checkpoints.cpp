@@ -49,7 +49,7 @@ CheckpointOptions resolved(CheckpointOptions options) {
   return options;
 }
 
-// Returns the text of the error of this rank. Requires: the outcome has one.
+// Returns the text of the error of this rank. Requires: `outcome.mine` is set.
 std::string text_of(const Outcome& outcome) {
   try {
     std::rethrow_exception(outcome.mine);

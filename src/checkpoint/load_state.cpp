@@ -171,8 +171,9 @@ class StateLoad {
            "build the model with the memory layout of the saved run");
   }
 
-  // Calls visit(shard, tensor, from, to, bytes) for each stored run of the part's elements: they
-  // are at byte `from` of the shard's tensor, and at byte `to` of the part.
+  // Calls visit(shard, tensor, from, to, bytes) for each contiguous run of the part's elements in a
+  // file. The run begins at byte `from` of the file's tensor and at byte `to` of the part, and has
+  // `bytes` bytes.
   template <class Visit>
   void visit_stored(const StatePart& part, const Visit& visit) {
     if (part.numel == 0) return;

@@ -25,8 +25,8 @@ constexpr int64_t kPieceBytes = 8 << 20;
 // index of the first value.
 void check_finite(const WeightsFile& file, const MappedTensor& tensor, int64_t begin,
                   std::span<const float> values) {
-  // The compiler vectorises this loop. Only after a failure is a second loop needed, to find the
-  // element.
+  // The compiler vectorises this loop, because the loop does not stop at the first value that is
+  // not finite. If there is such a value, find_if searches for it below.
   bool finite = true;
   for (const float value : values) finite &= std::abs(value) <= std::numeric_limits<float>::max();
   if (finite) return;

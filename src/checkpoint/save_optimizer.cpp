@@ -46,8 +46,8 @@ void gather(const Optimizer::State& state, const EngineUnit& unit, size_t moment
                      state.segments().laid_out(segment, moment, rooms[segment.segment]);
                }
                unit.shard->main().copy_whole(slices, whole);
-               // copy_whole does not wait for the copies that it issues. `rooms` is freed on
-               // return, so the compute stream must have read it before.
+               // copy_whole does not wait for the copies that it issues. `rooms` is freed when this
+               // function returns, so wait until the compute stream has read it.
                const bool any_room = std::ranges::any_of(
                    rooms, [](const Buffer& room) { return static_cast<bool>(room); });
                if (any_room) state.engine.context->streams.compute->synchronize();
@@ -108,8 +108,8 @@ Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path&
     for (size_t moment = 0; moment < moments.size() && !on_zero.outcome().failed(); ++moment) {
       gather(state, unit, moment, whole);
       for (auto each = first; each != end; ++each) {
-        // The tensor is converted on this thread, in the order of this thread's stream, because
-        // on_zero works on another thread.
+        // The tensor is converted here and not in the work of on_zero. That work runs on another
+        // thread, and its operators would not be ordered after those on this thread's stream.
         const at::Tensor rows = mesh.rank() == 0 ? rows_of(state, *each, whole) : at::Tensor();
         on_zero.write([&] {
           append(state_name(spec_of(state, *each).fqn, moments[moment]), rows.const_data_ptr(),

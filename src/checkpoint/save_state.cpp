@@ -95,7 +95,8 @@ class ShardSave {
     ElementRange range;
   };
 
-  // Returns the first element of each tensor, in the order of the names of the file.
+  // Returns the index of the first element that this rank writes of each tensor, in the order of
+  // the tensors' names in the shard file.
   std::string begins() const {
     std::vector<std::pair<std::string_view, int64_t>> all;
     for (const Share& share : shares_) all.emplace_back(share.part->name, share.range.begin);
@@ -130,7 +131,8 @@ class ShardSave {
   std::vector<std::byte> staged_;
 };
 
-// Makes the folder that all ranks write into. Every rank calls it, and the first one makes it.
+// Makes the folder that all ranks write into. Every rank calls this function, and the first call
+// makes the folder.
 void make_folder(Disk& disk, const std::filesystem::path& folder) {
   if (disk.mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
     cannot_create(folder, errno, "cannot create the checkpoint's folder");

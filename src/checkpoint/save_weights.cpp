@@ -51,8 +51,8 @@ Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& op
   // The visit cannot be stopped: after a failure all ranks still gather the remaining units, but
   // write nothing.
   engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
-    // The tensor is converted on this thread, in the order of this thread's stream, because on_zero
-    // works on another thread.
+    // The tensor is converted here and not in the work of on_zero. That work runs on another
+    // thread, and its operators would not be ordered after those on this thread's stream.
     const at::Tensor rows =
         engine.mesh().rank() == 0 ? value.to(at::kCPU, type).contiguous() : at::Tensor();
     on_zero.write([&] {

@@ -38,7 +38,8 @@ class StateObject {
   virtual void append_places(std::vector<const TrainingPlace*>& places) const {
     static_cast<void>(places);
   }
-  // Prepares the object for the calls below. Collective.
+  // Prepares the object for the calls below: an optimizer makes the moments that it lacks. Throws
+  // StateError during a forward or backward. Collective.
   virtual void prepare() {}
   // Throws StateError if the object cannot be saved now.
   virtual void require_saveable() const {}
@@ -53,7 +54,7 @@ class StateObject {
   // about differences that are allowed. Changes nothing.
   virtual void check(const CheckpointManifest& manifest, const ManifestObject& stored,
                      std::vector<std::string>& notes) const;
-  // Appends this rank's parts for loading.
+  // Appends the parts that this rank must fill with values of the checkpoint.
   virtual void append_stored_parts(const CheckpointManifest& manifest,
                                    std::vector<StatePart>& parts) {
     static_cast<void>(manifest);

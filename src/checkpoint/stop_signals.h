@@ -20,7 +20,7 @@ class StopSignals {
   // Returns kStop if a SIGTERM has arrived. Otherwise returns kSave if a SIGUSR1 has arrived since
   // the last forget_save(), and kNone if not.
   Request request() const;
-  // Forgets SIGUSR1, after a save.
+  // Clears the request kSave. Called after a save.
   void forget_save();
 };
 
