@@ -29,7 +29,7 @@ enum class ExitCode : int {
 struct ErrorText {
   std::string what;   // what failed, with expected and actual value and their units
   std::string where;  // unit, file and byte, or collective and its sequence number
-  std::string cause;  // the first cause, if that is another rank or the system
+  std::string cause;  // the earlier failure of another rank or of the system, if any
   std::string hint;   // an instruction for the reader
 };
 

@@ -93,7 +93,7 @@ class LRScheduler {
   virtual void advance(bool restarts);
   virtual void add_state(LRSchedulerState&) const {}
   virtual void restore(const LRSchedulerState&) {}  // called after epoch() was restored
-  // Returns the schedulers whose state this one contains.
+  // Returns the schedulers whose states are parts of this scheduler's state.
   virtual std::vector<LRScheduler*> inner() const { return {}; }
 
   Optimizer& optimizer_;

@@ -32,7 +32,7 @@ enum class Axis : uint8_t {
 struct SlowRank {
   int rank = 0;
   std::chrono::milliseconds waited{0};
-  std::string collective;  // "all_gather of 4096 float32 'layers.0' #12"
+  std::string collective;  // for example "all_gather of 4096 float32 'layers.0' #12"
 };
 
 // A message from a mesh to its program (MeshOptions::on_event).

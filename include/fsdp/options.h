@@ -74,7 +74,7 @@ struct UnitOptions {
   // In a BuildScope, this strategy must shard as the engine's strategy does, because the scope
   // shards the unit before the unit has an FQN.
   std::optional<Strategy> strategy;
-  std::optional<MixedPrecision> mixed_precision;  // replaces all fields at once
+  std::optional<MixedPrecision> mixed_precision;  // replaces the whole MixedPrecision of the engine
   std::optional<bool> reshard_after_forward;
   std::optional<int> prefetch_units;
   // false: the unit's parameters are not gathered in backward. Set this only if the unit's backward
@@ -100,7 +100,8 @@ struct Tuning {
   //   of ranks. If one of these conditions is not met, the engine's constructor throws with the
   //   reason.
   NcclRegistration nccl_registration = NcclRegistration::kOff;
-  // Must be equal for all engines of a mesh, because they share the mesh's streams.
+  // The threads in which CPU ranks run collectives. Must be equal for all engines of a mesh,
+  // because they share the mesh's streams.
   CpuStreamKind cpu_streams = CpuStreamKind::kInline;
   bool operator==(const Tuning&) const = default;
 };

@@ -33,7 +33,8 @@ class SafetensorsFolder {
   std::span<const SafetensorsFile> files() const { return files_; }
   // Returns the tensors of the first file in the order of their bytes, then those of the next file.
   std::span<const TensorSource> tensors() const { return tensors_; }
-  // Returns messages for the user. The program should print them once.
+  // Returns messages about contradictions in the folder, for example an index that is ignored. The
+  // program should print them once.
   std::span<const std::string> notes() const { return notes_; }
 
  private:

@@ -113,7 +113,8 @@ class SampleCursor {
  public:
   struct Position {
     int64_t epoch = 0;
-    int64_t samples = 0;  // used in this epoch over all ranks: the first ones of its order
+    // The samples that all ranks together have used in this epoch: the first ones of its order.
+    int64_t samples = 0;
     bool operator==(const Position&) const = default;
   };
 

@@ -13,7 +13,7 @@ struct CgroupLimits {
   std::optional<int64_t> memory_bytes;
   std::optional<int64_t>
       free_bytes;               // free part of memory_bytes; inactive file caches count as free
-  std::optional<double> cores;  // seconds of processor time per second
+  std::optional<double> cores;  // CPU quota: seconds of processor time per second
 };
 
 // Returns the limits of this process.

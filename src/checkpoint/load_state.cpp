@@ -217,7 +217,7 @@ class StateLoad {
   const LoadStateOptions& options_;
   std::vector<std::pair<StateObject*, const ManifestObject*>> objects_;
   std::vector<StatePart> parts_;
-  std::vector<int64_t> tensor_of_;  // index in the manifest, by part
+  std::vector<int64_t> tensor_of_;  // for each part, the index of its tensor in the manifest
   std::map<int64_t, std::unique_ptr<CheckedShard>> shards_;
 };
 

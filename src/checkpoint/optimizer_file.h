@@ -55,7 +55,7 @@ std::string digest_text(uint64_t weights);
 OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::State& state);
 
 // Returns the number of updates that a parameter has had, read from `tensor`. Errors: IoError
-// kCorruptData.
+// kCorruptData if `tensor` is not one I64 value of 0 or more.
 int64_t read_steps(const SafetensorsFile& file, const StoredTensor& tensor);
 
 }  // namespace fsdp

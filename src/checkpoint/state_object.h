@@ -44,7 +44,7 @@ class StateObject {
   // Throws StateError if the object cannot be saved now.
   virtual void require_saveable() const {}
 
-  // Returns the values that are equal on all ranks.
+  // Returns the object's values, which are equal on all ranks and are saved once.
   virtual StateValues values() const { return {}; }
   // Appends this rank's parts for saving. May be collective. The parts are valid until the next
   // call of this function or of append_stored_parts.
@@ -66,7 +66,7 @@ class StateObject {
     static_cast<void>(manifest), static_cast<void>(stored);
   }
 
-  const std::string name;  // in the state: "optimizer"
+  const std::string name;  // the object's name in the training state: "optimizer"
   const RestoreOrder order;
 };
 

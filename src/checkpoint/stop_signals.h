@@ -1,13 +1,14 @@
-// StopSignals: notes SIGTERM and SIGUSR1 instead of ending the process.
+// StopSignals: records SIGTERM and SIGUSR1, which would otherwise end the process.
 #pragma once
 
 #include <cstdint>
 
 namespace fsdp {
 
-// The signals that a process got. While a StopSignals object exists, SIGTERM and SIGUSR1 are noted,
-// unless the program handles them itself. A second SIGTERM, at least a second after the first one,
-// ends the process at once with 143. The last destructor restores the handlers. Thread-safe.
+// The signals that a process got. While a StopSignals object exists, SIGTERM and SIGUSR1 are
+// recorded and do not end the process, unless the program handles them itself. A second SIGTERM, at
+// least a second after the first one, ends the process at once with 143. The last destructor
+// restores the handlers. Thread-safe.
 class StopSignals {
  public:
   enum class Request : uint8_t { kNone, kSave, kStop };
