@@ -12,7 +12,7 @@ namespace fsdp {
 // it shows the first of them and counts the others. It shows all other text when it arrives.
 class ErrorLines {
  public:
-  // If `all` is true, every line is shown.
+  // If `all` is true, repeated errors are shown as well.
   explicit ErrorLines(bool all) : all_(all) {}
 
   // Adds the next bytes, which may end within a line. Returns the text to show now.
@@ -26,7 +26,7 @@ class ErrorLines {
 
  private:
   struct Said {
-    std::string text;  // code and text, without rank and step
+    std::string text;  // code and text of the error, without rank and step
     std::string rank;  // the first rank that printed it
     int64_t others = 0;
   };

@@ -82,7 +82,7 @@ void verify(const std::filesystem::path& path) {
     const CheckedCheckpoint checked =
         check_checkpoint(folder, [](const std::string& line) { print(line + "\n"); });
     print(checked.summary + "\n");
-    flush_output();  // the next checkpoint can take minutes
+    flush_output();  // to check the next checkpoint can take minutes
     damaged += checked.state == CheckpointState::kDamaged ? 1 : 0;
     unreadable += checked.state == CheckpointState::kUnreadable ? 1 : 0;
   }
@@ -115,7 +115,7 @@ struct Asked {
   std::string verify;
 };
 
-// CLI11's parser would name only the first unknown flag.
+// Refuses all unknown flags in one error. CLI11's parser would name only the first one.
 void check_flags(int argc, char** argv) {
   std::vector<std::string> unknown;
   for (const std::string& word : std::vector<std::string>(argv + 1, argv + argc)) {

@@ -198,7 +198,7 @@ void inspect(const std::filesystem::path& path, bool summary) {
       list_weights(weights);
     }
   }
-  flush_output();  // a full disk is reported only here
+  flush_output();  // a full disk shows only when the buffer is written
 }
 
 // The parsed command line.

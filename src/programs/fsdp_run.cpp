@@ -74,8 +74,8 @@ bool is_number(const std::string& word) {
   return !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// Refuses unknown flags before the program. CLI11's parser stops at the first word that it does not
-// know, so it would take an unknown flag for the program.
+// Refuses unknown flags that precede the name of the program on the command line. CLI11's parser
+// stops at the first word that it does not know, so it would take an unknown flag for the program.
 void check_flags(const std::vector<std::string>& words) {
   const std::vector<std::string> names{"--nproc-per-node", "--log-dir",   "--kill-after",
                                        "--max-restarts",   "--min-ranks", "--restart-after",
@@ -147,7 +147,8 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   return all;
 }
 
-// Waits before a restart. Returns the signal that ends the job meanwhile, or 0.
+// Pauses before a restart. If a signal arrives that ends the job, returns this signal at once.
+// Otherwise returns 0 after `time`.
 int pause_for(std::chrono::seconds time) {
   const auto until = std::chrono::steady_clock::now() + time;
   const sigset_t signals = fsdp::RankProcesses::signals();
@@ -168,7 +169,8 @@ int run_with_restarts(fsdp::LaunchOptions options, const fsdp::RestartOptions& r
     const fsdp::JobProgress progress = fsdp::JobProgress::create();
     options.progress_file = progress.descriptor();
     const fsdp::JobEnd end = fsdp::RankProcesses(options).wait();
-    // The error of the rank is printed first, then the launcher's line that explains it.
+    // The error line of the rank that failed is printed first, then the launcher's line about how
+    // that rank ended.
     say(end.rank_line);
     say(end.line);
     say(end.log_line);
@@ -187,8 +189,8 @@ int run_with_restarts(fsdp::LaunchOptions options, const fsdp::RestartOptions& r
 }
 
 int run(const Options& options) {
-  // The job's shared memory counts as files. With SIGXFSZ ignored, a limit on file sizes causes an
-  // error with a text instead of a signal.
+  // The job's shared memory consists of files. With SIGXFSZ ignored, a limit on file sizes causes
+  // an error with a text instead of a signal that ends the launcher.
   std::signal(SIGXFSZ, SIG_IGN);
   // Ranks inherit the ignored SIGTTOU through exec. They run in their own process groups, which are
   // background groups of the terminal. With `stty tostop` the terminal would otherwise stop a

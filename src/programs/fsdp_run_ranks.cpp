@@ -23,7 +23,8 @@
 namespace fsdp {
 namespace {
 
-constexpr auto kGrace = std::chrono::seconds(3);        // time for survivors to end by themselves
+// After a failure, the time for other ranks to end.
+constexpr auto kGrace = std::chrono::seconds(3);
 constexpr auto kSameRequest = std::chrono::seconds(1);  // two signals within it count as one
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
 
@@ -67,11 +68,11 @@ RankProcesses::RankProcesses(LaunchOptions options)
   try {
     for (int rank = 0; rank < options_.ranks; ++rank) start(rank);
   } catch (...) {
-    kill_all();  // the destructor does not run
+    kill_all();  // the destructor does not run if a constructor throws
     throw;
   }
-  // From here on only the ranks hold the heaps, so the memory of the heaps is freed when the ranks
-  // end.
+  // The launcher closes its descriptors of the ranks' heaps. So only the ranks hold this shared
+  // memory, and it is freed when they end.
   files_.heaps.clear();
   output_.start();  // after the last fork, because it starts a thread
 }
@@ -209,7 +210,8 @@ void RankProcesses::on_signal(int signal) {
   } else if (signal == SIGCONT || signal == SIGUSR1) {
     send(signal);
   } else if (forwarded_signal_ != 0) {
-    // A job scheduler (Slurm) may send one signal both to the launcher and to its process group.
+    // A second signal kills the ranks. But a job scheduler (Slurm) may send one signal both to the
+    // launcher and to its process group, so signals within kSameRequest count as one.
     if (Clock::now() - forwarded_at_ >= kSameRequest || signal == SIGINT) kill_all();
   } else {
     forwarded_signal_ = signal;
@@ -255,8 +257,8 @@ void RankProcesses::note_end(int rank) {
   // The kernel counts the processes that it killed on the whole machine, so a higher count is a
   // strong hint but no proof.
   status.out_of_memory.store(killed && oom_kills() > oom_kills_before_ ? 1 : 0);
-  // If a rank destroyed its mesh without an error, no report is needed here. A peer that still
-  // needs the rank reads kFinished.
+  // If the rank has destroyed its mesh without an error, its state is kFinished and must stay so: a
+  // peer that still waits for the rank reads this state.
   const bool finished = status.state.load() == RankState::kFinished;
   if (!finished) status.state.store(RankState::kEnded, std::memory_order_seq_cst);
   if (ended_well(ended.wait_status)) {
@@ -298,7 +300,8 @@ JobEnd RankProcesses::judge() const {
   });
   if (all_well) return {};
   ErrorPlace place{.rank = 0, .world_size = options_.ranks, .host = host_name()};
-  // A signal that the launcher has forwarded explains the ends of all ranks.
+  // If the launcher has forwarded a signal, this signal is reported as the cause, whatever the exit
+  // codes of the ranks are.
   if (forwarded_signal_ != 0) {
     const int code = 128 + forwarded_signal_;
     const CommError stopped(
@@ -316,7 +319,8 @@ JobEnd RankProcesses::judge() const {
   const int code =
       own_code ? WEXITSTATUS(guilty.wait_status) : static_cast<int>(ExitCode::kPeerFailed);
   const std::string rank_line = logs_.error_of(root, code, options_.ranks);
-  // kPeerFailed is the exit code of survivors. This code says nothing about the cause.
+  // kPeerFailed is the exit code of a rank that ends because another one failed. It says nothing
+  // about the cause.
   const bool is_shown = own_code && code != static_cast<int>(ExitCode::kPeerFailed) &&
                         (output_.has_said(code) || !rank_line.empty());
   const std::string hint = hint_for_end(root, guilty.wait_status,

@@ -24,7 +24,7 @@ struct LaunchOptions {
   std::string log_dir;  // empty: the output of ranks is passed on
   int attempt = 0;      // number of restarts before this start of the job
   int max_restarts = 0;
-  int progress_file = -1;   // descriptor of the job's JobProgress; -1: none
+  int progress_file = -1;   // descriptor of the job's JobProgress; -1: no such file
   bool all_errors = false;  // also show repeated errors
   // The time after SIGINT, SIGTERM or SIGHUP at which ranks that still run are killed.
   std::chrono::seconds kill_after{60};
@@ -34,7 +34,7 @@ struct LaunchOptions {
 // The end of a job: the launcher's exit code and, if the code is not 0, lines for stderr.
 struct JobEnd {
   int code = 0;
-  std::string rank_line;     // error of the root rank, if only a log file has it
+  std::string rank_line;     // error line of the first rank that failed, if only a log has it
   std::string line;          // how the first rank to fail ended, as error_line writes it; with the
                              // cause if no rank printed it
   std::string log_line;      // warning if the log folder could not be written

@@ -28,7 +28,8 @@ class RankOutput {
   void start();
   // Waits until all output of the ranks is shown. Requires: the ranks have ended.
   void finish();
-  // Returns ErrorLines::has_said. Requires: finish() has returned.
+  // Returns true if a rank printed an error with this exit code (ErrorLines::has_said). Requires:
+  // finish() has returned.
   bool has_said(int code) const { return errors_.has_said(code); }
 
  private:

@@ -115,7 +115,7 @@ struct LoopbackFacts {
 struct Facts {
   VersionFacts versions;
   HostFacts host;
-  CudaFacts cuda;  // default values if only the CPU is checked
+  CudaFacts cuda;  // all members have default values if only the CPU is checked
   LoopbackFacts loopback;
 };
 
