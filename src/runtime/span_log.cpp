@@ -42,7 +42,7 @@ int64_t span_clock_ns() {
 
 void SpanLog::start() {
   const std::lock_guard lock(mutex_);
-  // In a nested start, keep the records since the outermost start.
+  // A nested start keeps the records since the outermost start.
   if (starts_++ > 0) return;
   spans_.clear();
   bytes_.clear();

@@ -16,7 +16,8 @@ BufferPool::BufferPool(const Device& device, MemoryCategory category, MemoryLedg
 void BufferPool::plan(const std::map<int64_t, int64_t>& count_by_bytes) {
   for (auto& [bytes, size_class] : classes_) {
     size_class.planned = size_class.learned;
-    // The peak under the old plan must not count as an excess over the new plan.
+    // The peak starts again at the present use, because a peak under the old plan must not count as
+    // an excess over the new plan.
     size_class.most_in_use = size_class.in_use;
   }
   for (const auto& [bytes, count] : count_by_bytes) {

@@ -62,7 +62,7 @@ class CommStreams {
   // Makes later gathers wait for all work that was issued to compute so far (wait 10). Called for
   // gathers between passes. A pass itself makes its gathers wait when it begins (wait 1).
   void gather_after_compute();
-  // Makes later gathers and their uploads wait for the event.
+  // Makes gathers that are issued later, and their uploads, wait for the event.
   void gather_after(const Event& event, CodePlace place = CodePlace::current()) const;
 
   // Notes that a unit was resharded while its gather was in flight, because the prefetch was not

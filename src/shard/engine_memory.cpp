@@ -43,8 +43,9 @@ std::shared_ptr<const MemoryCap> cap_of(const Mesh& mesh, const Options& options
   return state_of(mesh).memory_budget().cap(options.memory_limit);
 }
 
-// While a model is built, a smaller step does not help: the limit is too small for the model. So
-// this is an error of the configuration and not a DeviceError.
+// Throws the error of an allocation that exceeds the memory limit while a model is built. A smaller
+// batch would not help then, because the limit is too small for the model itself. So this is an
+// error of the configuration and not a DeviceError.
 void refuse_while_building(const MemoryDemand& demand) {
   throw InvalidArgument(
       {.what = fmt::format("the memory limit of {} is too low to build the model",

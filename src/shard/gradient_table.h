@@ -23,7 +23,8 @@ namespace fsdp {
 // Not thread-safe: the engine's mutex guards it.
 class GradientTable {
  public:
-  // Gradients with fewer bytes than kSmallBytes wait.
+  // Gradients with fewer bytes than kSmallBytes wait for a launch that copies several of them. At
+  // most kMost gradients wait.
   static constexpr int64_t kSmallBytes = int64_t{256} << 10;
   static constexpr size_t kMost = 64;
 
@@ -32,7 +33,7 @@ class GradientTable {
   struct Place {
     std::byte* at = nullptr;
     DType dtype = DType::kFloat32;
-    bool overwrites = true;  // if false, the gradient is added to the present value
+    bool overwrites = true;  // if false, the gradient is added to the value in the destination
   };
   // Copies or adds the gradient of `parameter` to its destination, now or later. The gradient must
   // be strided and have a floating type. Errors: those of issue.

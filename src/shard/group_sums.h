@@ -11,7 +11,8 @@
 
 namespace fsdp {
 
-// A segment's gradients during a reduction. The gradients are this rank's part of the sum.
+// A segment's gradients during a reduction. After each collective of the reduction, these are the
+// elements of the sum that this rank has received.
 struct Summed {
   int segment = 0;
   std::byte* at = nullptr;  // null: the zero-copy gradient is not reduced yet (UnitGradients)

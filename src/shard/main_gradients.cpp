@@ -30,15 +30,16 @@ MainGradients::MainGradients(const UnitContext& unit, MainShards& main,
       slots_(unit.segments(), nullptr),
       runs_(unit.segments()) {}
 
-// Users may hold views longer than the engine exists. The views keep their memory. But the trap
-// (touch_trap.h) must no longer report operators on them to the unit.
+// Users may hold views of main gradients after the engine is destroyed. The views keep the memory
+// alive. But the trap (touch_trap.h) must no longer report operators on them to the unit, which no
+// longer exists.
 MainGradients::~MainGradients() {
   forget_runs();
   if (nothing_) nothing_->forget_owner();
 }
 
-// From now on the trap reports no operators on views that users still hold. New views get a new
-// base.
+// Drops the tensors that are the bases of the views. From now on the trap (touch_trap.h) reports no
+// operators on views that users still hold. Later views get a new base.
 void MainGradients::forget_runs() {
   for (at::Tensor& run : runs_) {
     if (run.defined()) touch_trap::forget_owner(run);
@@ -77,9 +78,9 @@ void MainGradients::take(Stream& stream) {
 }
 
 void MainGradients::give_back() {
-  // A reduction that a failed backward has left may still write the memory, so the release is
-  // recorded after reductions. Reads by compute need no event, because later reductions wait for
-  // compute (wait 5).
+  // If a backward has failed, one of its reductions may still write the memory. So the release of
+  // the slots is recorded on the stream of the reductions. Reads by compute need no event, because
+  // later reductions wait for compute (wait 5).
   ShardContext& shared = unit_.shared;
   forget_runs();
   for (Slot*& slot : slots_) {
@@ -226,8 +227,8 @@ bool MainGradients::adopt_user_gradients(bool kept) {
       ++gone;
     }
   }
-  // If no `.grad` is defined, the caller drops all gradients, also kept gradients for which guards
-  // were set.
+  // No `.grad` is defined, so the user has cleared all gradients. The caller drops them all,
+  // including kept gradients, for which guards were set.
   if (there == 0) {
     are_guarded_ = false;
     return false;

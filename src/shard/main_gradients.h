@@ -53,10 +53,11 @@ class MainGradients {
   bool are_ready() const { return state_ == MainGradientState::kReady; }
   // Returns the number of elements of a trainable segment's gradient on this rank.
   int64_t numel(int segment) const;
-  // Returns true if the segment's gradient has memory. The gradient has no memory before take, if
-  // the segment is frozen, or if all parameters of the segment are empty.
+  // Returns true if the segment's gradient has memory. The gradient has no memory before take() is
+  // called, if the segment is frozen, or if all parameters of the segment are empty.
   bool has(int segment) const { return slots_[segment] != nullptr; }
-  // Returns the address of an element. This function and the next two require has(segment).
+  // Returns the address of an element of the segment's gradient. This function and the next two
+  // require has(segment).
   std::byte* at(int segment, int64_t element) const;
   // Returns the part of the gradient that belongs to this rank's slice of the main shard.
   float* slice(int segment) const;
@@ -87,10 +88,11 @@ class MainGradients {
   // Sets each undefined `.grad` to a guard, which throws on access. Called while whole gradients
   // are kept and none is reduced.
   void guard_views();
-  // Adopts changes of `.grad` since the last call. Cleared gradients become zero. Replaced
-  // gradients are copied. Returns false, without effect, if all were cleared. `kept` is true if the
-  // unit also keeps whole gradients that are not reduced yet. Errors: StateError if `kept` and some
-  // gradients were cleared or replaced.
+  // Adopts changes of `.grad` since the last call. If the user has cleared a `.grad`, the main
+  // gradient becomes zero. If the user has assigned another tensor, its values are copied to the
+  // main gradient. Returns false, without effect, if every `.grad` was cleared. `kept` is true if
+  // the unit also keeps whole gradients that are not reduced yet. Errors: StateError if `kept` and
+  // some gradients were cleared or replaced.
   bool adopt_user_gradients(bool kept);
 
  private:
@@ -107,7 +109,7 @@ class MainGradients {
   int64_t additions_ = 0;
   std::vector<char> cleared_;  // by parameter
   bool await_across_ = false;
-  std::vector<Slot*> slots_;      // by segment, null for one without a gradient
+  std::vector<Slot*> slots_;      // by segment; null for a segment without a gradient
   std::vector<at::Tensor> runs_;  // by segment: base of the views; undefined before the first view
   std::optional<torch_compat::BoundStorage> nothing_;  // storage of the guards
   std::vector<at::Tensor> guards_;                     // by parameter; empty before the first guard

@@ -40,7 +40,7 @@ void MainShards::relocate(int segment, std::shared_ptr<const MeshBuffer> memory,
   Slice& slice = slices_[segment];
   if (slice.data != nullptr) {
     copy(segment, slice.data, data);
-    // The memory that the copy reads is freed below.
+    // The host waits until the copy is done, because the memory that it reads is freed below.
     unit_.shared.streams.compute->synchronize();
   }
   slice.data = static_cast<float*>(data);
@@ -116,8 +116,9 @@ void MainShards::copy_whole(std::span<float* const> slices, std::vector<Buffer>&
     }
   }
   if (!unit_.collectives.cuts_main()) return;
-  // The caller is between passes. Compute may have written the slices since the last pass began,
-  // and only the begin of a pass makes gathers wait for compute.
+  // This function is called between passes. Compute may have written the slices since the last pass
+  // began, but gathers wait for compute only when a pass begins. So this gather must wait for
+  // compute explicitly.
   shared.streams.gather_after_compute();
   if (!own_runs.empty()) shared.main->send(own_runs, unit_.fqn);
   gather.issue(unit_.collectives.to_whole(), *shared.streams.gather);
@@ -172,8 +173,8 @@ void MainShards::keep_writes() {
 
 bool MainShards::sync_changes() {
   if (has_views()) {
-    // If only the content shows a change, the version is increased, because the owners of resident
-    // copies compare versions.
+    // If a change shows only in the content and not in the version, the version is increased here,
+    // because the owners of resident copies compare versions.
     for (const int segment : look_at_contents()) {
       torch_compat::bump_version(slices_[segment].tensor);
     }
@@ -209,8 +210,8 @@ bool MainShards::issue_digests() {
 }
 
 std::vector<int> MainShards::look_at_contents() {
-  // If digests were issued for many units, the caller has already synchronized the stream once for
-  // all of them.
+  // If digests were already issued, the caller has also synchronized the stream, once for all its
+  // units.
   if (!digests_issued_) {
     if (!issue_digests()) return {};
     unit_.shared.main->stream().synchronize();
@@ -242,7 +243,7 @@ const std::vector<at::Tensor>& MainShards::views() {
 
 void MainShards::forget_unused_views() {
   if (!has_views()) return;
-  std::vector<size_t> own(slices_.size(), 1);  // tensors on a slice, views included
+  std::vector<size_t> own(slices_.size(), 1);  // by slice: number of the engine's tensors on it
   for (size_t i = 0; i < views_.size(); ++i) {
     if (views_[i].use_count() > 1) return;
     ++own[unit_.layout.segment_of(static_cast<int>(i))];

@@ -57,7 +57,8 @@ ParameterBindings::ParameterBindings(const ShardLayout& layout, std::vector<at::
   guard_gradients();
 }
 
-// Users and graphs may hold parameters longer than the engine exists.
+// Users and graphs may hold parameters after the engine is destroyed, so their storages must not
+// refer to the owner any more.
 ParameterBindings::~ParameterBindings() {
   for (torch_compat::BoundStorage& storage : storages_) storage.forget_owner();
 }

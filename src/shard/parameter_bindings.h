@@ -36,15 +36,15 @@ class ParameterBindings {
   ParameterBindings(const ShardLayout& layout, std::vector<at::Tensor> parameters,
                     std::string_view unit, touch_trap::Touched* owner = nullptr);
 
-  // From now on the trap reports no operators to the owner.
+  // After the destructor the trap (touch_trap.h) reports no operators to the owner.
   ~ParameterBindings();
   ParameterBindings(const ParameterBindings&) = delete;
   ParameterBindings& operator=(const ParameterBindings&) = delete;
 
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
-  // Binds all parameters. segments[i] is the whole memory of the layout's segment i. Also records
-  // the parameters' versions.
+  // Binds all parameters. segments[i] is the memory of all elements of the layout's segment i, not
+  // only of this rank's piece. Also records the parameters' versions.
   void bind(std::span<std::byte* const> segments);
   void unbind();
 
@@ -60,9 +60,11 @@ class ParameterBindings {
   // shape or type.
   void adopt_replaced();
 
-  // Sets the guards. Errors: StateError if the user has set a parameter's `.grad`.
+  // Sets the `.grad` of every trainable parameter to a guard ([Note: guarded gradients]). Errors:
+  // StateError if the user has set a parameter's `.grad`.
   void guard_gradients();
-  // Returns kThere if all guards are still set, kGone if none is, and otherwise kSomeGone.
+  // Returns kThere if all guards of guard_gradients() are still set, kGone if none is, and
+  // otherwise kSomeGone.
   enum class Guards : uint8_t { kThere, kSomeGone, kGone };
   Guards guards() const;
 
@@ -81,7 +83,7 @@ class ParameterBindings {
   std::vector<at::Tensor> tensors_;
   std::vector<torch_compat::BoundStorage> storages_;
   std::vector<at::Tensor> guards_;  // undefined for parameters without gradient
-  std::vector<int64_t> versions_;   // at bind or forget_changes
+  std::vector<int64_t> versions_;   // by parameter, at the last bind or forget_changes
 };
 
 }  // namespace fsdp

@@ -116,7 +116,8 @@ std::shared_ptr<const CudaClock> CudaDevice::clock() const {
   const std::lock_guard lock(mutex_);
   if (clock_ && span_clock_ns() - clock_->zero_ns < kClockLife) return clock_;
   const CudaScope scope(ordinal_);
-  // A new object is made, because pending spans still use the clock with which they began.
+  // A new CudaClock is made and the old one is not changed, because pending spans still use the
+  // clock with which they began.
   auto clock = std::make_shared<CudaClock>(ordinal_);
   check_cuda(cudaEventRecord(clock->zero.get(), zeroing_->get()), "cudaEventRecord");
   check_cuda(cudaEventSynchronize(clock->zero.get()), "cudaEventSynchronize");

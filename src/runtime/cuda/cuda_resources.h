@@ -28,7 +28,8 @@ bool has_cuda_context(int ordinal) noexcept;
 class CudaScope {
  public:
   explicit CudaScope(int ordinal) : CudaScope(ordinal, std::nothrow) { check_cuda(code_, call_); }
-  // For destructors. Clears an error and does not throw it.
+  // A constructor for scopes in destructors, which cannot throw. If a CUDA call fails, clears the
+  // error.
   CudaScope(int ordinal, std::nothrow_t /*forgets*/) noexcept {
     code_ = cudaGetDevice(&before_);
     if (code_ == cudaSuccess && before_ != ordinal) {

@@ -41,15 +41,15 @@ class CudaMark final : public EventMark {
   void wait() override {
     const CudaScope scope(device_.ordinal());
     check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize");
-    // The point is reached. If another rank has died, the results before this point may be wrong,
-    // so this call throws.
+    // The stream has reached the point. But if another rank has died, the results of the work
+    // before the point may be wrong, so the call throws.
     device_.require_trusted();
   }
   bool reached() override {
     const CudaScope scope(device_.ordinal());
     const cudaError_t code = query_beside_captures(event_.get());
     if (code == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());  // LibTorch would report it after its next launch
+      static_cast<void>(cudaGetLastError());  // or LibTorch would report it after its next launch
       return false;
     }
     check_cuda(code, "cudaEventQuery");
