@@ -30,7 +30,7 @@ struct AccumulateRun {
   bool overwrite = false;  // true: the destination is not read (first of several additions)
 };
 
-// Adds all runs in one launch. The call copies the table.
+// Adds all runs in one launch. The call copies `runs`, so the caller may free it.
 // Errors: InvalidArgument, which names the dtypes, if a combination is not supported.
 void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale = 1.0F);
 

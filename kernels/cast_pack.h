@@ -34,8 +34,8 @@ struct CastRun {
 // Returns true if the bytes are copied without conversion.
 constexpr bool is_copy(DType from, DType to, float scale) { return from == to && scale == 1.0F; }
 
-// Converts all runs in one launch, so that many small runs cost one launch. The call copies the
-// table.
+// Converts all runs in one launch, so that many small runs cost one launch. The call copies `runs`,
+// so the caller may free it.
 // Errors: InvalidArgument, which names the dtypes, if a combination is not supported.
 void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale = 1.0F);
 

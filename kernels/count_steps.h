@@ -28,7 +28,7 @@ struct StepBetas {
 
 // Adds 1 to each counter and computes its corrections. If *found_inf is not zero, nothing is
 // counted. found_inf may be null. The counters and found_inf are device memory and are read in
-// stream order. The call copies the table.
+// stream order. The call copies the array of pointers, so the caller may free it.
 // Requires: the call is issued before the update on the same stream, because the update reads the
 //   counters; each counter is listed once.
 //

@@ -23,10 +23,10 @@ struct DigestRun {
   uint64_t* parts = nullptr;  // scratch of kDigestParts words
 };
 
-// Writes the digest of each run. w_i are its words of 64 bits, and K = 0x9e3779b97f4a7c15:
+// Writes the digest of each run. w_i are the run's words of 64 bits, and K = 0x9e3779b97f4a7c15:
 //   m = (w_i ^ (i + 1)·K)·K      n = (m ^ (m >> 32))·K      digest = sum of n ^ (n >> 32)
 // The sum wraps, so its terms can be added in any order and by many threads at a time. The call
-// copies the table.
+// copies `runs`, so the caller may free it.
 // Errors: InvalidArgument if a size is not a multiple of 8.
 void digest(Stream& stream, std::span<const DigestRun> runs);
 

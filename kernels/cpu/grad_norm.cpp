@@ -103,7 +103,7 @@ FSDP_INLINE double reduce_block(const float* grad, int64_t numel, double one) {
     for (int64_t v = 0; v < kVectors; ++v) add_terms<kType>(partial[v], grad + i + v * kLanes, one);
   }
   if (whole < numel) {
-    // Adding zero changes no sum, because no sum is -0.
+    // The last elements are padded with zeros. Adding zero changes no sum, because no sum is -0.
     float padded[kSums] = {};
     std::memcpy(padded, grad + whole, static_cast<size_t>(numel - whole) * sizeof(float));
     for (int64_t v = 0; v < kVectors; ++v) add_terms<kType>(partial[v], padded + v * kLanes, one);

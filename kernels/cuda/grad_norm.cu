@@ -14,7 +14,7 @@ constexpr int kNowhere = 0x7fffffff;  // means "no index"; above every index
 // gets up to 48 KiB without a special request.
 constexpr int kJoined = 2048;
 
-// A node of the tree.
+// A node of the tree that reduces the results of all blocks (kernels/grad_norm.h).
 struct alignas(16) Node {
   double power;
   double first_non_finite;  // as in NormOutputs

@@ -21,7 +21,7 @@ struct Stretch {
   int64_t blocks() const { return blocks_for(numel + (skew > 0 ? skew : 0)); }
 };
 
-// An array of a stretch.
+// One of the arrays of a stretch: its address and the size of its elements.
 struct Array {
   const void* data = nullptr;  // null: ignored
   int64_t element_bytes = 1;

@@ -42,7 +42,7 @@ class ResidentPieces {
 
   Piece piece(int segment) const { return unit_.piece(unit_.collectives.row.parameters, segment); }
   std::byte* at(int segment) const { return copies_[segment]->buffer.at(0); }
-  // Returns the size without the main shards that the copy contains.
+  // Returns the bytes of the copy, without those of main shards that it contains.
   int64_t bytes() const { return bytes_; }
 
   // Gathers the copy on the gather stream. Returns false if the copy is up to date.
@@ -74,8 +74,8 @@ class ResidentPieces {
   bool may_differ_ = false;  // the main shards may have changed since the last forward began
 };
 
-// The unit holds the slot from begin() to end(). The gather stream writes the slot, and compute
-// reads it.
+// A source that gathers into a slot for each use. The unit holds the slot from begin() to end().
+// The gather stream writes the slot, and the compute stream reads it.
 class GatheredSlot : public ParameterSource {
  public:
   GatheredSlot(const UnitContext& unit, MainShards& main)
@@ -118,8 +118,9 @@ class GatheredSlot : public ParameterSource {
     shared.streams.compute->wait(gathered_);  // wait 3
   }
 
-  // If the slot was not used, its gather may still write it, so the release is recorded after the
-  // gather. The host does not wait here, because the wait could throw the error of a failed gather.
+  // If compute has not waited for the gather, the gather may still write the slot, so the release
+  // is recorded after the gather. The host does not wait here, because the wait could throw the
+  // error of a failed gather.
   void end(bool waited) override {
     if (bytes_ == 0) return;
     ShardContext& shared = unit_.shared;
@@ -171,8 +172,8 @@ class GatheredSlot : public ParameterSource {
   Event gathered_;
 };
 
-// See [Note: reading mapped shards] in peer_reads.h. The barriers of a pass order the reads, so
-// begin and wait do nothing.
+// A source that reads peers' shards in place: [Note: reading mapped shards] in peer_reads.h.
+// Barriers at the begin and end of a pass order the reads, so begin() and wait() do nothing.
 class MappedShards : public ParameterSource {
  public:
   MappedShards(const UnitContext& unit, std::vector<RanksView> ranks)
@@ -222,7 +223,8 @@ class GatheredResident : public ParameterSource {
         shared.streams.span(*shared.streams.compute, "wait for gather", unit_.fqn);
     shared.streams.compute->wait(gathered_);  // wait 3
   }
-  // is_gathering_ stays set, so that the next use waits for the same gather.
+  // If compute has not waited for the gather, is_gathering_ stays set, so that the next use waits
+  // for the same gather.
   void end(bool waited) override {
     if (!waited && is_gathering_) unit_.shared.streams.leave_gather();
   }
@@ -333,7 +335,7 @@ std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main
 
 std::unique_ptr<ParameterSource> make_parameter_source(const UnitContext& unit, MainShards& main) {
   const UnitCollectives& collectives = unit.collectives;
-  // If whole parameters are resident, an unshard does nothing.
+  // No collective is needed at each unshard, because whole parameters are resident.
   if (collectives.on_unshard.empty() && collectives.upload != Upload::kForUse) {
     if (collectives.gathers()) return std::make_unique<GatheredResident>(unit, main);
     if (all_float32(unit)) return std::make_unique<MainShard>(main);

@@ -51,7 +51,8 @@ struct ShardContext {
   GradientFormat format;
   PeerReads peers;
   ZeroCopyWindow zero_copy{streams.device};
-  // True if the trap is armed. Then views of main shards and main gradients carry the trap's key.
+  // True if the trap is armed (touch_trap.h). Then views of main shards and main gradients carry
+  // the trap's key.
   bool watches_shards = false;
 };
 

@@ -79,8 +79,8 @@ void UnitGradients::open(GradientSync sync) {
                       .cause = "its gradients would be added to sums of all groups",
                       .hint = "reduce over all ranks only in the last backward before a step"});
   }
-  // Kept gradients still have their memory. arrived_ marks the parameters that have a kept
-  // gradient.
+  // If an earlier pass has kept its gradients, they still have their memory, and arrived_ marks the
+  // parameters that have a kept gradient. So nothing else is to be set up.
   adds_to_earlier_ = state_ == GradientState::kKept;
   state_ = GradientState::kCapturing;
   if (adds_to_earlier_) return;
@@ -201,10 +201,12 @@ void UnitGradients::reduce(bool across) {
     sums.push_back({i, zero_copy_.has_segment(i) ? nullptr : place(i, 0), numel, dtype()});
     const bool lands_at_once = lands && collectives.size() == 1;
     if (!zero_copy_.has_segment(i) || lands_at_once) continue;
-    // The first sum of a zero-copy gradient must not overwrite LibTorch's tensor in place.
+    // The first sum of a zero-copy gradient must not overwrite LibTorch's tensor in place, so the
+    // sum gets memory of its own.
     zero_copy_.make_room(i, numel / shared.mesh.size(collectives.front().axis));
   }
-  // LibTorch allocated zero-copy gradients, and the memory for their sums, on its current stream.
+  // LibTorch has allocated zero-copy gradients, and the memory for their sums, on its current
+  // stream, so compute waits for this stream.
   shared.streams.wait_for_autograd();
   shared.streams.compute->record(captured_);
   const ExposedTimer timer(shared.streams);
@@ -235,7 +237,7 @@ void UnitGradients::reduce(bool across) {
 void UnitGradients::sum_across() {
   if (!await_across()) return;
   adopt_user_gradients();
-  if (!await_across()) return;  // the user had cleared all of these gradients
+  if (!await_across()) return;  // the user had cleared all gradients of this unit
   groups_.sum_main();
   main_.attach_views();
 }

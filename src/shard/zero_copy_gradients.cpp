@@ -75,8 +75,8 @@ void ZeroCopyGradients::make_room(int segment, int64_t numel) {
 CollectivePart ZeroCopyGradients::part(int segment, const std::byte* slot_at, int64_t numel,
                                        std::byte* landing) {
   ZeroCopy& zero_copy = *zero_copy_[segment];
-  // The stream also reads the array of runs, so the array is a member of the object that the stream
-  // holds.
+  // The stream that reduces the gradient also reads the array of runs. So the array is a member of
+  // `zero_copy`, which give_back keeps alive until the stream has read it.
   zero_copy.runs = places_.runs(segment, slot_at, zero_copy.gradient.const_data_ptr());
   CollectivePart part{.numel = numel, .dtype = unit_.reduce_dtype};
   part.runs = zero_copy.runs;
