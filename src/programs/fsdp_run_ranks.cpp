@@ -91,7 +91,7 @@ void RankProcesses::start(int rank) {
   const Descriptor read_end(pipe_ends[0]);
   Descriptor write_end(pipe_ends[1]);
   const pid_t launcher = getpid();
-  const pid_t pid = fork();  // from one thread, so the child may allocate
+  const pid_t pid = fork();  // no other thread exists, so the child may allocate
   if (pid < 0) {
     throw DeviceError({.what = fmt::format("rank {} cannot be started", rank),
                        .where = "fork",
@@ -100,7 +100,7 @@ void RankProcesses::start(int rank) {
   }
   if (pid == 0) become_rank(rank, launcher, write_end.get());
   ranks_[rank].pid = pid;
-  write_end = Descriptor();  // so that the read sees the end of the pipe
+  write_end = Descriptor();  // so that the read below sees the end of the pipe
   int error = 0;
   if (read(read_end.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error)) {
     throw InvalidArgument(
@@ -150,7 +150,7 @@ void RankProcesses::export_environment(int rank) const {
     set_number("FSDP_PROGRESS_FD", options_.progress_file);
     fcntl(options_.progress_file, F_SETFD, 0);
   }
-  if (options_.ranks == 1) return;  // one rank needs no memory of a job
+  if (options_.ranks == 1) return;  // a single rank shares no memory
   // Close-on-exec is cleared only in this child. The rank maps the job's memory from these
   // descriptors.
   std::string descriptors = std::to_string(files_.control.get());
@@ -281,7 +281,7 @@ void RankProcesses::kill_all() {
     if (rank.pid == 0 || rank.ended) continue;
     kill(-rank.pid, SIGKILL);
     kill(rank.pid, SIGKILL);                  // the rank may not have called setpgid yet
-    waitpid(rank.pid, &rank.wait_status, 0);  // short: no process can ignore SIGKILL
+    waitpid(rank.pid, &rank.wait_status, 0);  // returns soon: no process can ignore SIGKILL
     rank.ended = true;
     rank.killed_here = true;
   }

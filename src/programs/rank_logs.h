@@ -14,7 +14,7 @@ struct RankEnd {
   pid_t pid = 0;
   int wait_status = 0;
   bool is_first = false;     // the first rank that failed
-  bool by_launcher = false;  // killed by the launcher after the grace period
+  bool by_launcher = false;  // true if the launcher killed it after the grace period
 };
 
 class RankLogs {
@@ -30,10 +30,10 @@ class RankLogs {
   void create_folder() const;
   // Makes the rank's files its stdout and stderr. Called in the process of the rank.
   void redirect(int rank) const;
-  // Returns the last error line in the log of rank `root`, the first rank that failed. If several
-  // ranks throw the same error, only one of them may print it. So if the log has no error line,
-  // returns a line with the exit code `code` from another rank's log, or an empty string. Code 75
-  // is not searched for in other logs: it only says that another rank has failed.
+  // Returns the last error line in the log of rank `root`, true for the first rank that failed. If
+  // several ranks throw the same error, only one of them may print it. So if the log has no error
+  // line, returns a line with the exit code `code` from another rank's log, or an empty string.
+  // Code 75 is not searched for in other logs: it only says that another rank has failed.
   std::string error_of(int root, int code, int ranks) const;
   // Writes ends.jsonl, one line for each rank. A restarted job appends its lines.
   // Errors: IoError kIoError.

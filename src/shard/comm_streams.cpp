@@ -119,15 +119,17 @@ void CommStreams::gather_after(const Event& event, CodePlace place) const {
 
 void CommStreams::wait_for_left_gathers() {
   if (!std::exchange(has_left_gathers_, false)) return;
-  // Compute waits for all gathers issued so far, which include those that leave_gather noted.
+  // The compute stream waits for all gathers issued so far, which include those that leave_gather
+  // noted.
   const ExposedTimer timer(*this);
   Event gathered(device);
   gather->record(gathered);
   compute->wait(gathered);  // wait 14
 }
 
-// If compute is inline, a wait blocks the calling thread, so the timer reads the thread's clock.
-// Otherwise the stream only queues the wait, so the stream itself must report the times.
+// If the compute stream is inline, a wait blocks the calling thread, so the timer reads the
+// thread's clock. Otherwise the stream only queues the wait, so the stream itself must report the
+// times.
 ExposedTimer::ExposedTimer(CommStreams& streams)
     : streams_(streams), is_inline_(streams.compute->is_inline()) {
   if (is_inline_) start_ns_ = span_clock_ns();
@@ -141,7 +143,7 @@ ExposedTimer::~ExposedTimer() {
   if (!began_ns_) return;
   try {
     // The callback may run after this timer was destroyed. The callback uses CommStreams, which is
-    // still alive then, because finish() waits for compute.
+    // still alive then, because finish() waits for the compute stream.
     streams_.compute->tell_time([&streams = streams_, began = began_ns_](int64_t ns) {
       streams.exposed_comm_ns += std::max<int64_t>(ns - *began, 0);
     });

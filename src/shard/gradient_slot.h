@@ -16,7 +16,7 @@ class GradientSlot {
   GradientSlot(const UnitContext& unit, const GradientPlaces& places, DType dtype)
       : unit_(unit), places_(places), dtype_(dtype) {}
 
-  // Acquires a slot. Compute waits until it may write the slot (wait 6).
+  // Acquires a slot. The compute stream waits until it may write the slot (wait 6).
   void open();
   // Returns the address in the slot of an element of a trainable segment. Returns null if the unit
   // needs no slot. The element must not be part of a zero-copy gradient.

@@ -81,8 +81,8 @@ void GradientTable::issue() {
   }
   copy(runs, waiting.front().parameter);
   // After a tensor is freed, LibTorch reuses its memory for later work on the stream on which the
-  // gradient arrived. If compute is now another stream, the stream of arrival does not wait for
-  // this copy. So compute holds the tensors until the copy is done.
+  // gradient arrived. If the compute stream is now another stream, the stream of arrival does not
+  // wait for this copy. So compute holds the tensors until the copy is done.
   Stream& compute = *unit_.shared.streams.compute;
   if (&compute != captured_on_) {
     compute.hold(std::make_shared<const std::vector<Waiting>>(std::move(waiting)));

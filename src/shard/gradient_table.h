@@ -38,8 +38,8 @@ class GradientTable {
   // Copies or adds the gradient of `parameter` to its destination, now or later. The gradient must
   // be strided and have a floating type. Errors: those of issue.
   void add(int parameter, const at::Tensor& gradient, const Place& place);
-  // Issues the copies of all waiting gradients on compute. Errors: StateError if a gradient was
-  // changed in place while it waited.
+  // Issues the copies of all waiting gradients on the compute stream. Errors: StateError if a
+  // gradient was changed in place while it waited.
   void issue();
   // Drops all waiting gradients.
   void drop() { waiting_.clear(); }
@@ -56,13 +56,14 @@ class GradientTable {
   bool has(const std::byte* place) const;
   void add_in_order(int parameter, const at::Tensor& gradient, const kernels::AccumulateRun& run);
   void add_strided(int parameter, const at::Tensor& gradient, const Place& place) const;
-  // Copies all runs in one launch. `first` is the parameter of the first run.
+  // Copies all runs in one launch. `first` is the parameter of the first run. It names the trace
+  // span if there is only one run.
   void copy(std::span<const kernels::AccumulateRun> runs, int first) const;
   void require_unchanged(const Waiting& waiting) const;
 
   const UnitContext& unit_;
   std::vector<Waiting> waiting_;
-  const Stream* captured_on_ = nullptr;  // the compute stream when the gradients arrived
+  const Stream* captured_on_ = nullptr;  // compute stream on which the waiting gradients arrived
 };
 
 }  // namespace fsdp

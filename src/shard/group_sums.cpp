@@ -76,9 +76,9 @@ void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite)
   add_to_main(unit_, main_, sums, /*overwrite=*/true);
 }
 
-// The reduce stream need not wait for compute: compute's writes precede the reductions that made
-// these sums (wait 5). Changes of `.grad` by users need no wait either: MainShards::sync_changes
-// has already blocked the host until they were done.
+// The reduce stream need not wait for the compute stream: compute's writes precede the reductions
+// that made these sums (wait 5). Changes of `.grad` by users need no wait either:
+// MainShards::sync_changes has already blocked the host until they were done.
 void GroupSums::sum_main() {
   ShardContext& shared = unit_.shared;
   const bool in_slot = !travel_as_main(unit_);

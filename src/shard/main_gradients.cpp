@@ -79,8 +79,8 @@ void MainGradients::take(Stream& stream) {
 
 void MainGradients::give_back() {
   // If a backward has failed, one of its reductions may still write the memory. So the release of
-  // the slots is recorded on the last stream that writes main gradients. Reads by compute need no
-  // event, because later reductions wait for compute (wait 5).
+  // the slots is recorded on the last stream that writes main gradients. Reads by the compute
+  // stream need no event, because later reductions wait for compute (wait 5).
   ShardContext& shared = unit_.shared;
   forget_runs();
   for (Slot*& slot : slots_) {

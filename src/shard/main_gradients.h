@@ -37,8 +37,8 @@ enum class MainGradientState : uint8_t {
 // Not thread-safe: the engine's mutex guards it.
 class MainGradients {
  public:
-  // `parameters` are the module's tensors. Their requires_grad is read. All arguments must outlive
-  // this object.
+  // `parameters` are the module's tensors. While requires_grad of one of them is false, its view
+  // gets no `.grad`. All arguments must outlive this object.
   MainGradients(const UnitContext& unit, MainShards& main,
                 const std::vector<at::Tensor>& parameters);
   ~MainGradients();

@@ -63,8 +63,8 @@ void MainShards::all_gather(const std::vector<AxisCollective>& collectives, Plac
   Stream& stream = *shared.streams.gather;
   const ContextSpan span = shared.streams.span(*shared.streams.gather, "gather", unit_.fqn);
   PieceGather gather(unit_);
-  // A gather can send only device memory and, with registered slots, only registered memory. So a
-  // main shard that is on the host or must be sent from registered memory is first copied into the
+  // A gather can send only device memory. If slots are registered with NCCL, it can send only
+  // registered memory. In both cases a main shard that does not qualify is first copied into the
   // slot.
   const bool gathers_in_place = shared.main->is_host() || shared.comms.has_windows();
   std::vector<kernels::CastRun> own_runs;
@@ -116,9 +116,9 @@ void MainShards::copy_whole(std::span<float* const> slices, std::vector<Buffer>&
     }
   }
   if (!unit_.collectives.cuts_main()) return;
-  // This function is called between passes. Compute may have written the slices since the last pass
-  // began, but gathers wait for compute only when a pass begins. So this gather must wait for
-  // compute explicitly.
+  // This function is called between passes. The compute stream may have written the slices since
+  // the last pass began, but gathers wait for compute only when a pass begins. So this gather must
+  // wait for compute explicitly.
   shared.streams.gather_after_compute();
   if (!own_runs.empty()) shared.main->send(own_runs, unit_.fqn);
   gather.issue(unit_.collectives.to_whole(), *shared.streams.gather);

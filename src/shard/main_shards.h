@@ -53,12 +53,12 @@ class MainShards {
   // main shards. Collective if main shards are sharded within groups. Otherwise it does nothing.
   void share_slices();
   // Copies the whole fp32 values of the unit, not only this rank's slices, to `whole`, which has
-  // one padded buffer per segment. Compute waits for the copies. Collective if main shards are
-  // sharded.
+  // one padded buffer per segment. The compute stream waits for the copies. Collective if main
+  // shards are sharded.
   void copy_whole(std::vector<Buffer>& whole) const;
-  // The same as copy_whole(whole), but copies other fp32 values, for example an optimizer's
-  // moments, which must be sharded and placed as main shards. `slices` has this rank's slice of
-  // each segment. An entry is null, on every rank, if the segment has no values.
+  // Copies other fp32 values in the way of copy_whole(whole), for example an optimizer's moments.
+  // They must be sharded and placed as main shards. `slices` has this rank's slice of each segment.
+  // An entry is null, on every rank, if the segment has no values.
   void copy_whole(std::span<float* const> slices, std::vector<Buffer>& whole) const;
 
   // Returns a number that increases with every change of the segment's slice that the engine has

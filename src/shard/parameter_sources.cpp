@@ -118,9 +118,9 @@ class GatheredSlot : public ParameterSource {
     shared.streams.compute->wait(gathered_);  // wait 3
   }
 
-  // If compute has not waited for the gather, the gather may still write the slot, so the release
-  // is recorded after the gather. The host does not wait here, because the wait could throw the
-  // error of a failed gather.
+  // If the compute stream has not waited for the gather, the gather may still write the slot, so
+  // the release is recorded after the gather. The host does not wait here, because the wait could
+  // throw the error of a failed gather.
   void end(bool waited) override {
     if (bytes_ == 0) return;
     ShardContext& shared = unit_.shared;
@@ -223,8 +223,8 @@ class GatheredResident : public ParameterSource {
         shared.streams.span(*shared.streams.compute, "wait for gather", unit_.fqn);
     shared.streams.compute->wait(gathered_);  // wait 3
   }
-  // If compute has not waited for the gather, is_gathering_ stays set, so that the next use waits
-  // for the same gather.
+  // If the compute stream has not waited for the gather, is_gathering_ stays set, so that the next
+  // use waits for the same gather.
   void end(bool waited) override {
     if (!waited && is_gathering_) unit_.shared.streams.leave_gather();
   }
@@ -297,7 +297,8 @@ class CastResident : public ParameterSource {
   int64_t resident_bytes_ = 0;
 };
 
-// No copy exists, so a forward that writes a parameter writes the main shard.
+// A source without a copy: parameters are the main shards, so a forward that writes a parameter
+// writes the main shard.
 class MainShard : public ParameterSource {
  public:
   explicit MainShard(const MainShards& main) : main_(main) {}

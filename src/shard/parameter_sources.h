@@ -61,7 +61,8 @@ class ParameterSource {
   // their versions change. `copies_written` is true if the caller has also written the change to
   // every copy_of_main.
   virtual void main_changes(bool /*copies_written*/) {}
-  // Updates resident copies after a change of the main shards.
+  // Updates resident copies after a change of the main shards, or makes the next begin() update
+  // them.
   virtual void follow_main(const MainChange& /*change*/) {}
 };
 

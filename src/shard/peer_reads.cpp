@@ -16,8 +16,8 @@ RanksView PeerReads::map_ranks(void* mine, int64_t bytes, Axis axis) {
 }
 
 // The barrier runs on the gather stream, because it uses the communicator of this stream. The
-// barrier begins after the reads and writes that compute has issued so far. Compute's later reads
-// and writes begin when all ranks have reached the barrier.
+// barrier begins after the reads and writes that the compute stream has issued so far. Compute's
+// later reads and writes begin when all ranks have reached the barrier.
 void PeerReads::meet(std::string_view purpose) {
   if (!reads_) return;
   const ExposedTimer timer(streams_);

@@ -54,7 +54,7 @@ class ShardUnit {
   UnitSizes sizes() const;
 
   // Returns the segments that an optimizer updates, which are those with trainable parameters.
-  // Errors: StateError if a failed backward has mixed gradients.
+  // Errors: StateError if gradients also contain a part of a failed backward.
   std::vector<MainSegment> main_segments();
   // Returns views of main shards by parameter, for torch::optim and for loading. The `.grad` of the
   // views is defined if gradients exist. While a caller holds a view, its `.grad` shows the
@@ -65,7 +65,7 @@ class ShardUnit {
   // updates resident copies. At a forward (`rebinds`) it also reshards the unit, so that the unit
   // is gathered again. All ranks reshard alike, even if only another rank's shard has changed. They
   // also reshard if views exist, because then another rank's shard may have changed. The host may
-  // block until compute is done; see MainShards::issue_digests.
+  // block until the compute stream is done; see MainShards::issue_digests.
   void sync_changes(bool rebinds);
   bool issue_digests() { return main_.issue_digests(); }
   // Counts a change of the main shards that was written through raw pointers. `copies_written` is

@@ -159,8 +159,9 @@ void UnitGradients::zero_missing() {
   kernels::fill_zero(*unit_.shared.streams.compute, runs);
 }
 
-// Casts kept gradients from the wide slot to a slot in reduce_dtype. The cast runs on compute,
-// which also captured the gradients, so the release of the wide slot is recorded on compute.
+// Casts kept gradients from the wide slot to a slot in reduce_dtype. The cast runs on the compute
+// stream, which also captured the gradients, so the release of the wide slot is recorded on
+// compute.
 void UnitGradients::narrow() {
   if (sink_ != Sink::kWideSlot) return;
   slot_.open();
@@ -206,7 +207,7 @@ void UnitGradients::reduce(bool across) {
     zero_copy_.make_room(i, numel / shared.mesh.size(collectives.front().axis));
   }
   // LibTorch has allocated zero-copy gradients, and the memory for their sums, on its current
-  // stream, so compute waits for this stream.
+  // stream, so the compute stream waits for this stream.
   shared.streams.wait_for_autograd();
   shared.streams.compute->record(captured_);
   const ExposedTimer timer(shared.streams);

@@ -81,7 +81,7 @@ class UnitGradients {
   // before main gradients are read or written. Errors: StateError if the gradients are mixed
   // (abandon).
   void settle();
-  // Checks that a failed backward has not mixed gradients. Errors: StateError.
+  // Errors: StateError if the gradients are mixed (abandon).
   void require_unmixed() const;
   // Sets the `.grad` of main shards' views to gradients or guards. Called after views were made or
   // gradients were kept.

@@ -57,7 +57,7 @@ void UnitParameters::unshard_own_copy() {
   require(ParameterState::kSharded, "unshard");
   source_ = own_copy_ ? own_copy_.get() : usual_.get();
   // The caller may have written main shards since the last pass began, so the gather must wait for
-  // compute.
+  // the compute stream.
   unit_.shared.streams.gather_after_compute();
   source_->begin(Urgency::kDemand);
   state_ = ParameterState::kGathering;

@@ -43,7 +43,7 @@ class UnitParameters {
   bool unshard(Urgency urgency);
   // Unshards on demand into memory that belongs to this rank, so that the caller may write it.
   void unshard_own_copy();
-  // Makes compute wait for the gather and binds the parameters.
+  // Makes the compute stream wait for the gather and binds the parameters.
   void wait_for_unshard();
   // Unbinds the parameters and releases their memory. The state must not be kSharded. If the gather
   // is still in flight, the next user of the slot waits for it.

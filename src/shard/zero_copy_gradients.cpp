@@ -29,8 +29,8 @@ void ZeroCopyGradients::open() {
   ShardContext& shared = unit_.shared;
   if (!places_.any_lends()) return;
   shared.streams.compute->wait(shared.zero_copy.reduced[shared.zero_copy.turn]);  // wait 8
-  // From here on LibTorch may reuse the memory of the held gradients, because compute has just
-  // waited for the reduction that reads them.
+  // From here on LibTorch may reuse the memory of the held gradients, because the compute stream
+  // has just waited for the reduction that reads them.
   shared.zero_copy.held[shared.zero_copy.turn].clear();
 }
 

@@ -21,8 +21,8 @@ class ZeroCopyGradients {
   ZeroCopyGradients(const UnitContext& unit, const GradientPlaces& places);
 
   bool lends(int parameter) const { return places_.lends(parameter); }
-  // Makes compute wait before the unit's gradients arrive, so that at most two zero-copy gradients
-  // of the engine exist (wait 8).
+  // Makes the compute stream wait before the unit's gradients arrive, so that at most two zero-copy
+  // gradients of the engine exist (wait 8).
   void open();
   // Accepts a parameter's first gradient. Returns true if the tensor is kept as it is. This
   // requires that the tensor has no other holder, and that it needs no cast, reordering or scaling

@@ -39,7 +39,7 @@ int usable_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (sched_getaffinity(0, sizeof cores, &cores) == 0) return CPU_COUNT(&cores);
-  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // more cores than cpu_set_t can hold
+  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // cpu_set_t is too small for them
 }
 
 std::string text_of(const char* path) {
