@@ -13,7 +13,7 @@ namespace fsdp {
 struct RankEnd {
   pid_t pid = 0;
   int wait_status = 0;
-  bool is_first = false;     // the first rank that failed
+  bool is_first = false;     // true for the rank that failed first
   bool by_launcher = false;  // true if the launcher killed it after the grace period
 };
 
@@ -28,9 +28,10 @@ class RankLogs {
   std::string path(int rank, const char* stream) const;
   // Creates the folder. Errors: IoError kCannotCreate if it cannot be written.
   void create_folder() const;
-  // Makes the rank's files its stdout and stderr. Called in the process of the rank.
+  // Makes the files of the rank in the log folder its stdout and stderr. Called in the process of
+  // the rank.
   void redirect(int rank) const;
-  // Returns the last error line in the log of rank `root`, true for the first rank that failed. If
+  // Returns the last error line in the log of rank `root`, the first rank that failed. If
   // several ranks throw the same error, only one of them may print it. So if the log has no error
   // line, returns a line with the exit code `code` from another rank's log, or an empty string.
   // Code 75 is not searched for in other logs: it only says that another rank has failed.

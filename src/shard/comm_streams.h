@@ -52,8 +52,8 @@ class CommStreams {
   // old one (wait 15). This is needed because autograd runs a node on the stream of its forward. So
   // a backward may have another stream than the calls before and after it.
   void follow_compute();
-  // Makes the compute stream wait for LibTorch's current stream, before a gradient is captured (wait
-  // 17).
+  // Makes the compute stream wait for LibTorch's current stream, before a gradient is captured
+  // (wait 17).
   // [Note: stream of the accumulator] If several operators contribute to a parameter's gradient,
   // LibTorch adds the contributions on one stream. It is the stream that was current at the
   // engine's construction, when the parameter's accumulator was made. This stream may differ from

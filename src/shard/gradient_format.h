@@ -22,7 +22,7 @@ class GradientFormat {
   const float divide_scale;
 
   // Returns the factor by which gradients are multiplied at capture. The factor also removes the
-  // scale of a LossScaler.
+  // scale scale of a LossScaler; empty: no LossScaler.
   float capture_scale() const { return divide_scale / loss_scale_.value_or(1.0F); }
   bool has_loss_scale() const { return loss_scale_.has_value(); }
   void set_loss_scale(std::optional<float> scale) { loss_scale_ = scale; }

@@ -112,7 +112,7 @@ class MainShards {
   // host reads it without a copy.
   Buffer digests_;
   Buffer digest_parts_;
-  bool digests_issued_ = false;     // the next sync_changes reads them
+  bool digests_issued_ = false;     // digests were issued but not read yet
   std::vector<uint64_t> contents_;  // the digests at the last comparison
 };
 

@@ -82,7 +82,7 @@ class ParameterBindings {
   std::string unit_;
   std::vector<at::Tensor> tensors_;
   std::vector<torch_compat::BoundStorage> storages_;
-  std::vector<at::Tensor> guards_;  // undefined for parameters without gradient
+  std::vector<at::Tensor> guards_;  // by parameter; undefined if none was needed so far
   std::vector<int64_t> versions_;   // by parameter, at the last bind or forget_changes
 };
 

@@ -62,9 +62,10 @@ class UnitGradients {
   // nothing to the unit's main gradients.
   void sum_across();
   bool await_across() const { return groups_.are_awaited(); }
-  // Keeps whole gradients and does not reduce them.
+  // Ends a capture without a reduction. The whole gradients are kept, and gradients of later passes
+  // are added to them.
   void keep();
-  // Drops whole gradients.
+  // Drops whole gradients that are captured or kept, but not main gradients.
   void drop();
   // Drops the gradients that a failed backward captured. Dropping is impossible if the gradients
   // were added to gradients of other passes, or if finished reductions have added some of them to

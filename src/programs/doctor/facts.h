@@ -54,7 +54,7 @@ struct MasterFacts {
 // The host's memory.
 struct MemoryFacts {
   int64_t total_bytes = 0;
-  int64_t free_bytes = 0;        // estimate of the system
+  int64_t free_bytes = 0;        // free memory, as the kernel estimates it
   double copied_per_second = 0;  // bytes per second that one core copies
 };
 
