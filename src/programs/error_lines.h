@@ -17,8 +17,8 @@ class ErrorLines {
 
   // Adds the next bytes, which may end within a line. Returns the text to show now.
   std::string take(std::string_view bytes);
-  // Returns the text to show at the end. It contains an unfinished line and, for each repeated
-  // error, a line such as "fsdp: note: 14 other ranks say the same as rank 3".
+  // Returns the text to show after the last bytes. It contains an unfinished line and, for each
+  // repeated error, a line such as "fsdp: note: 14 other ranks say the same as rank 3".
   std::string rest();
 
   // Returns true if a rank printed an error with this exit code.

@@ -139,8 +139,8 @@ void RankProcesses::export_environment(int rank) const {
   set_number("WORLD_SIZE", options_.ranks);
   set_number("LOCAL_RANK", rank);
   set_number("LOCAL_WORLD_SIZE", options_.ranks);
-  // The cores are divided among the ranks. Without this variable each rank would start a thread for
-  // every core of the host.
+  // Divides the cores among the ranks. If OMP_NUM_THREADS were not set, each rank would start a
+  // thread for every core of the host.
   if (getenv("OMP_NUM_THREADS") == nullptr) {
     set_number("OMP_NUM_THREADS", std::max(1, cores() / options_.ranks));
   }

@@ -31,10 +31,10 @@ class RankLogs {
   // Makes the files of the rank in the log folder its stdout and stderr. Called in the process of
   // the rank.
   void redirect(int rank) const;
-  // Returns the last error line in the log of rank `root`, the first rank that failed. If
-  // several ranks throw the same error, only one of them may print it. So if the log has no error
-  // line, returns a line with the exit code `code` from another rank's log, or an empty string.
-  // Code 75 is not searched for in other logs: it only says that another rank has failed.
+  // Returns the last error line in the log of rank `root`, the first rank that failed. If several
+  // ranks throw the same error, only one of them may print it. So if the log has no error line,
+  // returns a line with the exit code `code` from another rank's log, or an empty string. Code 75
+  // is not searched for in other logs: it only says that another rank has failed.
   std::string error_of(int root, int code, int ranks) const;
   // Writes ends.jsonl, one line for each rank. A restarted job appends its lines.
   // Errors: IoError kIoError.

@@ -87,7 +87,7 @@ std::string meaning_of_strategies() {
                      fmt::join(by_groups, ", "));
 }
 
-// Returns "auto, cpu or cuda".
+// Returns the names of the choices as one text: "auto, cpu or cuda".
 template <class T, size_t N>
 std::string names_of(std::span<const Choice<T>, N> choices) {
   std::vector<std::string_view> names;

@@ -83,7 +83,7 @@ StreamSpan::~StreamSpan() {
   if (!span_) return;
   try {
     stream_.tell_time([span = span_, &log = log_](int64_t ns) {
-      span->end_ns = std::max(ns, span->begin_ns);  // the device's clock may be replaced in between
+      span->end_ns = std::max(ns, span->begin_ns);  // the times may be of two clocks
       log.add(*span);
     });
   } catch (const DeviceError&) {  // a destructor must not throw, so the span is lost

@@ -22,13 +22,13 @@ class GradientFormat {
   const float divide_scale;
 
   // Returns the factor by which gradients are multiplied at capture. The factor also removes the
-  // scale scale of a LossScaler; empty: no LossScaler.
+  // scale of a LossScaler.
   float capture_scale() const { return divide_scale / loss_scale_.value_or(1.0F); }
   bool has_loss_scale() const { return loss_scale_.has_value(); }
   void set_loss_scale(std::optional<float> scale) { loss_scale_ = scale; }
 
  private:
-  std::optional<float> loss_scale_;  // of a LossScaler
+  std::optional<float> loss_scale_;  // scale of a LossScaler; empty: no LossScaler
 };
 
 }  // namespace fsdp

@@ -23,7 +23,8 @@ struct Summed {
 // Issues a collective on the reduce stream and counts its bytes. Collective over the axis.
 void issue_collective(const UnitContext& unit, const AxisCollective& move,
                       std::span<const CollectivePart> parts);
-// Adds the sums to the main gradients, or overwrites the main gradients with them.
+// Adds the sums to the main gradients. If `overwrite` is true, replaces the main gradients by the
+// sums.
 void add_to_main(const UnitContext& unit, const MainGradients& main,
                  const std::vector<Summed>& sums, bool overwrite);
 

@@ -67,8 +67,8 @@ class MainGradients {
 
   // Acquires memory for the gradients. `stream` waits until it may write this memory (wait 9).
   void take(Stream& stream);
-  // Releases the memory and makes the `.grad` of views undefined. The next user of the memory waits
-  // for reductions that still write it.
+  // Releases the memory of the gradients and makes the `.grad` of the main shards' views undefined.
+  // The next user of the memory waits for reductions that still write it.
   void give_back();
   // Zero-fills the gradients of some parameters and makes the `.grad` of their views undefined.
   // These gradients count as cleared until the unit gets new gradients.
@@ -85,8 +85,8 @@ class MainGradients {
   // Returns true if the `.grad` of all views is undefined although the gradients are kReady here.
   // In this case LibTorch's zero_grad has cleared them.
   bool are_cleared() const;
-  // Sets each undefined `.grad` to a guard, which throws on access. Called while whole gradients
-  // are kept and none is reduced.
+  // Sets each undefined `.grad` of the main shards' views to a guard, which throws on access.
+  // Called while whole gradients are kept and none is reduced.
   void guard_views();
   // Adopts changes of `.grad` since the last call. If the user has cleared a `.grad`, the main
   // gradient becomes zero. If the user has assigned another tensor, its values are copied to the

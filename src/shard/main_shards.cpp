@@ -23,8 +23,9 @@ MainShards::MainShards(const UnitContext& unit, std::vector<Buffer> slices)
   }
 }
 
-// Users may hold views longer than the engine exists. The views keep memory and mesh (MeshBuffer),
-// but the trap must not report to the unit any more.
+// Users may hold views of main shards after the engine is destroyed. The views keep the memory and
+// the mesh alive (MeshBuffer). But the trap (touch_trap.h) must no longer report operators on them
+// to the unit, which no longer exists.
 MainShards::~MainShards() {
   for (int i = 0; i < unit_.segments(); ++i) {
     touch_trap::forget_owner(slices_[i].tensor);

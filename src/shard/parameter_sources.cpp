@@ -27,8 +27,8 @@ class ResidentPieces {
       if (dtype != DType::kFloat32 || shared.main->is_host()) continue;
       const Piece slice = unit.piece(unit.collectives.row.optimizer, i);
       main.relocate(i, copy, copy->buffer.at((slice.begin - held.begin) * size_of(dtype)));
-      // relocate() has freed the slice's own memory. The slice is now in the copy, but its bytes
-      // are already counted as main shards.
+      // relocate() has freed the slice's own memory. The slice is now in the copy. Its bytes are
+      // already counted as main shards, so they are not counted again as a part of the copy.
       shared.memory.ledger.hold(-main.bytes(i));
       bytes_ -= main.bytes(i);
     }

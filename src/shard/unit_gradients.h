@@ -82,7 +82,7 @@ class UnitGradients {
   // before main gradients are read or written. Errors: StateError if the gradients are mixed
   // (abandon).
   void settle();
-  // Errors: StateError if the gradients are mixed (abandon).
+  // Throws StateError if the gradients are mixed (abandon).
   void require_unmixed() const;
   // Sets the `.grad` of main shards' views to gradients or guards. Called after views were made or
   // gradients were kept.

@@ -20,7 +20,8 @@ constexpr int64_t kClockLife = 1'000'000'000;  // ns
 constexpr int64_t kChainedLife = 10 * kClockLife;
 
 // A CudaStream that owns its CUDA stream. `own_` is destroyed first, and its destructor
-// synchronizes the CUDA stream. Then the base class drops the calls that are still queued.
+// synchronizes the CUDA stream. Then the base class drops the functions that call() has queued and
+// that have not run.
 class OwnCudaStream final : public CudaStream {
  public:
   OwnCudaStream(const CudaDevice& device, CudaStreamHandle own)
