@@ -54,7 +54,8 @@ std::shared_ptr<NcclSession> session_of(const MeshParts& parts, const MeshOption
 // ranks, if the ranks stay on the CPU.
 bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& own) {
   if (!compute_on_gpus(options, own, *parts.control_plane)) return false;
-  // After this, LibTorch's operators on this thread use the rank's GPU as well.
+  // From here on, the rank's GPU is this thread's current CUDA device, so LibTorch's operators use
+  // it, too.
   own.device->make_current();
   connect_by_nccl(parts, session_of(parts, options, *own.device));
   return true;

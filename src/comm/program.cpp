@@ -40,7 +40,7 @@ void write_error_file(const std::string& path, const std::string& line) {
 int report(const std::exception& error, const ErrorPlace& place,
            const LaunchEnvironment& environment) {
   const std::string line = error_line(error, place);
-  // The output of the program must appear above its error.
+  // Flushes the program's output first, so that it appears above the error.
   std::fflush(stdout);
   write_error_line(line);
   write_error_file(environment.error_file, line);
@@ -110,7 +110,7 @@ int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& 
     try {
       return body(mesh, place);
     } catch (const RefusedElsewhere& refusal) {
-      // Another rank prints the cause.
+      // The rank that refused prints the cause, so this rank prints nothing.
       return refusal.exit_code();
     } catch (const std::exception& error) {
       // This rank prints its error before it aborts the job, because the other ranks print errors

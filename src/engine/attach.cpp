@@ -223,7 +223,8 @@ void Attachment::take(int index) {
       std::move(touched), std::move(shard)));
   // The hooks require final storage and dtype, which parameters have from here on.
   units.back()->capture_gradients();
-  // A module chosen by policy has no member in which to store its unit.
+  // The rest stores the unit in the fsdp::Unit. A module chosen by policy is an ordinary module and
+  // has no member for it.
   if (by_policy) return;
   found.unit->attached_ = true;
   found.unit->recomputes_ = *own.recompute;

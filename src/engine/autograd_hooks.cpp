@@ -48,9 +48,9 @@ class GradientHook final : public ag::FunctionPreHook {
   GradientArrived arrived_;
 };
 
-// A pre-hook of a node that made an output of a call. It fires the call when backward reaches the
-// node. The graph owns the hook. When the hook is destroyed, the node is destroyed too and cannot
-// run again.
+// A pre-hook of a node that made an output of a call. It runs the call's pre_backward when backward
+// reaches the node. The graph owns the hook. When the hook is destroyed, the node is destroyed too
+// and cannot run again.
 class OutputHook final : public ag::FunctionPreHook {
  public:
   OutputHook(std::shared_ptr<Call> call, ag::Node* node) : call_(std::move(call)), node_(node) {
@@ -97,7 +97,7 @@ class ProducerHook final : public ag::FunctionPreHook {
     if (!clock) return gradients;
     const std::lock_guard lock(clock->mutex);
     // If the call's outputs do not contribute to the loss, backward reaches the producer without
-    // running the call.
+    // having run the call's pre_backward. Then there is nothing to finish, and tick is not called.
     if (call->fired_task == current_task()) clock->tick(current_task(), current_sequence());
     return gradients;
   }

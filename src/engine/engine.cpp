@@ -74,8 +74,8 @@ at::Device Engine::device() const { return state_->context->streams.torch_device
 std::vector<ShardedParameter> Engine::sharded_parameters() {
   const std::lock_guard lock(state_->clock->mutex);
   state_->follow_compute("sharded_parameters");
-  // watch_shards is called before the views are made, because a view can get the trap's key only
-  // when it is made.
+  // watch_shards is called before the views are made, because a view can get the key of the trap
+  // (touch_trap.h) only when it is made.
   state_->watch_shards();
   std::vector<ShardedParameter> result;
   for (const auto& unit : state_->model.units) {

@@ -127,7 +127,9 @@ void EngineParts::add_optimizer_state(int64_t bytes) {
   if (bytes < 0 || model.options.try_beyond_plan) return;
   try {
     require_within_limit(*clock, context->memory.cap().limit);
-  } catch (const InvalidArgument&) {  // undo: a constructor that throws runs no destructor
+  } catch (const InvalidArgument&) {
+    // The bytes are subtracted here, because the caller may be a constructor, and if a constructor
+    // throws, no destructor subtracts them.
     memory.add_optimizer_state(-bytes);
     memory.remake(pass.schedule());
     throw;

@@ -196,8 +196,8 @@ void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor
          .cause = "recomputation runs its own backward, for all parameters",
          .hint = "call backward(), or do not recompute this forward"});
   }
-  // A custom Function may compute a gradient without reading a parameter. The engine then notices
-  // this backward only by the gradient.
+  // A custom Function may compute a gradient without reading a parameter. Then no earlier event has
+  // shown that backward has reached this unit, so the unit is opened here.
   if (unit.is_by_policy() && !unit.is_open()) {
     unit.fire_unhooked(of_.clock, autograd_hooks::current_task(),
                        autograd_hooks::current_sequence());
@@ -316,7 +316,7 @@ void EnginePass::abandon_backward() {
 // ---- actions that the schedule requests ----
 
 bool EnginePass::unshard(int unit, Urgency urgency) {
-  // A demand reports its event before the gather, a prefetch only after it has issued a gather.
+  // kDemand reports the event before the gather, kPrefetch only after a gather was issued.
   if (urgency == Urgency::kDemand) event("unshard", unit);
   const bool unshards =
       with_place([&] { return unit_at(unit).describe("gather"); },

@@ -86,8 +86,8 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
   void forget_unhooked() { unhooked_.clear(); }
   void mark_unhooked() { marked_ = unhooked_.size(); }
   void forget_unhooked_since_mark();
-  // Fires the unhooked call that began last among those to which node `sequence` of graph task
-  // `task` can belong. Returns false if there is no such call.
+  // Runs the pre_backward of an unhooked call: of those to which node `sequence` of graph task
+  // `task` can belong, the one that began last. Returns false if there is no such call.
   bool fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequence);
   // Zeroes the unit's gradients if module->zero_grad() has removed `.grad` of its parameters.
   // Errors: StateError if `.grad` of only some of them was removed.

@@ -32,7 +32,8 @@ void give_back_whole(EngineUnit& unit, std::optional<WriteBack> write_back) {
   UnitParameters& parameters = unit.shard->parameters();
   if (write_back) {
     parameters.write_back(*write_back == WriteBack::kFromRankZero);
-    // torch::load may have replaced the nodes of parameters. This also removes the hooks.
+    // torch::load may have replaced the AccumulateGrad nodes of parameters, which removes the
+    // hooks. So missing hooks are installed again.
     unit.capture_gradients();
   }
   if (parameters.state() != ParameterState::kSharded) unit.owner.pass.reshard(unit.index);

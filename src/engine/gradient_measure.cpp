@@ -25,8 +25,8 @@ kernels::NormType norm_type_of(double norm_type) {
 
 }  // namespace
 
-// The block contains this rank's Found, the Found reduced over the ranks, and then norm,
-// coefficient and found_inf.
+// The block contains a Found with this rank's values, a Found with the values reduced over the
+// ranks, and then norm, coefficient and found_inf.
 StepScalars::StepScalars(const ShardContext& context, int ranks, int rank)
     : ranks_(ranks),
       rank_(rank),
@@ -85,7 +85,7 @@ std::vector<kernels::GradSegment> GradientMeasure::table_of(const ChosenParamete
 GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_norm,
                                                    const ChosenParameters& chosen) {
   const kernels::NormType type = norm_type_of(norm_type);
-  // This condition is also true for NaN.
+  // Written with ! so that NaN is refused, too: every comparison with NaN is false.
   if (!(max_norm >= 0)) {
     throw InvalidArgument(
         {.what = fmt::format("clip_grad_norm: max_norm is {}, expected 0 or more", max_norm),

@@ -129,7 +129,7 @@ class Walk {
   struct Neighbours {
     int layers = 0;  // number of layers of the unit; 0: no unit
     int left = 0;    // layers of the unit that are not visited yet
-    int unit = -1;   // -1: the unit's layers so far are in units found earlier
+    int unit = -1;   // index of the unit; -1: no unit was made for the layers visited so far
 
     // Adds the next child. `layers_of_unit` is the number of layers of the unit for which the
     // policy chose the child. 0 means that the policy did not choose the child.

@@ -60,7 +60,7 @@ class PlannedMemory {
   MemoryPlan plan_;
   int64_t optimizer_state_bytes_ = 0;
   int64_t learned_gradients_ = 0;  // bytes of main gradients that the simulated order does not need
-  MemoryBytes forward_peak_;       // of the running pass
+  MemoryBytes forward_peak_;       // highest peak of a forward of the running pass
   MemoryBytes learned_forward_;    // peaks of a forward and a backward that exceeded the plan
   MemoryBytes learned_peak_;
   bool finds_gradients_ = false;  // the argument of the last begin_backward

@@ -108,7 +108,7 @@ struct SavedSegment : torch::CustomClassHolder {
   const UnitBase* const unit;  // the unit whose forward this is, or null
   Defined inputs, outputs;
   Generators generators;
-  States before, after;  // before and after its run in forward
+  States before, after;  // the generators' states before and after the first run
   ModuleStates modules;
   touched_units::CallsAround around;
 };
@@ -182,7 +182,8 @@ Tensors run_again(const SavedSegment& saved, const Tensors& inputs) {
   return outputs;
 }
 
-// Returns the outputs to which the gradients belong.
+// Returns the defined outputs of the second run, one for each gradient. Throws if they differ from
+// the outputs of the first run in number, position or shape.
 Tensors outputs_for(const SavedSegment& saved, Tensors outputs, const Tensors& gradients) {
   const bool is_as_before = Defined(outputs) == saved.outputs;
   outputs = defined_of(std::move(outputs));
@@ -237,7 +238,8 @@ struct Recompute : ag::Function<Recompute> {
       // the gradient to `.grad`.
       inputs.push_back(input.detach().set_requires_grad(input.requires_grad()));
     }
-    const ModuleStates::Restored restored(saved->modules);  // must include the inner backward
+    // The modules keep their recorded states until the inner backward below has ended.
+    const ModuleStates::Restored restored(saved->modules);
     const Tensors outputs = outputs_for(*saved, run_again(*saved, inputs), gradients);
     Tensors roots, root_gradients;
     for (size_t i = 0; i < outputs.size(); ++i) {

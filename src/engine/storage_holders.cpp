@@ -64,7 +64,8 @@ class Collect {
     if (!holders.parameters.insert(parameter.unsafeGetTensorImpl()).second) return;
     if (!parameter.is_view()) return;
     const at::TensorBase& base = parameter._base();
-    if (storage_of(base) != storage_of(parameter)) return;  // set_data moved it, as in clone()
+    // If set_data (used by clone()) has replaced the view's storage, the base no longer holds it.
+    if (storage_of(base) != storage_of(parameter)) return;
     auto& known = holders.bases[base.unsafeGetTensorImpl()];
     if (!known.first.defined()) known.first = base;
     ++known.second;

@@ -44,7 +44,8 @@ class CpuCommunicator : public Communicator {
   // Returns the address, in this process, of the bytes for which `rank` of the job got `place` from
   // publish().
   virtual std::byte* resolve(int rank, uint64_t place) const = 0;
-  // Returns the number, as publish() does, of this rank's staging area of kStagingBytes bytes.
+  // Returns the number that publish() would return for this rank's staging area, which has
+  // kStagingBytes bytes.
   virtual uint64_t staging_place() = 0;
 
  private:
@@ -56,7 +57,7 @@ class CpuCommunicator : public Communicator {
     int64_t numel;
     int64_t staged_at;  // byte offset in the eager buffer or the staging area
   };
-  // A collective, or at most kMaxParts parts of a collective.
+  // The work of one exchange: a collective, or at most kMaxParts parts of one.
   struct Call {
     std::span<const CollectivePart> parts;
     const CollectiveRecord& record;

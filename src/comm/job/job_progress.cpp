@@ -38,7 +38,8 @@ JobProgress JobProgress::create() {
 std::optional<JobProgress> JobProgress::inherited() {
   const int given = read_launch_environment().progress_fd;
   if (given < 0) return std::nullopt;
-  // A copy, because the environment is read again if a program makes another object.
+  // The descriptor is duplicated and not taken over, because a later call reads the same number
+  // from the environment and must find it open.
   return JobProgress(Descriptor(fcntl(given, F_DUPFD_CLOEXEC, 0)));
 }
 

@@ -1,5 +1,5 @@
-// JobProgress: what a job tells its launcher about its steps and checkpoints. The launcher keeps
-// the memory, so the numbers outlive the ranks.
+// JobProgress: the number of a job's last step and of its checkpoints, in memory that the ranks
+// share with their launcher. The launcher owns the memory, so the numbers outlive the ranks.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,8 @@
 
 namespace fsdp {
 
-// Rank 0 writes, fsdp-run reads. The numbers are those of one start of the job.
+// The progress of a job. Rank 0 writes the numbers, and fsdp-run reads them. fsdp-run makes a new
+// object each time it starts the job.
 class JobProgress {
  public:
   // Creates the memory, for a launcher. Errors: DeviceError if the system cannot create it.

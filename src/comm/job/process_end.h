@@ -5,8 +5,8 @@
 
 namespace fsdp {
 
-// Returns true if a signal ended the process that a program raises through its own fault (SIGSEGV).
-// Other signals are sent from outside.
+// Returns true if the process was ended by a signal that is caused by a fault of the program
+// itself, such as SIGSEGV, and not by a signal that was sent from outside.
 bool is_fault_of_program(int wait_status);
 
 // Returns true for exit codes after which a restart ends in the same way, because the command line,

@@ -245,8 +245,8 @@ void DeviceCommunicator::spread_shares(Stream& stream) const {
 }
 
 std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
-  // The wishes are exchanged in host memory, because the host needs the values and a kernel would
-  // be slower.
+  // The ranks exchange their split arguments in host memory, because the host needs the values, and
+  // a kernel would be slower.
   const auto exchange = [&](const SplitWish& wish) {
     meeting_->side(rank()).wish = wish;
     barrier_.open(make_record({.operation = Operation::kAllGather, .tag = {.label = "split"}}));

@@ -52,7 +52,8 @@ int look_into(dl_phdr_info* info, size_t, void* found) {
     *id = find_in_notes(notes, segment.p_memsz, segment.p_align < 8 ? 4 : 8);
     if (!id->empty()) break;
   }
-  return 1;  // the first object is the program itself
+  // The first object is the program itself, so 1 ends dl_iterate_phdr.
+  return 1;
 }
 
 std::string hash_of_program() {

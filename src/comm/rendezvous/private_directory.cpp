@@ -51,7 +51,7 @@ bool may_be_abandoned(const std::string& path) {
 }  // namespace
 
 std::string private_directory_path(const std::string& runtime_dir, const std::string& key) {
-  // The path of a socket is limited to about 100 characters.
+  // The path of a socket is limited to about 100 characters, so a long `runtime_dir` is not used.
   const bool usable = runtime_dir.starts_with('/') && runtime_dir.size() < 60;
   return fmt::format("{}/{}{:016x}", usable ? runtime_dir : "/tmp", name_prefix(),
                      mix_text(geteuid(), key));
@@ -104,7 +104,7 @@ void remove_private_directory(const std::string& path, const std::string& file) 
 
 void remove_abandoned_directories(const std::string& path, const std::string& file) noexcept {
   namespace fs = std::filesystem;
-  std::error_code unreadable;  // if set, there is nothing to remove
+  std::error_code unreadable;  // set if the parent cannot be read; then nothing is removed
   fs::directory_iterator entry(fs::path(path).parent_path(), unreadable);
   for (; !unreadable && entry != fs::directory_iterator(); entry.increment(unreadable)) {
     const std::string other = entry->path();

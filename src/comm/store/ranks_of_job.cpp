@@ -96,7 +96,8 @@ std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnviron
                       .local_rank = number_in<int>(lines[3]),
                       .pid = number_in<int>(lines[4])});
   }
-  // A late process with the rank of another process may have refused the job meanwhile.
+  // Checks once more for a refusal, because a late process with the rank of another process may
+  // have refused the job meanwhile.
   hear_refusal(store, environment);
   return places;
 }

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kPause = milliseconds(250);
-constexpr auto kPauseOfRank = milliseconds(4);  // per rank, to limit the requests of many ranks
+constexpr auto kPauseOfRank = milliseconds(4);  // per rank of the job, to limit the store's load
 constexpr auto kAnswerWithin = milliseconds(2000);
 constexpr auto kAskAgain = milliseconds(100);
 constexpr char kEnds[] = "ends";
@@ -114,11 +114,11 @@ void StoreRelay::share_posted() {
 }
 
 std::optional<PostedCollective> StoreRelay::shared_by(int rank, uint64_t sequence) {
-  // As far as this process knows, the rank has not issued the collective.
+  // By its last report, the rank has not issued the collective yet.
   if (control().posted(rank, order_of(sequence)).last.load() < sequence) return std::nullopt;
   const auto deadline = Clock::now() + kAnswerWithin;
   std::unique_lock lock(mutex_);
-  while (Clock::now() < deadline) {  // the rank may be about to share it
+  while (Clock::now() < deadline) {  // the rank may be about to share the record
     // The rank may have answered before it posted the record, so it is asked again.
     posted_by_.erase(rank);
     asked_ = rank;
@@ -294,7 +294,7 @@ void StoreRelay::explain() {
     const bool differs = ours && fingerprint_of(ours->record) != fingerprint_of(theirs.record);
     if (differs && (!first || theirs.record.sequence < first->record.sequence)) first = theirs;
   }
-  if (!first) {  // the rank may be about to share it
+  if (!first) {  // the rank may be about to share the record that differs
     if (Clock::now() - differs_since_ < kAnswerWithin) return;
     // The rank never shared its records, or it no longer keeps the first record that differs.
     return fail(ranks_differ_somewhere(parts_.rank, other));
@@ -364,7 +364,7 @@ void StoreRelay::answer() {
     for (int order = 0; order < kOrders; ++order) {
       const PostedCollectives& own = control().posted(parts_.rank, order);
       const uint64_t last = own.last.load();
-      // Shares all records that are still kept. Place 0 is the creation of a part.
+      // Shares all records that are still kept, also that of place 0 (creation of a part).
       for (uint64_t back = 0; back < PostedCollectives::kKept && back <= place_of(last); ++back) {
         const auto posted = find_posted(own, last - back);
         if (posted) records.append(reinterpret_cast<const char*>(&*posted), sizeof *posted);

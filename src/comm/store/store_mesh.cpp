@@ -37,7 +37,8 @@ StoreAddress address_of(const LaunchEnvironment& environment) {
 MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
                      OpenStore open) {
   const StoreAddress address = address_of(environment);
-  // The libraries below LibTorch have no store, so `open` may be null.
+  // Only the engine links a store (that of LibTorch). In a program without an engine, `open` is
+  // null.
   if (open == nullptr) {
     throw InvalidArgument(
         {.what = "ranks of several hosts cannot join: the program does not link LibTorch's store",
@@ -60,7 +61,7 @@ MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
   const auto relay = std::make_shared<StoreRelay>(
       StoreRelay::Parts{.rank = environment.rank,
                         .places = std::move(places),
-                        .store = std::move(store),  // may be the server itself
+                        .store = std::move(store),  // on rank 0 it may also serve the store
                         .timeout = options.timeout,
                         .server = environment.has_agent_store ? std::nullopt : std::optional(0)});
   // `memory` keeps the relay alive, so process_ended needs only the address of the relay.

@@ -19,7 +19,7 @@ namespace fsdp {
 MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
                      OpenStore open);
 
-// Returns the parts in the same way for a store that is already open.
+// Returns the same parts as store_mesh, over a store that is already open.
 MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
                           const LaunchEnvironment& environment, const MeshOptions& options);
 
