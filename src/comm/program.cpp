@@ -68,7 +68,7 @@ std::string without_hint(const std::exception& error) {
     place.rank = environment.rank;
     place.world_size = environment.world_size;
     // std::terminate is also called without an exception, for example for a thread that is
-    // destroyed before it has ended.
+    // destroyed before it has ended. The message then says so.
     const std::exception_ptr thrown = std::current_exception();
     if (!thrown) throw std::runtime_error("std::terminate was called without an exception");
     std::rethrow_exception(thrown);
@@ -110,7 +110,7 @@ int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& 
     try {
       return body(mesh, place);
     } catch (const RefusedElsewhere& refusal) {
-      // The rank that refused prints the cause, so this rank prints nothing.
+      // Another rank has ended the job and prints the cause, so this rank prints nothing.
       return refusal.exit_code();
     } catch (const std::exception& error) {
       // This rank prints its error before it aborts the job, because the other ranks print errors

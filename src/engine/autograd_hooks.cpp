@@ -70,7 +70,7 @@ class OutputHook final : public ag::FunctionPreHook {
     const auto clock = call_->clock.lock();
     if (!clock) return gradients;  // the engine was destroyed, and an access to a parameter throws
     const std::lock_guard lock(clock->mutex);
-    // Autograd turns grad mode off in hooks, unless backward was called with create_graph.
+    // In hooks, grad mode is on only if backward was called with create_graph.
     if (at::GradMode::is_enabled()) {
       throw StateError(
           {.what = "backward with create_graph is not supported through a sharded unit",

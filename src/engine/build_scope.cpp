@@ -118,7 +118,8 @@ const void* BuildState::key_of(const FoundUnit& unit) {
 }
 
 void BuildState::shard(const void* unit, torch::nn::Module& module) {
-  // Inner units were sharded earlier, when their own constructors returned.
+  // Excludes the parameters of inner units, which were sharded earlier, when the constructors of
+  // these units returned.
   const auto known = [&](const at::Tensor& tensor) {
     return sharded_.contains(tensor.unsafeGetTensorImpl());
   };

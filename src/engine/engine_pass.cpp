@@ -146,10 +146,10 @@ void EnginePass::end_forward(int unit, Call& call, bool failed) {
   call.spans.reset();
   try {
     with_place([&] { return ended.describe("forward"); }, [&] { end_call(ended, call); });
-  } catch (const DeviceError&) {  // the device is lost, and forward already throws
+  } catch (const DeviceError&) {  // ignored if forward already throws another error
     if (!failed) throw;
   }
-  if (failed) ended.forget_written();  // forward already throws its own error
+  if (failed) ended.forget_written();  // not reported, because forward throws its own error
   ended.throw_if_written();
 }
 
@@ -223,7 +223,7 @@ void EnginePass::open(int unit, bool captures) {
              });
 }
 
-// If `captures` is false, nothing was captured, and gradients kept by earlier passes are unchanged.
+// If `captures` is false, this backward captured nothing and leaves earlier gradients unchanged.
 void EnginePass::close(int unit, bool captures) {
   EngineUnit& closed = unit_at(unit);
   with_place([&] { return closed.describe("backward"); },
@@ -246,12 +246,12 @@ void EnginePass::idle(int unit) {
 void EnginePass::abandon(int unit) {
   EngineUnit& abandoned = unit_at(unit);
   abandoned.span.reset();
-  abandoned.forget_written();  // backward already throws its own error
+  abandoned.forget_written();  // not reported, because backward throws its own error
   try {
     abandoned.shard->gradients().abandon();
     const bool is_bound = abandoned.shard->parameters().state() != ParameterState::kSharded;
     if (is_bound && schedule_->active_calls(unit) == 0) reshard(unit);
-  } catch (const DeviceError&) {  // the device is lost, and backward already throws
+  } catch (const DeviceError&) {  // ignored: backward already throws another error
   }
 }
 
@@ -278,7 +278,7 @@ void EnginePass::finalize_backward() {
   const bool captures = of_.clock.captures();
   const bool goes_on = schedule_->is_inside_forward();
   with_place([] { return "end of backward"; }, [&] { end_backward(captures); });
-  if (goes_on) {  // [Note: a backward inside a forward] in pass.h
+  if (goes_on) {  // the forward continues: [Note: a backward inside a forward] in pass.h
     if (captures && schedule_->reduces()) ++count_;
     return;
   }
@@ -308,7 +308,7 @@ void EnginePass::abandon_backward() {
   }
   try {
     schedule_->abandon();
-  } catch (const DeviceError&) {  // the device is lost, and backward already throws
+  } catch (const DeviceError&) {  // ignored: backward already throws another error
   }
   wait_after_throw();
 }

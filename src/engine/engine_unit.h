@@ -102,7 +102,7 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
 
   EngineParts& owner;
   const Place place;
-  std::optional<StreamSpan> span;  // from open to close
+  std::optional<StreamSpan> span;  // the unit's backward in a trace, from open to close
 
  private:
   const OnGradient on_gradient_;

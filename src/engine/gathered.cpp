@@ -65,8 +65,8 @@ void Gathered::bind() {
     const EngineUnit& unit = *state_.model.units[index];
     with_place([&] { return unit.describe("fsdp::Gathered"); }, [&] { gather_whole(unit); });
   }
-  // The scope counts as open only from here on. If a gather above throws, the destructor does not
-  // run.
+  // The engine counts the units as gathered only from here on, because if a gather above throws,
+  // the destructor does not run and could not reset the number.
   state_.pass.set_gathered(static_cast<int>(units_.size()));
 }
 

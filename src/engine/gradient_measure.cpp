@@ -236,7 +236,7 @@ GradientReport::Measurement::Values GradientReport::Measurement::read() {
 void GradientReport::Measurement::settle() noexcept {
   try {
     read();
-  } catch (const std::exception&) {  // a failed collective, whose wait has already thrown
+  } catch (const std::exception&) {  // ignored: the caller gets it from the failed collective
   }
   const std::lock_guard lock(mutex);
   owner = nullptr;

@@ -143,7 +143,7 @@ ModuleStates::Restored::~Restored() {
     try {
       write(each.buffer, each.value);
       torch_compat::set_version(each.buffer, each.version);
-    } catch (const std::exception&) {  // the device is lost, and backward already throws
+    } catch (const std::exception&) {  // ignored: backward already throws another error
     }
   }
 }

@@ -92,9 +92,9 @@ void CpuCommunicator::execute_alone(std::span<const CollectivePart> parts) const
   for (const CollectivePart& part : parts) copy_sent(part, 0, part.numel, part.recv);
 }
 
-// One barrier is enough. A rank uses two eager buffers in turn, so it writes this buffer again only
-// in the collective after the next one. No rank passes the barrier of the next collective before
-// all ranks have read this buffer.
+// One barrier per collective is enough. A rank uses two eager buffers in turn, so it writes the
+// buffer of this collective again only in the collective after the next one. No rank passes the
+// barrier of the next collective before all ranks have read this buffer.
 void CpuCommunicator::exchange_eagerly(const Call& call) {
   barrier_.open(call.record);
   find_slices(call, {}, kEagerBytes, 0, slices_);
@@ -124,7 +124,7 @@ void CpuCommunicator::exchange_through_memory(const Call& call) {
   if (staged_here) stage(call, slices_, area);
   barrier_.arrive_and_wait();
   barrier_.compare();
-  // All ranks see the same flags, so they run the same number of rounds.
+  // All ranks read the `staged` flags of all ranks, so they run the same number of rounds.
   bool staged_anywhere = false;
   for (int peer = 0; peer < size(); ++peer) staged_anywhere |= barrier_.endpoint(peer).staged;
   // If no data pass through the staging area, one round covers all elements of all parts.

@@ -130,8 +130,8 @@ void GroupBarrier::wait() {
     const auto before = std::exchange(now, Clock::now());
     if (now - before > kStopped) watch_.take_off(now - before);
     if (yielding) {
-      // A long yield means that the core is busy. No peer is late yet, so there is nothing to
-      // check.
+      // A long yield means that the core is busy. The stage of yields is too short for a peer to be
+      // late, so peers are not checked in it.
       if (now - before > kLongYield) sleeps_to_come_ = kSleepsAfterLongYield;
       continue;
     }

@@ -70,8 +70,8 @@ class ControlPlane {
   void abort(std::string_view cause) noexcept;
 
   // Notifies the other ranks that this rank is about to destroy its communicators. A rank that
-  // still needs this rank then fails at once. The default does nothing. The default is sufficient
-  // if the destructors of the communicators do not wait for other ranks.
+  // still needs this rank then fails at once. The default implementation does nothing, which is
+  // sufficient if the destructors of the communicators do not wait for other ranks.
   virtual void leave() noexcept {}
 
   // Returns how `rank` ended. Empty while the rank is alive.

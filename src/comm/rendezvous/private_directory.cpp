@@ -91,7 +91,7 @@ Descriptor lock_private_directory(const std::string& path) {
     }
     if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return {};
     // The last owner may have removed the file between open and flock. A lock on a removed file
-    // excludes no other process.
+    // excludes no other process, so the loop opens the file again.
     if (same_file(lock.get(), file)) return lock;
   }
 }

@@ -57,8 +57,8 @@ void StoreCommunicator::wait(const std::vector<std::string>& keys, const Collect
   watch.begin();
   while (!store_->wait(keys, kLookEvery)) {
     if (member_->has_failed()) member_->throw_failure(describe(record));
-    // The check costs one request per rank, so it runs only after a step in which keys were
-    // missing.
+    // The search for missing ranks costs one request per rank, so it runs only after a wait of
+    // kLookEvery in which some key was missing.
     std::vector<int> missing;
     for (int peer = 0; peer < size(); ++peer) {
       if (!store_->has(keys[static_cast<size_t>(peer)])) {

@@ -230,7 +230,7 @@ void StoreRelay::tell() {
 void StoreRelay::tell_failure() {
   if (failure_is_told_) return;
   if (const auto failure = first_failure(control().failure())) {
-    // The store keeps the first failure over all hosts.
+    // set_once keeps a failure that another host has stored before.
     parts_.store->set_once(kFailureKey, text_of(*failure));
     failure_is_told_ = true;
   } else if (parts_.store->has(kFailureKey)) {
