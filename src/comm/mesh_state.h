@@ -101,13 +101,13 @@ class MeshState {
   };
   const AxisCommunicators& at(Axis axis) const;
 
-  const std::shared_ptr<MeshState> whole_;  // first member: destroyed after all parts of it
+  const std::shared_ptr<MeshState> whole_;  // declared first, so destroyed last
   const int exceptions_at_start_;
   MeshParts parts_;
   CollectiveSequence order_;
   int orders_taken_ = 1;              // used in the job's mesh only
   MemoryBudget memory_budget_;        // used in the job's mesh only
-  std::vector<MeshParts> abandoned_;  // parts that an exception has ended
+  std::vector<MeshParts> abandoned_;  // of parts that an exception has ended
   std::mutex mutex_;                  // guards the members below, which engines keep alive
   std::weak_ptr<OwnStreams> streams_;
   std::weak_ptr<SharedByEngines> shared_by_engines_;

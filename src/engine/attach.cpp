@@ -139,7 +139,8 @@ void Attachment::build() {
   // Most of the following steps are collective, so all ranks must take them in the same order. The
   // trap (touch_trap.h) is armed before anything changes. If arming throws, the model is unchanged.
   if (any_by_policy) touched_units::arm();
-  // From here on, allocated slots are registered with the engine's own communicator.
+  // If Options::tuning.nccl_registration is on, slots that are allocated from here on are
+  // registered with the engine's own communicator of gathers.
   context.comms.gather_into_windows(model.options, *context.streams.gather);
   connect_modules(*model.root, context.mesh);
   warn_at_start(found_, plans_, model.options.units, context.mesh);

@@ -20,7 +20,7 @@ class Attachment {
   Attachment(EngineParts& engine, BuildState* building) : engine_(engine), building_(building) {}
 
   // Runs all steps. Collective.
-  // Errors: InvalidArgument or StateError. The engine is then unusable.
+  // Errors: InvalidArgument or StateError. After an error, the engine is unusable.
   void run();
 
  private:

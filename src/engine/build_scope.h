@@ -25,7 +25,7 @@ struct BuiltUnit {
   std::vector<Buffer> main;
 };
 
-// The private side of a BuildScope.
+// The private members of a BuildScope.
 struct BuildState {
   BuildState(Mesh mesh, Options options);
   ~BuildState();

@@ -265,7 +265,7 @@ void EnginePass::end_backward(bool captures) {
         of_.context.streams.span(*of_.context.streams.compute, "wait for reduces", "");
     of_.context.streams.compute->wait(reduced);  // wait 7
   }
-  // Compute now waits for all reductions, so LibTorch may reuse the memory of zero-copy gradients.
+  // As compute waits for all reductions, LibTorch may reuse the memory of zero-copy gradients.
   for (auto& held : of_.context.zero_copy.held) held.clear();
   of_.context.streams.wait_for_left_gathers();
   settle_main_state();

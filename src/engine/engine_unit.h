@@ -118,7 +118,7 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
   // The node of each parameter's hook; null for a parameter without a hook. Autograd itself holds
   // the nodes weakly.
   std::vector<torch_compat::NodePtr> accumulators_;
-  std::string written_;  // FQN of a parameter whose change is lost
+  std::string written_;  // FQN of a parameter whose change is lost; empty: none
 };
 
 }  // namespace fsdp

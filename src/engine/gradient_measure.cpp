@@ -157,7 +157,8 @@ std::shared_ptr<StepScalars> GradientMeasure::take_scalars() {
   std::erase_if(reports_, [](const auto& each) { return each.expired(); });
   for (const auto& each : scalars_) {
     if (each.use_count() > 1) continue;
-    std::atomic_thread_fence(std::memory_order_acquire);  // after another thread's last use
+    // Orders the reuse of the block after its last use by another thread.
+    std::atomic_thread_fence(std::memory_order_acquire);
     return each;
   }
   const bool is_cut = cut();
@@ -236,7 +237,7 @@ GradientReport::Measurement::Values GradientReport::Measurement::read() {
 void GradientReport::Measurement::settle() noexcept {
   try {
     read();
-  } catch (const std::exception&) {  // ignored: the caller gets it from the failed collective
+  } catch (const std::exception&) {  // ignored: the failed collective has thrown it already
   }
   const std::lock_guard lock(mutex);
   owner = nullptr;

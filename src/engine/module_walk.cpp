@@ -176,7 +176,8 @@ class Walk {
   void add(FoundParameter parameter, const torch::nn::Module& module, int unit) {
     if (!parameter.tensor.defined() || (options_.ignore && options_.ignore(parameter.fqn))) return;
     parameter.has_statistics = has_statistics(module, parameter.tensor);
-    // named_parameters does not remove duplicates. Tied parameters have the same TensorImpl.
+    // named_parameters does not remove duplicates. Tied parameters are one tensor registered
+    // several times, so their TensorImpl is the key.
     const c10::TensorImpl* key = parameter.tensor.unsafeGetTensorImpl();
     const auto found = index_.find(key);
     if (found != index_.end()) {

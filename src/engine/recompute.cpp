@@ -211,8 +211,8 @@ struct Recompute : ag::Function<Recompute> {
     const Tensors inputs = given.vec();
     saved->generators = generators_of(inputs);
     saved->before = states_of(saved->generators);
-    // begin() and end() find the calls around the function: open-ended calls that began before the
-    // function and still run after it.
+    // begin() and end() record the open-ended calls ([Note: open-ended calls] in
+    // backward_scheduler.h) that began before the function and still run after it.
     saved->around.begin();
     Tensors outputs = first_run(*saved, saved->inputs.spread(inputs));
     saved->around.end();

@@ -26,7 +26,7 @@ constexpr auto kYieldFor = std::chrono::microseconds(100);
 // sleep at once, without a yield.
 constexpr auto kLongYield = std::chrono::milliseconds(1);
 constexpr int kSleepsAfterLongYield = 200;
-// The longest sleep. A dead peer is noticed within this time.
+// The longest sleep of a wait. A wait that sleeps notices a dead peer within this time.
 constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
 // If a sleep lasted longer than this, the process was stopped, for example by Ctrl-Z, which stops
 // the whole job. The time of this sleep does not count towards the time-out, because no peer was

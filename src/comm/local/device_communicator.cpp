@@ -20,9 +20,9 @@ class DeviceMeeting {
   struct Side {
     explicit Side(const Device& device) : ready(device), reduced(device), read(device) {}
     std::vector<CollectivePart> parts;
-    Event ready;    // its input is ready and its output may be written
-    Event reduced;  // its share of an all_reduce is written
-    Event read;     // it has read its peers' input
+    Event ready;    // the rank's input is ready, and its output may be written
+    Event reduced;  // the rank has written its share of an all_reduce
+    Event read;     // the rank has read its peers' input
     SplitWish wish{};
     std::shared_ptr<DeviceMeeting> split;  // set by the first rank of a new group, for this group
   };
@@ -95,7 +95,8 @@ class Reductions {
   }
 
  private:
-  std::deque<std::vector<const void*>> sources_;  // by run; a deque, because runs_ points into it
+  // The sources of each run. A deque, because runs_ points to its elements.
+  std::deque<std::vector<const void*>> sources_;
   std::vector<kernels::ReduceRun> runs_;
 };
 

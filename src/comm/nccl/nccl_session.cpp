@@ -45,7 +45,7 @@ struct NcclSession::Member {
   // A thread of NCCL writes this pointer. For a split, it does so before the call is complete.
   nccl::Comm* comm = nullptr;
   std::vector<int> ranks;  // in the job's numbers
-  int rank;                // index of this rank
+  int rank;                // index of this rank in `ranks`
   std::string name;
   std::deque<UnderWay> under_way{};
   int ended = 0;  // number of completed collectives
@@ -223,7 +223,7 @@ void NcclSession::end(Calls& calls, const MemberPtr& member, const CallPlace& pl
 // Returns true if the communicator was finalized. The communicator's work is done, so an error does
 // not fail the job.
 bool NcclSession::finalize(Calls& calls, const Member& member) {
-  if (parts_.plane.first_failure()) return false;  // collectives in flight may never end
+  if (parts_.plane.first_failure()) return false;  // then collectives in flight may never end
   const auto is_gone = [this](int peer) {
     const auto end = parts_.plane.end_of(peer);
     return end && *end != PeerEnd::kFinished;
@@ -268,7 +268,7 @@ void NcclSession::issue(Member& member, const CollectiveRecord& record, Stream& 
   calls.next("a call of the group");
   const nccl::Result in_group = make_calls(parts_.library, member.comm, stream.native());
   calls.next("ncclGroupEnd");
-  const nccl::Result at_end = parts_.library.group_end();  // also after an error in the group
+  const nccl::Result at_end = parts_.library.group_end();  // called even after an error
   calls.next({});
   check("a call of the group", in_group, member.comm, place);
   check("ncclGroupEnd", at_end, member.comm, place);

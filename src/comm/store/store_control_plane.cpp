@@ -311,7 +311,7 @@ void StoreRelay::hear() {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     RankStatus& status = control().status(rank);
     const std::string& now = said[static_cast<size_t>(rank)];
-    // If the text of a rank does not change, the rank counts as silent.
+    // A rank whose report has not changed counts as silent since its last change.
     if (now != peer.said) {
       hear_from(rank, now);
     } else if (status.state.load() == RankState::kPresent &&
@@ -330,15 +330,15 @@ void StoreRelay::hear() {
   const int64_t ends = parts_.store->add(kEnds, 0);
   for (; ends_heard_ < ends; ++ends_heard_) {
     const std::string key = fmt::format("{}/{}", kEnds, ends_heard_ + 1);
-    if (!parts_.store->wait({key}, kPause)) return;  // another rank is just writing the key
+    if (!parts_.store->wait({key}, kPause)) return;  // not written yet: read in a later turn
     const int rank = number_in<int>(parts_.store->get({key}).front());
     if (rank >= 0 && rank < size()) ended_[static_cast<size_t>(rank)] = true;
   }
 }
 
 // Reports processes of this host that have ended. Called after hear(), so that the last report of a
-// process is known. For a process that has ended, hear() is called once more, because the process
-// may have finished meanwhile.
+// process is known. For a process that has ended, hear() is called once more, because its report
+// that it has finished may have arrived meanwhile.
 void StoreRelay::see_processes() {
   for (int rank = 0; rank < size(); ++rank) {
     const auto is_known = [&] {
