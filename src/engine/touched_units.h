@@ -20,7 +20,8 @@ namespace fsdp::touched_units {
 
 // The open-ended calls of this thread that run around a recomputed function: they began before its
 // first run and end after it. Before the function's node runs in backward, fire() fires the calls
-// that backward will reach.
+// among them that backward will still reach: it unshards the units of these calls (see [Note:
+// closing] in backward_scheduler.h).
 class CallsAround {
  public:
   // begin() is called before the function's first run, end() after it, and fire() in backward
@@ -30,7 +31,7 @@ class CallsAround {
   void fire() const;
 
  private:
-  std::shared_ptr<BackwardScheduler> clock_;  // null if there are no such calls
+  std::shared_ptr<BackwardScheduler> clock_;  // null if `calls_` is empty
   std::vector<std::weak_ptr<Call>> calls_;
 };
 

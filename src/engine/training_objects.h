@@ -33,7 +33,7 @@ class TrainingObjects {
   struct Entry {
     TrainingKind kind;
     std::string name;
-    std::vector<std::string> parameters;  // FQNs of those that an optimizer trains, sorted
+    std::vector<std::string> parameters;  // FQNs that an optimizer trains, sorted
     const TrainingPlace* place;
   };
   mutable std::mutex mutex_;

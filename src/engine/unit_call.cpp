@@ -37,7 +37,7 @@ UnitCall::UnitCall(UnitBase& unit) {
 
 UnitCall::UnitCall(const Engine& engine) {
   EngineParts& state = *engine.state_;
-  if (!state.model.units[0]->is_by_policy()) return;  // the root's own call (fsdp::Unit) does this
+  if (!state.model.units[0]->is_by_policy()) return;  // an fsdp::Unit makes its own UnitCall
   unit_ = state.model.units[0];
   state_ = std::make_unique<State>();
 }
@@ -99,7 +99,8 @@ void UnitCall::begin() {
   call.begin = autograd_hooks::next_sequence();
   clock.note_boundary(call.begin);
   // Sequence numbers are counted per thread. If the node that produced an input has a higher
-  // number, another thread made it, and the closing rule is not valid.
+  // number, another thread made this node. The number then does not show the order of nodes, which
+  // [Note: closing] requires, so begin() throws.
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
     throw StateError(
         {.what = "an input that requires grad was computed on a thread other than the forward's",
@@ -137,7 +138,8 @@ void UnitCall::end() {
     for (at::Tensor* output : state_->outputs) {
       bool hooked = autograd_hooks::hook_output(*output, call);
       // The unit returned an input, perhaps only on this rank (a dropped layer). On the other ranks
-      // the call fires if this output is used, so the call must fire on this rank too.
+      // backward fires the call if it reaches this output. A node that is added here lets backward
+      // fire the call on this rank, too.
       if (!hooked && output->defined() && output->requires_grad()) {
         *output = autograd_hooks::pass_through(*output);
         hooked = autograd_hooks::hook_output(*output, call);
@@ -172,7 +174,8 @@ void UnitCall::end() {
                engine.pass.end_call(*unit_, *call);
                if (call->forward_task < 0 && state_->outermost) engine.pass.end_forward(in_graph);
              });
-  // Throws last, when the unit is resharded or kept as planned, so the state is consistent.
+  // Throws if the forward wrote a parameter. This check is last, because the unit's state is
+  // consistent only after the unit was resharded or kept unsharded.
   unit_->throw_if_written();
 }
 

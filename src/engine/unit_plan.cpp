@@ -130,7 +130,7 @@ std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Opti
   for (const FoundUnit& unit : units) own.push_back(options_of(options, unit.fqn));
   check_keep_last_units(options);
   choose_recomputed(units, options.recompute, own);
-  Precision::of(options.mixed_precision);  // first, so an error names the engine's option
+  Precision::of(options.mixed_precision);  // checked first, to name the engine's option
   std::vector<UnitPlan> plans;
   for (size_t i = 0; i < units.size(); ++i) {
     UnitOptions& each = own[i];

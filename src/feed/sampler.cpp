@@ -61,7 +61,8 @@ void check(const SamplerOptions& options) {
   if (options.global_batch_size < 0)
     refuse(fmt::format("global_batch_size {} is less than 0", options.global_batch_size));
   if (options.global_batch_size > 0) return check_global_batch_size(options);
-  // No later product is larger than this one, so none can overflow.
+  // The number of samples in a global batch is the largest product of these options that the
+  // sampler computes. If it does not overflow, no other product does.
   const auto samples = checked_global_batch(options);
   if (!samples || *samples > kMostSamples) {
     refuse(
@@ -118,11 +119,12 @@ GlobalBatch BatchSampler::batch(int64_t epoch, int64_t index) const {
 
 int64_t BatchSampler::end_of_epoch(int64_t first) const {
   if (!options_.drop_last) return options_.sample_count;
-  // Only whole micro-batches are kept, so no rank has a shorter slice than the others. With a
-  // global batch size, slices differ by one sample anyway, and the end must not depend on the
-  // ranks: only whole global batches are kept.
+  // Only whole micro-batches are kept, so no rank has a shorter slice than the others. If the
+  // option global_batch_size is set, slices may differ by one sample anyway, and the end of the
+  // epoch must not depend on the number of ranks. So only whole global batches are kept.
   const int64_t whole = options_.global_batch_size > 0 ? global_batch_size_ : micro_batch_size_;
-  // A global batch is a multiple of `whole`, so the result is the same for every later batch.
+  // A global batch is a multiple of `whole`, so the result is the same for the `first` sample of
+  // every later batch in the epoch.
   return options_.sample_count - (options_.sample_count - first) % whole;
 }
 

@@ -186,7 +186,8 @@ void AtomicFile::commit() {
   sync_folder(folder_of(path_));
 }
 
-// Creates the temporary file and removes it again, because it is never committed.
+// Throws if no file can be created at `path`. Creates the temporary file of an AtomicFile, whose
+// destructor removes this file, because it is not committed.
 void try_to_write(const std::filesystem::path& path) { const AtomicFile never_committed(path); }
 
 void write_file(const std::filesystem::path& path, std::string_view content) {

@@ -38,7 +38,8 @@ class CheckedShard {
   void check_all();
 
  private:
-  // The file while its header is not checked yet.
+  // The mapped file and its hashes. The constructor of Unread checks the blocks of the header,
+  // before `file_` parses the header.
   struct Unread;
   explicit CheckedShard(Unread unread);
   // `tensor`: for the message; empty for the header.

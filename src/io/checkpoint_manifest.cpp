@@ -202,7 +202,8 @@ CheckpointManifest read_manifest(const std::filesystem::path& folder) {
         ExitCode::kCorruptData,
         {.what = std::move(what), .where = where.string(), .hint = "load an earlier checkpoint"});
   };
-  // The errors for a missing folder and for a folder without a manifest differ.
+  // map_plain_file is called only if the folder exists, so that a missing folder and a folder
+  // without a manifest give different errors.
   std::error_code ignored;
   const MappedFile file =
       std::filesystem::is_directory(folder, ignored) ? map_plain_file(path) : MappedFile(path);

@@ -31,12 +31,12 @@ namespace fsdp {
 // define.
 struct ManifestTensor {
   std::string name;  // "model/weight/layers.0.mix.weight"
-  // Other names of a tied parameter, in the same form. No name occurs twice in a manifest.
+  // Other names of a tied parameter, in the form of `name`. No name occurs twice in a manifest.
   std::vector<std::string> other_names;
   StoredDType dtype = StoredDType::kF32;
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;
-  int64_t granule = 1;  // consecutive elements that are never cut
+  int64_t granule = 1;  // number of consecutive elements that no interval cuts apart
   bool operator==(const ManifestTensor&) const = default;
 
   int64_t numel() const;

@@ -31,7 +31,7 @@ class Disk {
   virtual int unlink(const char* path);
   virtual int rmdir(const char* path);
 
-  // Returns the calls of the system.
+  // Returns the Disk that calls the operating system.
   static Disk& system();
 };
 

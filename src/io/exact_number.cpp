@@ -63,7 +63,8 @@ std::optional<double> double_from_text(std::string_view text) {
   const std::string_view magnitude = text.substr(negative ? 1 : 0);
   if (!magnitude.starts_with("0x")) return std::nullopt;
   const auto value = exact_value<double>(magnitude.substr(2), magnitude, std::chars_format::hex);
-  // The magnitude's own sign is refused, because the text of a negative value begins with "-0x".
+  // exact_value refuses a sign after "0x", because exact_text writes the sign of a value before
+  // "0x".
   return value && negative ? std::optional(-*value) : value;
 }
 

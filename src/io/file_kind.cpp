@@ -173,7 +173,7 @@ FileKind file_kind(std::string_view begin) {
   if (is_safetensors(begin)) return FileKind::kSafetensors;
   for (const Magic& magic : kMagics) {
     if (begin.size() < magic.at || !begin.substr(magic.at).starts_with(magic.bytes)) continue;
-    if (magic.at == 0 || !is_text(begin)) return magic.kind;  // text may contain the word there
+    if (magic.at == 0 || !is_text(begin)) return magic.kind;  // a text may contain these bytes
   }
   if (is_pickle(begin)) return FileKind::kPickle;
   if (is_utf16(begin)) return FileKind::kUtf16;

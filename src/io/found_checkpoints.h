@@ -46,7 +46,7 @@ std::filesystem::path folder_of_step(const std::filesystem::path& folder, int64_
 // Returns true for "step-" and a number of at least eight digits.
 bool is_checkpoint_name(std::string_view name);
 
-// Returns true for a folder that has the name of a checkpoint or a manifest.
+// Returns true if `folder` is a folder that is named like a checkpoint or that contains a manifest.
 bool is_checkpoint_folder(const std::filesystem::path& folder);
 
 // Returns the folders inside `folder` that are no links, in any order. Errors: IoError kIoError if

@@ -38,7 +38,7 @@ struct PartRow {
   Part part;
   Part parent;
   std::string_view what;
-  Part element = Part::kOutside;  // of an array of objects
+  Part element = Part::kOutside;  // part of each element, if this is an array of objects
   bool is_array = false;
 };
 constexpr std::array kParts{
@@ -107,7 +107,7 @@ constexpr std::array kMembers{
     Member{Part::kFile, "bytes", Form::kInteger},
     Member{Part::kFile, "sum", Form::kHash},
 };
-static_assert(kMembers.size() <= 32);  // a bit of `seen_` for each
+static_assert(kMembers.size() <= 32);  // each member has a bit in `seen_`
 
 // A handler that reads the manifest. Each value is checked against the table of members. The limits
 // are checked while values are read, so that a hostile text cannot make the result grow.
@@ -210,8 +210,8 @@ class ManifestEvents final : public JsonEvents {
     return member_ != nullptr ? member_->opens : Part::kOutside;
   }
 
-  // Members of an outer object keep their bits, because no two parts that are open together are of
-  // the same kind.
+  // Begins a part: clears the bits of its members in `seen_`. The bits of the members of outer
+  // parts stay, because parts that are open at the same time are of different kinds.
   void enter(Part part) {
     for (size_t i = 0; i < kMembers.size(); ++i) {
       if (kMembers[i].of == part) seen_ &= ~(1U << i);
@@ -303,7 +303,7 @@ class ManifestEvents final : public JsonEvents {
     }
   }
   void put(const Hash128& hash) {
-    // The manifest's own hash was compared before.
+    // The only other hash is the manifest's own, which was compared before the text was parsed.
     if (part_ == Part::kFile) manifest_.files.back().sum = hash;
   }
   void put(StoredDType dtype) { manifest_.tensors.back().dtype = dtype; }

@@ -35,7 +35,8 @@ NewFile::NewFile(Disk& disk, std::filesystem::path path, Caching caching)
   fd_ = uninterrupted(
       [&] { return disk_.open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
   if (fd_ < 0) cannot_create(path_, errno);
-  // The flag is set after the creation. open() with O_DIRECT may create the file and then fail.
+  // O_DIRECT is set after the file was created, because open() with O_DIRECT may create the file
+  // and then fail.
   direct_ =
       caching == Caching::kDirect && ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) | O_DIRECT) == 0;
 }
@@ -57,7 +58,8 @@ void NewFile::reserve(int64_t bytes) {
 
 void NewFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    // The end of the file, or the rest of a short write, is not aligned.
+    // The end of the file and the rest of a short write are not aligned, so they are written
+    // through the page cache.
     if (direct_ && !can_be_direct(offset_bytes, bytes)) stop_direct();
     const ssize_t written = disk_.pwrite(fd_, bytes.data(), bytes.size(), offset_bytes);
     if (written < 0 && errno == EINTR) continue;

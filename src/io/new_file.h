@@ -49,7 +49,7 @@ void write_new_file(Disk& disk, const std::filesystem::path& path,
 // Syncs the names in a folder. Errors: IoError kIoError.
 void sync_names(Disk& disk, const std::filesystem::path& folder);
 
-// O_DIRECT needs offsets, sizes and addresses that are multiples of this.
+// O_DIRECT needs offsets, sizes and addresses that are multiples of this number.
 inline constexpr int64_t kDirectAlignment = 4096;
 
 }  // namespace fsdp

@@ -107,7 +107,7 @@ struct ShardWriter::State {
   BlockSums sums;
   AlignedMemory block{nullptr, std::free};
   int64_t in_block = 0;  // bytes in `block`
-  int64_t flushed = 0;   // bytes of the blocks before it
+  int64_t flushed = 0;   // bytes of the earlier blocks
   std::unique_ptr<NewFile> file;
   Phase phase = Phase::kOpen;
 };

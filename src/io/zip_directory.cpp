@@ -189,8 +189,8 @@ class ZipParser {
                       "unpack it, or pass another file: torch.save did not write it");
       }
     }
-    // LibTorch ignores case when it compares names. Two names that differ only in case could be one
-    // record there and two records here.
+    // LibTorch ignores case when it compares names. For two names that differ only in case,
+    // LibTorch could read the same record twice. So such names are refused as one name.
     std::string without_case = entry.name;
     for (char& c : without_case) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
     if (!names_.insert(std::move(without_case)).second) refuse_record(entry, "appears twice");

@@ -123,7 +123,8 @@ class BlocksOut {
     std::unordered_map<void*, Block> blocks;
   };
 
-  // LibTorch aligns blocks to 64 bytes, so the six lowest bits are always zero.
+  // LibTorch aligns blocks to 64 bytes, so the six lowest bits of an address are always zero and do
+  // not help to choose a part.
   Part& part_of(void* data) {
     return parts_[(reinterpret_cast<uintptr_t>(data) >> 6) % parts_.size()];
   }

@@ -70,7 +70,9 @@ class Given {
   const Units& units() const { return units_; }
   Touched* written() const { return written_; }
 
-  // Checks the results of an operator on cut shards. Throws StateError if a result is a number.
+  // Checks the results of an operator that received cut shards (Watch::is_cut). Throws StateError
+  // if a result is a scalar or has fewer elements than the shard, because it would be computed from
+  // this rank's slice only. See [Note: numbers of a shard].
   void look_at_results(at::ArrayRef<c10::IValue> results) const {
     if (!is_cut_) return;
     const std::string& name = schema_.name();
@@ -93,12 +95,13 @@ class Given {
  private:
   void add(const c10::TensorImpl& tensor, bool written) {
     const WatchedStorage* storage = watched_storage(tensor);
-    // A tensor that has the key but no WatchedStorage is a result that still has the values of a
-    // cut shard.
+    // A tensor that has the key but no WatchedStorage is the result of an earlier operator on a cut
+    // shard, and still has the values of that shard.
     const Watch computed{.holds = Holds::kMainShard, .is_cut = true};
     const Watch& watch = storage != nullptr ? storage->watch : computed;
     if (watch.holds == Holds::kParameters) {
-      // Without an owner, the engine was destroyed, and an access throws the storage's own message.
+      // If the storage has no owner, its engine was destroyed. The operator is not reported,
+      // because its access to the storage throws the storage's own message.
       if (watch.owner == nullptr) return;
       if (std::ranges::find(units_, watch.owner) == units_.end()) units_.push_back(watch.owner);
       if (written && written_ == nullptr) written_ = watch.owner;
@@ -115,7 +118,8 @@ class Given {
   }
 
   // Checks one result, and watches it if it has the shard's values. `is_own` is false if the result
-  // is an argument that was written. Results in a list correspond to arguments of different sizes.
+  // is an argument that was written. In a list, each result may correspond to another argument, so
+  // the size of a result is not compared with the largest argument.
   void look_at(const at::Tensor& result, bool is_own, bool in_list) const {
     if (!result.defined() || !result.has_storage()) return;
     if (std::ranges::find(storages_, result.storage().unsafeGetStorageImpl()) != storages_.end()) {

@@ -154,8 +154,9 @@ constexpr int64_t kMatrixScratch = 16 * 1024;
 at::Tensor gradient_of_input(const at::Tensor& input, const Blocks& blocks, const Geometry& of) {
   const Memory memory(input.options());
   const int64_t block = blocks.whole();
-  // oneDNN computes this case by matrix products. The products need little scratch
-  // (kMatrixScratch), and activations are not padded to blocks of channels.
+  // oneDNN computes the input gradient of a strided convolution that is not transposed by matrix
+  // products. The products need little scratch (kMatrixScratch), and activations are not padded to
+  // blocks of channels.
   const bool by_matrices = of.is_strided() && !of.transposed;
   at::Tensor made;
   {

@@ -15,8 +15,7 @@
 namespace fsdp {
 namespace {
 
-// LibTorch does not use this key. It also does not use the key of [Note: a default device] in
-// default_device.cpp.
+// Neither LibTorch nor [Note: a default device] in default_device.cpp uses this key.
 constexpr c10::DispatchKey kModeKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 // The settings of MetaMode and MetaMode::Guard in one thread.

@@ -70,7 +70,7 @@ Three layer_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
   if (wanted[1]) std::get<1>(result) = like_contiguous(*weight);
   if (wanted[2]) std::get<2>(result) = like_contiguous(*bias);
   if (wanted[1] || wanted[2]) {
-    // The CPU kernel has a sum per thread for the gradients of weight and bias.
+    // For the gradients of weight and bias, the CPU kernel allocates one partial sum per thread.
     meta::scratch(2 * at::get_num_threads() * length,
                   x.options().dtype(type_of_statistics(input, weight, bias)));
   }

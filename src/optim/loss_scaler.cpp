@@ -95,7 +95,7 @@ void LossScaler::update(std::initializer_list<StepReport> reports) {
          .hint = "set skip_nonfinite = true in the optimizer's options"});
   }
   State next = state_;
-  bool skipped = false;  // every report is read, even after a skipped step
+  bool skipped = false;  // after a skipped step the other reports are read, too
   for (const StepReport& report : reports) skipped = report.skipped() || skipped;
   if (skipped) {
     next = {.scale = state_.scale * options_.backoff_factor};

@@ -56,10 +56,10 @@ auto next(const LinearLROptions& of) {
     const auto& [start, end, total] = of;
     if (at.epoch == 0) return at.lr * start;
     if (at.epoch > total) return at.lr;
-    // The factor of the previous epoch.
+    // `before` is the factor of the previous epoch, multiplied by `total`.
     const double before = static_cast<double>(total) * start +
                           static_cast<double>(at.epoch - 1) * (end - start);  // times total
-    // The last step to 0 may be rounded to a negative rate.
+    // If `end` is 0, rounding may make the rate of the last epoch slightly negative.
     return std::max(0.0, at.lr * (1.0 + (end - start) / before));
   };
 }

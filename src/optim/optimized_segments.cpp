@@ -224,7 +224,7 @@ void OptimizedSegments::set_counts(int64_t applied,
       counts.push_back(each.steps);
     }
   }
-  for (auto& counter : counter_of) {  // for segments that are frozen now
+  for (auto& counter : counter_of) {  // for segments without an element in `parameters`
     if (!counter.empty()) continue;
     counter.emplace(0, counts.size());
     counts.push_back(0);

@@ -66,8 +66,8 @@ struct Optimizer::State {
   // Stores, at the first call, the current rates as the initial rates of schedulers. Returns the
   // optimizer's initial rate.
   double begin_schedules();
-  // Does the same for a scheduler that has its own initial rate. `initial` becomes the optimizer's
-  // initial rate, even if an earlier scheduler has set another one.
+  // Does the same as begin_schedules() for a scheduler that has its own initial rate. `initial`
+  // becomes the optimizer's initial rate, even if an earlier scheduler has set another one.
   void begin_schedules_at(double initial);
   // Changes the optimizer's rate, whose initial value is `initial`, and the rates of groups that
   // have their own rate. If a new rate is invalid, throws and changes no rate.
@@ -86,11 +86,12 @@ struct Optimizer::State {
   // Returns the settings that the program has set on groups, with the keys "NAME.lr",
   // "NAME.initial_lr" and "NAME.weight_decay".
   std::map<std::string, double> group_values() const;
-  // Sets these settings on the groups, and resets settings that `values` does not contain.
+  // Sets the settings in `values`, which has the keys of group_values(), on the groups. Resets
+  // settings that `values` does not contain.
   // Requires: the groups of all keys exist.
   void set_group_values(const std::map<std::string, double>& values);
 
-  const std::shared_ptr<EngineParts> engine_held;  // shut down after the engine's destruction
+  const std::shared_ptr<EngineParts> engine_held;  // shut down, but not freed, with the engine
   EngineParts& engine;
   const std::string name;
   double lr;

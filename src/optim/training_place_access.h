@@ -25,7 +25,7 @@ struct TrainingPlaceAccess {
   static EngineParts& engine(const Scheduler& scheduler) {
     return state_of(scheduler.optimizer_).engine;
   }
-  // Returns null if the engine was destroyed.
+  // Returns the engine of the loss scaler, or null if the engine was destroyed.
   static EngineParts* engine(const LossScaler& scaler) { return scaler.engine_.lock().get(); }
 
   static void append_places(const ReduceLROnPlateau& scheduler,

@@ -45,7 +45,8 @@ BackwardScheduler::Running BackwardScheduler::running() const {
 void BackwardScheduler::leave(ScheduledEngine& engine) {
   std::erase(engines_, &engine);
   std::erase_if(open_, [&](const ScheduledUnit* unit) { return unit->engine == &engine; });
-  // Tasks of a failed backward may remain. Without engines, no other code removes them.
+  // Tasks of a failed backward may remain in tasks_. After the last engine has left, no other code
+  // removes them.
   if (engines_.empty()) tasks_.clear();
 }
 

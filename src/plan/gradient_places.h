@@ -57,7 +57,7 @@ class GradientPlaces {
   struct Segment {
     int64_t offset_bytes = 0;  // in the slot
     int64_t numel = 0;         // number of elements in the segment
-    int zero_copy = -1;        // index of the parameter, or -1
+    int zero_copy = -1;        // index of the parameter with a zero-copy gradient, or -1
     int64_t zero_copy_begin = 0, zero_copy_numel = 0;
     int64_t cut = 0;  // omitted by the slot: zero_copy_numel, rounded down to kAlignment
   };

@@ -73,7 +73,7 @@ void Pass::pre_recompute(int unit) {
   note_in_backward({.boundary = Boundary::kPreForward, .unit = unit});
 }
 
-// The unit stays unsharded, because its own backward follows at once.
+// Ends a recomputation. The unit stays unsharded, because the unit's own backward follows at once.
 void Pass::post_recompute(int unit) {
   end_call(unit);
   note_in_backward({.boundary = Boundary::kPostForward, .unit = unit});
@@ -147,12 +147,13 @@ void Pass::end_backward(bool captures) {
     // The unit may still be unsharded: recomputation or a prefetch gathered it, or it stayed
     // unsharded after forward and backward did not reach it.
     reshard(unit);
-    // Earlier passes without reduction may have kept gradients of units that this pass did not
-    // reach.
+    // If this pass reduces, it also reduces the gradients that earlier passes kept of units that
+    // this pass did not reach.
     if (captures && reduces() && actions_.gradients(unit) == GradientState::kKept) {
       actions_.reduce(unit, sums_across());
     }
-    // Earlier passes may have reduced within groups only.
+    // Earlier passes may have reduced gradients within groups only, so that the sum over the groups
+    // is still missing.
     if (captures && sums_across()) actions_.sum_across(unit);
   }
   note_in_backward({.boundary = Boundary::kEndBackward});

@@ -22,8 +22,8 @@ class Guess {
     const int call = record_.next_call();
     record_.add({.boundary = Boundary::kPreForward, .unit = unit, .call = call});
     for (const int child : children_[unit]) forward(child, in_graph && !recomputes(unit));
-    // The outputs of a recomputed unit are made by the node of fsdp::recompute, which is outside
-    // the unit's call.
+    // The flag is false for a recomputed unit, because its outputs are made by the node of
+    // fsdp::recompute, which is outside the unit's call.
     record_.add({.boundary = Boundary::kPostForward,
                  .flag = in_graph && !recomputes(unit),
                  .unit = unit,

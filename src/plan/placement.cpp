@@ -120,8 +120,8 @@ Piece UnitCollectives::piece(Placement placement, int64_t segment_numel, int ran
   return piece;
 }
 
-// In a segment of main_ranks() elements, each slice is one element. The element's position equals
-// the slice's index.
+// Computes the index of the slice with a segment of main_ranks() elements: each slice is one
+// element, and the position of this element equals the index of the slice.
 int UnitCollectives::main_rank(int rank) const {
   return static_cast<int>(piece(row.optimizer, main_ranks(), rank).begin);
 }

@@ -16,7 +16,8 @@ UnitOptions seen_by_torch(UnitOptions of) {
 
 Options seen_by_torch(Options of) {
   const Options any;
-  // Functions cannot be compared. The results of these functions are part of the units' keys.
+  // Functions (units, unit_options, ignore) cannot be compared, so they are reset. Their results
+  // are part of the units' keys.
   of.units = any.units;
   of.unit_options = any.unit_options;
   of.ignore = any.ignore;

@@ -49,7 +49,8 @@ Row row_of(const FoundCheckpoint& checkpoint) {
           state_of(checkpoint)};
 }
 
-// The number of the step is a part of the folder's name.
+// Returns the row of a damaged checkpoint. The step is read from the folder's name, because the
+// manifest cannot be read.
 Row row_of(const std::pair<std::filesystem::path, Error>& damaged) {
   std::string step = damaged.first.filename().string().substr(std::string_view("step-").size());
   step.erase(0, std::min(step.find_first_not_of('0'), step.size() - 1));
