@@ -49,8 +49,8 @@ void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label
                  state_of(mesh).module_communicator(), stream);
 }
 
-// Sums a value that the host needs immediately. The value stays in host memory, so the host does
-// not wait for the device.
+// Sums, over all ranks, a value that the host needs immediately. The value stays in host memory, so
+// the host does not wait for the device.
 double sum_over_ranks(const Mesh& mesh, double value, std::string_view label) {
   sum_over_ranks(mesh, &value, 1, label, state_of(mesh).control_communicator(),
                  cpu_device().compute_stream());
@@ -212,8 +212,8 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
     num_batches_tracked += 1;
     if (!options.momentum()) factor = 1.0 / num_batches_tracked.item<double>();
   }
-  // Calls plain BatchNorm. In evaluation no rank needs data of other ranks, and a single rank has
-  // the whole batch.
+  // BatchNorm of LibTorch is enough in two cases: in evaluation, where no rank needs data of other
+  // ranks, and on a single rank, which has the whole batch.
   if (!is_training() || mesh_.world_size() == 1) {
     return torch::nn::functional::detail::batch_norm(
         input, running_mean, running_var, weight, bias,

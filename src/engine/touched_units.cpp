@@ -332,8 +332,8 @@ void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates&
     for (const at::Tensor& output : outputs) {
       if (!output.grad_fn()) continue;  // [Note: grad_fn before the mutex]
       {
-        // The function's node belongs to the call, even if the function touched another unit before
-        // the call began.
+        // The call begins at the function's node at the latest. Otherwise the node would not belong
+        // to the call if the function touched another unit before the call began.
         const std::lock_guard lock(clock.mutex);
         call->begin = std::min(call->begin, autograd_hooks::sequence_of(*output.grad_fn()));
         call->in_graph = true;

@@ -151,7 +151,7 @@ std::string events_of(const SpanLog& log, const Mesh& mesh) {
 }  // namespace
 
 Trace::Trace(Engine& engine) : state_(state_of(engine)) {
-  settle(*state_.context);  // so that no span of earlier work ends in this trace
+  settle(*state_.context);  // so that the trace has no spans of earlier work
   state_.context->spans.start();
   with_place([] { return "trace"; }, [&] { state_.steps.begin(*state_.context->streams.compute); });
   // Writes the first point of the memory curves. Without it, a curve would begin at its next

@@ -130,7 +130,8 @@ void UnitCall::end() {
       *output = output->to(scalar_type_of(*dtype));
     }
   }
-  // The module's own code has ended. The operators below belong to the engine.
+  // The module's forward has returned. The operators that run from here on belong to the engine,
+  // not to the unit.
   state_->running.reset();
   call->spans.reset();
   bool in_graph = false;

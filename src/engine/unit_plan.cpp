@@ -85,7 +85,8 @@ void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<U
            .hint = "make it an fsdp::Unit, or set cast_forward_inputs = false and leave "
                    "output_dtype unset"});
     }
-    // The unit's operators get their inputs in the compute type of the unit around it.
+    // The unit's operators get their inputs in the compute type of the unit around it, so both
+    // units must have the same compute type.
     const std::optional<DType>& around = plans[units[i].parent].precision.param;
     if (!own.casts_inputs || own.param == around) continue;
     throw InvalidArgument(

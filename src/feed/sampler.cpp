@@ -12,7 +12,8 @@
 namespace fsdp {
 namespace {
 
-// Eight rounds are used, because each round mixes a half-word of few bits only weakly.
+// The number of rounds of the Feistel network. It is as high as 8, because each round mixes a
+// half-word of few bits only weakly.
 constexpr int kFeistelRounds = 8;
 // The limit of the samples in a step. The sum of two such numbers fits into int64_t.
 constexpr int64_t kMostSamples = int64_t{1} << 62;

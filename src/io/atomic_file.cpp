@@ -197,7 +197,8 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
 }
 
 void remove_file(const std::filesystem::path& path) {
-  // The caller relies on the order of removals and renames, so the removal is also synced.
+  // The caller relies on the order in which removals and renames reach the disk, so the folder is
+  // synced after the removal.
   if (::unlink(path.c_str()) == 0) return sync_folder(folder_of(path));
   const int error = errno;
   // If there is no file, there is nothing to sync.

@@ -68,7 +68,7 @@ int64_t check_header(const std::filesystem::path& path, const MappedFile& file,
                      const BlockSums& sums) {
   if (sums.blocks.empty()) damaged(path, "it is empty");
   compare_block(path, file, sums, 0, {});
-  // A wrong size of the header is reported when the header is parsed.
+  // Here a wrong size of the header is not an error. The parser of the header reports it later.
   uint64_t header_bytes = 0;
   for (size_t i = std::min<size_t>(8, file.bytes().size()); i > 0; --i) {
     header_bytes = header_bytes << 8 | static_cast<uint64_t>(file.bytes()[i - 1]);

@@ -93,7 +93,7 @@ std::string lines_of(std::string_view key, const std::vector<Item>& items) {
   return text + "],\n";
 }
 
-// Compares size and hash with the manifest's entry.
+// Compares the size and the hash of intervals.safetensors with the manifest's entry for this file.
 void check_intervals_file(const MappedFile& file, const ManifestFile& entry,
                           const std::filesystem::path& path) {
   const auto refuse_file = [&](std::string what) {

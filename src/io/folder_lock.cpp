@@ -86,7 +86,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& n
     ::close(std::exchange(fd_, -1));
   }
   const std::string holder = this_process() + '\n';
-  // The text is only for users, so errors do not matter.
+  // The text only names the holder to users, so errors of these calls are ignored.
   [[maybe_unused]] const int cut = ::ftruncate(fd_, 0);
   [[maybe_unused]] const ssize_t written = ::pwrite(fd_, holder.data(), holder.size(), 0);
 }

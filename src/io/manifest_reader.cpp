@@ -252,7 +252,7 @@ class ManifestEvents final : public JsonEvents {
     list.push_back(*number);
   }
 
-  // Stores the text of a member. Its form is checked first.
+  // Checks that the text has the form of the member, and stores the text.
   void put_text(std::string& value) {
     if (member_ == nullptr) unexpected("text");
     switch (member_->form) {

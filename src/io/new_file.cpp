@@ -68,7 +68,7 @@ void NewFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes) {
       continue;
     }
     if (written <= 0) {
-      // A device that writes nothing and names no reason is treated as full.
+      // If pwrite writes nothing and reports no error, the device is treated as full.
       fail_file(ExitCode::kIoError, "cannot write the file",
                 fmt::format("{}, byte {}", path_.string(), offset_bytes),
                 written == 0 ? ENOSPC : errno);

@@ -89,7 +89,7 @@ class PickleParser {
   }
   void push_integer(int64_t value) { push({.kind = Kind::kInteger, .integer = value}); }
   PickleValue* pop() {
-    // Values below the last mark belong to a container that is not complete yet.
+    // Values below the last mark stay: they belong to a container that is not complete yet.
     const size_t floor = marks_.empty() ? 0 : marks_.back();
     if (stack_.size() <= floor) broken("a value is missing");
     PickleValue* value = stack_.back();

@@ -80,7 +80,8 @@ struct ShardWriter::State {
   void append(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const size_t count = std::min(bytes.size(), static_cast<size_t>(kBlockBytes - in_block));
-      // GCC 12 compiles std::ranges::copy of std::byte to a loop over single bytes.
+      // memcpy is used, because GCC 12 compiles std::ranges::copy of std::byte to a loop over
+      // single bytes.
       std::memcpy(block.get() + in_block, bytes.data(), count);
       in_block += static_cast<int64_t>(count);
       bytes = bytes.subspan(count);

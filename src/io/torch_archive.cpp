@@ -192,7 +192,8 @@ bool TorchArchive::is_one(const std::filesystem::path& path) {
 
 TorchArchive::TorchArchive(std::filesystem::path path) : path_(std::move(path)), mapping_(path_) {
   const std::string file = path_.string();
-  // The file is reported as the old format, not as a broken archive.
+  // A plain pickle is reported as the old format. The parser below would report it as a broken
+  // archive.
   if (file_kind(mapping_.text()) == FileKind::kPickle) {
     Place{file}.refuse("the file is a plain pickle, as torch.save wrote before PyTorch 1.6",
                        "read it with torch.load and save it again");

@@ -122,8 +122,8 @@ class ZipParser {
       refuse(fmt::format("the archive has {} records, at most {} are read", count, kMaxRecords),
              "save only model.state_dict()");
     }
-    // An entry takes at least the size of its fixed part, so memory is limited by the directory's
-    // bytes.
+    // Each entry has at least the size of its fixed part. So this check limits the memory for
+    // `count` entries by the directory's bytes.
     if (size < count * kEntryBytes) broken("its directory is truncated");
     return part(bytes_, offset, size, "its directory is outside the file");
   }

@@ -55,8 +55,8 @@ c10::Allocator* host_blocks() {
   return current == c10::GetDefaultCPUAllocator() ? &KeepingHost::instance() : current;
 }
 
-// A plain pointer, because a thread may still allocate after the destructors of its thread_local
-// objects have run.
+// The meter of the calling thread. It is a plain pointer, because a thread may still allocate after
+// the destructors of its thread_local objects have run.
 thread_local MemoryMeter* counting = nullptr;
 
 // Owns the calling thread's meter. Resets `counting` when the thread ends.

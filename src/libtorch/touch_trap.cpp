@@ -177,8 +177,8 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   const c10::FunctionSchema& schema = op.schema();
   if (of_thread != nullptr && of_thread(schema, *stack)) return;
   const Given given(schema, torch::jit::last(*stack, schema.arguments().size()));
-  // The operator receives no parameter of a unit by policy. It was called with shards, or in a
-  // thread with a default device.
+  // If the operator receives no parameter of a unit by policy, it was called with shards or in a
+  // thread with a default device. Then the listener needs no call before or after it.
   if (given.units().empty()) {
     const c10::impl::ExcludeDispatchKeyGuard below(kKey);
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);

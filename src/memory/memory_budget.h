@@ -25,8 +25,8 @@ struct MemoryCap {
 // that destroyed engines have not freed. Thread-safe.
 class MemoryBudget {
  public:
-  // Returns the cap that all existing engines share, and makes it if there is none. Errors:
-  // InvalidArgument if `limit` is negative, or if engines with another limit exist.
+  // Returns the cap that all existing engines of the rank share. Makes the cap if there is none.
+  // Errors: InvalidArgument if `limit` is negative, or if engines with another limit exist.
   std::shared_ptr<const MemoryCap> cap(int64_t limit);
 
  private:

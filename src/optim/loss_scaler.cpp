@@ -73,8 +73,8 @@ void LossScaler::apply() {
                       .where = "fsdp::LossScaler",
                       .hint = "destroy the LossScaler before the engine"});
   }
-  // The capture of a gradient reads the scale under this mutex. No collective sends the scale, so
-  // the annotation lets the next collective compare it over the ranks.
+  // The capture of a gradient reads the scale under this mutex. All ranks must have the same scale,
+  // but no collective sends it. So the next collective compares this annotation over the ranks.
   const std::lock_guard lock(engine->clock->mutex);
   engine->context->format.set_loss_scale(static_cast<float>(state_.scale));
   state_of(engine->context->mesh).order().note(fmt::format("loss scale {}", state_.scale));

@@ -271,7 +271,8 @@ float* OptimizedSegments::laid_out(const OptimizedSegment& segment, size_t momen
   auto* data = static_cast<float*>(segment.moments[moment].data());
   const int64_t slice_numel = layout_of(segment).slice_numel;
   const std::vector<MomentPiece>& pieces = segment.pieces;
-  // If the only piece is the whole slice, the moment already has the slice's layout.
+  // If the only piece is the whole slice, the moment already has the layout of the slice, so no
+  // copy is needed.
   if (pieces.size() == 1 && pieces.front().numel == slice_numel) return data;
   MainPlace& main = *of_.engine.context->main;
   room = main.allocate_own(slice_numel * size_of(DType::kFloat32));

@@ -295,8 +295,8 @@ void BackwardScheduler::end_task(int task) {
       enclosed = enclosed || is_enclosing(call->fired_task);
     }
     const bool fired_here = oldest != std::numeric_limits<uint64_t>::max();
-    // A unit that is also open in an enclosing task closes in that task. The end of the outermost
-    // task closes all units.
+    // A unit of which a call fired in an enclosing task is closed in that task, not at the end of
+    // this task. The end of the outermost task closes all units.
     if (tasks_.empty() || (fired_here && !enclosed)) left.push_back({oldest, unit});
   }
   std::sort(left.begin(), left.end(), [](const Left& a, const Left& b) { return a.key > b.key; });

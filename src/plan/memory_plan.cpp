@@ -47,7 +47,7 @@ class CountedUnits : public UnitActions {
   ParameterState parameters(int unit) const override { return units_[unit].parameters; }
   GradientState gradients(int unit) const override { return units_[unit].gradients; }
 
-  // Accepts every prefetch, because the plan determines the number of slots.
+  // Accepts every prefetch: the number of slots is a result of the plan, so no slot is missing.
   bool unshard(int unit, Urgency /*urgency*/) override {
     units_[unit].parameters = ParameterState::kGathering;
     parameter_slots_.take(sizes(unit).parameter_slot_bytes);

@@ -177,8 +177,8 @@ void Pass::expect(PassRecord hint) {
   choose_kept();
 }
 
-// Called for every engine of the mesh. An engine that the backward did not reach keeps its
-// gradients.
+// Called for every engine of the mesh when a backward fails. An engine that this backward did not
+// reach keeps its gradients.
 void Pass::abandon() {
   const bool had_opened = std::exchange(in_backward_, false);
   if (!is_inside_forward()) {

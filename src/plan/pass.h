@@ -89,8 +89,9 @@ class Pass {
   // record has no forwards. It has none if the backward ran a graph whose forwards are in the
   // record of an earlier pass.
   bool take_record(bool captures);
-  // Returns true if the record has more than twice as many calls as expected, plus a margin. The
-  // reason may be forwards whose results were dropped without a backward.
+  // Returns true if the record is much longer than the hint: if it has more than twice the calls of
+  // the hint and of the last keep_only together, plus a margin. This happens, for example, if a
+  // program drops the results of many forwards without a backward.
   bool is_long() const { return record_.calls() > 2 * kept_calls_ + 2 * hint_.calls() + 64; }
   int recorded_calls() const { return record_.calls(); }
   // Drops all recorded calls except `calls`; see PassRecord::keep_only.

@@ -29,7 +29,8 @@ class Guess {
                  .unit = unit,
                  .call = call});
   }
-  // A unit opens before the units inside it. It closes after them and before the next unit opens.
+  // Adds the backward of a unit. The unit opens before the units inside it. It closes after them
+  // and before the next unit opens.
   void backward(int unit) {
     if (recomputes(unit)) again(unit);
     record_.add({.boundary = Boundary::kPreBackward, .flag = true, .unit = unit});

@@ -12,8 +12,8 @@ void UnitOrder::Half::follow(int unit) {
   if (found != units.end()) next = static_cast<size_t>(found - units.begin()) + 1;
 }
 
-// The list may contain the current unit again. The current unit is already unsharded, so it is
-// skipped.
+// Returns the next `depth` distinct units. The current unit may occur again, but it is already
+// unsharded, so it is skipped.
 std::vector<int> UnitOrder::Half::ahead(int depth) const {
   std::vector<int> found;
   for (size_t i = next; i < units.size() && static_cast<int>(found.size()) < depth; ++i) {

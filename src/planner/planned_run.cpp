@@ -128,7 +128,8 @@ void PlannedRun::describe_engine(StepPlan& plan) {
   }
 }
 
-// kMostSteps limits the loop if no two consecutive steps are equal.
+// Runs steps until two consecutive steps are equal. If no two steps are equal, the loop ends after
+// kMostSteps.
 StepPlan PlannedRun::steady_step() {
   StepPlan last = step();
   for (int i = 0; i < kMostSteps; ++i) {

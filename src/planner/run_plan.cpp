@@ -18,8 +18,8 @@ namespace {
 
 bool computes_on_host(const Mesh& mesh) { return state_of(mesh).device().name() == "cpu"; }
 
-// Returns the hint: flags that lower the memory of the step. `host_is_other` has the meaning that
-// RemedyCase defines.
+// Returns the hint of the error for a plan beyond the limit: flags that lower the memory of the
+// step. `host_is_other` has the meaning that RemedyCase defines.
 std::string ways_out(const Mesh& mesh, const StepPlan& plan, const Options& options,
                      bool host_is_other) {
   const bool gathers = plan.memory.forward_peak[MemoryCategory::kParameterSlots] > 0;

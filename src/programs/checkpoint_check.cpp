@@ -96,7 +96,7 @@ class Check {
         manifest_ = parse_manifest(file.text(), path);
       }
     } catch (const Error&) {
-      // The error of the manifest is a finding already.
+      // The error is ignored, because the error of the manifest is a finding already.
     }
   }
 

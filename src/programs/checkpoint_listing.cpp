@@ -101,7 +101,7 @@ std::string text_of(const ManifestValue& value) {
 std::vector<StoredTensor> tensors_of(const CheckpointManifest& manifest) {
   std::vector<StoredTensor> tensors;
   for (const ManifestTensor& tensor : manifest.tensors) {
-    // The reader of the manifest has checked that sizes do not overflow.
+    // The counts exist, because the reader of the manifest has checked that sizes do not overflow.
     const auto count = count_elements(tensor.dtype, tensor.shape);
     tensors.push_back({{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape},
                        count->numel,
