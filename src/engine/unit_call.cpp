@@ -58,8 +58,9 @@ void UnitCall::begin() {
   state_->running.emplace(unit_);
   BackwardScheduler& clock = *engine.clock;
   // [Note: grad_fn before the mutex] LibTorch locks a view while it makes the view's grad_fn again.
-  // This may free a node with an OutputHook, whose destructor locks the backward scheduler's mutex.
-  // So no code reads a grad_fn while it holds this mutex, because two threads could then deadlock.
+  // Making the grad_fn may free an older node with an OutputHook, whose destructor locks the
+  // backward scheduler's mutex. So no code reads a grad_fn while it holds this mutex, because two
+  // threads could then deadlock.
   if (autograd_hooks::makes_graph())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);

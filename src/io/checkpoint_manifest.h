@@ -84,7 +84,7 @@ struct CheckpointManifest {
   std::vector<ManifestObject> objects;
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;  // the shards, by rank; last intervals.safetensors
-  // The intervals of all tensors, sorted by tensor and begin. They are stored in
+  // The intervals of all tensors in all shards, sorted by tensor and begin. They are stored in
   // intervals.safetensors.
   std::vector<ManifestInterval> intervals;
   bool operator==(const CheckpointManifest&) const = default;

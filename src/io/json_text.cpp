@@ -118,7 +118,7 @@ std::string reason_of(std::string text, std::string_view last_token) {
     text.replace(at, length, fmt::format(" near {}", quoted_name(last_token)));
   }
   constexpr size_t kMaxReasonBytes = 300;
-  // Shortening the reason may split a UTF-8 character. This is harmless, because printable()
+  // Shortening the reason may split a UTF-8 character. This does no harm, because printable()
   // escapes its bytes.
   if (text.size() > kMaxReasonBytes) text.resize(kMaxReasonBytes);
   return printable(text);

@@ -66,7 +66,7 @@ void MappedFile::forget(std::span<const std::byte> part) const {
   const size_t begin = static_cast<size_t>(part.data() - bytes_.data()) / kBlockBytes * kBlockBytes;
   const size_t end = static_cast<size_t>(part.data() - bytes_.data()) + part.size();
   const size_t block_end = (end + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
-  // If the call fails, the pages stay resident, which is harmless.
+  // If madvise fails, the pages stay resident, which is harmless.
   ::madvise(const_cast<std::byte*>(bytes_.data()) + begin,
             std::min(block_end, bytes_.size()) - begin, MADV_DONTNEED);
 }

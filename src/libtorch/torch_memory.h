@@ -30,8 +30,8 @@ namespace fsdp::torch_memory {
 //   allocator would not be counted.
 void install();
 
-// Return and set the calling thread's meter. If the meter is null, the thread's memory is not
-// counted.
+// Return and set the calling thread's meter. If the meter is null, memory that the thread allocates
+// is not counted.
 const std::shared_ptr<MemoryMeter>& current_meter();
 void set_current_meter(std::shared_ptr<MemoryMeter> meter);
 

@@ -43,8 +43,8 @@ auto as_comm_errors(const StoreAddress& address, Body body) {
   }
 }
 
-// Throws because the store cannot be opened. `cause` is the reason on the rank that hosts the
-// store. On a client, this function finds the reason itself (reach_of).
+// Throws the error for a store that cannot be opened. `cause` is the reason on the rank that hosts
+// the store. On a client, this function finds the reason itself (reach_of).
 [[noreturn]] void refuse(const StoreAddress& address, const std::string& cause) {
   Reach reach = reach_of(address.host, address.port, kLookFor);
   if (address.is_server && reach.resolves) {

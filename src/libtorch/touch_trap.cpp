@@ -178,7 +178,7 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   if (of_thread != nullptr && of_thread(schema, *stack)) return;
   const Given given(schema, torch::jit::last(*stack, schema.arguments().size()));
   // If the operator receives no parameter of a unit by policy, it was called with shards or in a
-  // thread with a default device. Then the listener needs no call before or after it.
+  // thread with a default device. Then before() and after() of the listener are not called.
   if (given.units().empty()) {
     const c10::impl::ExcludeDispatchKeyGuard below(kKey);
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);

@@ -100,7 +100,8 @@ std::vector<int> PassRecord::backward_order() const {
   return units;
 }
 
-// Backward first reaches the call that ended last in forward.
+// Backward first reaches the call that ended last in forward, so the order is the reverse order of
+// ends.
 std::vector<int> PassRecord::expected_backward_order() const {
   std::vector<int> units;
   for (auto event = events_.rbegin(); event != events_.rend(); ++event) {

@@ -66,7 +66,8 @@ class Check {
   }
 
  private:
-  // Returns true if `work` throws no error. Otherwise the error is a finding.
+  // Runs `work`. Returns true if it throws no error. Otherwise reports the error as a finding and
+  // returns false.
   template <class Work>
   bool attempt(const Work& work) {
     try {
