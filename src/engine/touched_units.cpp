@@ -95,11 +95,11 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
   const EnginePass& pass = unit.owner.pass;
   const std::lock_guard lock(unit.owner.clock->mutex);
   const bool of_gradient = touch.holds == touch_trap::Holds::kGradients;
-  // Main shards may be read at any time.
+  // An operator that only reads a main shard is allowed at any time.
   if (!of_gradient && !touch.writes) return;
   const std::string_view shards = of_gradient ? "gradients" : "main shards";
-  // In a forward the caller may read shards, because the forward itself only reads them. In a
-  // backward every access throws, because the backward may write gradients at any time.
+  // In a forward the caller may read gradients, because the forward writes none. In a backward
+  // every other access throws, because the backward may write gradients at any time.
   const bool in_backward = pass.schedule().in_backward();
   if (in_backward || (pass.schedule().active_calls() > 0 && touch.writes)) {
     throw StateError(

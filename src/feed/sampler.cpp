@@ -139,7 +139,8 @@ GlobalBatch BatchSampler::batch_from(int64_t epoch, int64_t first) const {
   return batch;
 }
 
-// Divides an incomplete micro-batch evenly. The first ranks get one sample more than the others.
+// Divides a micro-batch evenly over the ranks. If the division has a remainder (in an incomplete
+// micro-batch), each of the first ranks gets one sample more.
 MicroBatch BatchSampler::slice(int64_t epoch, int64_t first, int64_t count,
                                int64_t batch_samples) const {
   const int64_t share = count / options_.world_size;

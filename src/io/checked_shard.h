@@ -42,7 +42,7 @@ class CheckedShard {
   // before `file_` parses the header.
   struct Unread;
   explicit CheckedShard(Unread unread);
-  // `tensor`: for the message; empty for the header.
+  // `tensor` is the name that an error gives; it is empty for a block of the header.
   void check_block(int64_t block, std::string_view tensor);
 
   MappedFile mapping_;  // of the whole file, for the hashes

@@ -67,7 +67,7 @@ std::string fault_of(const ManifestTensor& tensor) {
   return {};
 }
 
-// Returns a name that occurs twice, or null. All names of all tensors are in one namespace.
+// Returns a name that occurs twice among the names and other names of all tensors, or null.
 const std::string* name_given_twice(const std::vector<ManifestTensor>& tensors) {
   std::vector<const std::string*> names;
   size_t count = tensors.size();

@@ -49,7 +49,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   if (::fstat(file.get(), &status) != 0) cannot_read(path, system_cause(errno));
   if (S_ISDIR(status.st_mode)) cannot_read(path, "it is a folder", "name a file in it");
   if (!S_ISREG(status.st_mode)) cannot_read(path, "it is not a regular file");
-  // mmap refuses a length of 0.
+  // An empty file is not mapped, because mmap refuses a length of 0.
   if (status.st_size == 0) return;
   const auto size = static_cast<size_t>(status.st_size);
   // The mapping outlives the descriptor, which is closed at the end of the constructor.

@@ -17,7 +17,7 @@ namespace fsdp {
 //   file by rename.
 class MappedFile {
  public:
-  // Errors: IoError kIoError if it is missing, unreadable, or not a regular file.
+  // Errors: IoError kIoError if the file is missing, unreadable, or not a regular file.
   explicit MappedFile(const std::filesystem::path& path);
   MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
   MappedFile& operator=(MappedFile&& other) noexcept {

@@ -82,7 +82,7 @@ void NewFile::finish() {
   if (uninterrupted([&] { return disk_.fsync(fd_); }) != 0) {
     fail_file(ExitCode::kIoError, "cannot sync the file", path_.string(), errno);
   }
-  // Network file systems report a full disk only on close.
+  // An error of close is reported, because network file systems report a full disk only on close.
   if (close_once(disk_, std::exchange(fd_, -1)) != 0) {
     fail_file(ExitCode::kIoError, "cannot close the file", path_.string(), errno);
   }

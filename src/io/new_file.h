@@ -46,7 +46,7 @@ class NewFile {
 // Writes a small file of a checkpoint and syncs it. Errors: IoError kCannotCreate, kIoError.
 void write_new_file(Disk& disk, const std::filesystem::path& path,
                     std::span<const std::byte> bytes);
-// Syncs the names in a folder. Errors: IoError kIoError.
+// Syncs a folder, so that the names of its files are on disk. Errors: IoError kIoError.
 void sync_names(Disk& disk, const std::filesystem::path& folder);
 
 // O_DIRECT needs offsets, sizes and addresses that are multiples of this number.

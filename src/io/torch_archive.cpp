@@ -78,7 +78,7 @@ class TensorReader {
     if (!count || tensor.strides.size() != tensor.shape.size() || tensor.offset < 0) {
       refuse_tensor("has an invalid shape, strides or offset");
     }
-    // An empty storage needs no record.
+    // An empty storage needs no record, so the archive may lack its record.
     const std::span<const std::byte> record = tensor.record_bytes > 0
                                                   ? records_.at("data/" + tensor.record).bytes
                                                   : std::span<const std::byte>();

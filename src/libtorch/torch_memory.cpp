@@ -164,7 +164,8 @@ class CountingHost final : public c10::Allocator {
  private:
   static void give_back(void* data) {
     CountingHost& self = instance();
-    // A block from before the install, or from a thread without a meter, is not in the table.
+    // A block that was allocated before the install or by a thread without a meter is not in the
+    // table. It is freed by the allocator below.
     if (const std::optional<Block> block = self.out_.take(data)) return;
     self.below().raw_deleter()(data);
   }

@@ -26,9 +26,10 @@ class OperatorProbes {
   OperatorProbes(const OperatorProbes&) = delete;
   OperatorProbes& operator=(const OperatorProbes&) = delete;
 
-  // Records that this thread ran the operator. Requires: this thread has an OperatorProbes object.
+  // Records that this thread ran the operator on zeros. Requires: this thread has an OperatorProbes
+  // object.
   static void note(const std::string& name);
-  // Returns the names of the operators that ran, without repetitions.
+  // Returns the names of the operators that ran on zeros in this scope, without repetitions.
   const std::vector<std::string>& run() const { return run_; }
 
  private:

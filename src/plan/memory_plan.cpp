@@ -77,7 +77,7 @@ class CountedUnits : public UnitActions {
   void keep_gradients(int unit) override { units_[unit].gradients = GradientState::kKept; }
   void reduce(int unit, bool /*across*/) override {
     units_[unit].gradients = GradientState::kNone;
-    // The main gradient is allocated before the slot is released.
+    // The main gradient is allocated before the slot is released, so the peak includes both.
     take_main_gradient(unit);
     reduce_slots_.give(units_[unit].reduce_slot_bytes);
     add(MemoryCategory::kReduceSlots, -units_[unit].reduce_slot_bytes);

@@ -118,7 +118,7 @@ class Check {
     }
   }
 
-  // Compares the tensors of a shard with its intervals.
+  // Compares the tensors of a shard with the intervals that the manifest lists for this shard.
   void compare(const CheckedShard& shard, std::span<const ManifestInterval> intervals) {
     for (const ManifestInterval& each : intervals) {
       const ManifestTensor& expected = manifest_->tensors[static_cast<size_t>(each.tensor)];
