@@ -16,7 +16,7 @@ namespace fsdp {
 
 struct UnitCall::State {
   std::shared_ptr<Call> call;
-  std::vector<at::Tensor> inputs;    // the cast inputs of forward
+  std::vector<at::Tensor> inputs;    // inputs of forward, after the cast
   std::vector<at::Tensor*> outputs;  // tensors in the caller's result, replaced if they are cast
   torch_compat::NodePtr producer;
   bool outermost = false;

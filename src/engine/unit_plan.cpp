@@ -52,8 +52,8 @@ void choose_recomputed(const std::vector<FoundUnit>& units, int every,
   }
   int inside_root = 0;
   for (size_t i = 0; i < units.size(); ++i) {
-    // A unit inside a unit other than the root is not counted, because it is recomputed together
-    // with that unit.
+    // Only units directly inside the root are counted. Units inside these are recomputed together
+    // with them.
     const bool counts = i > 0 && units[i].parent == 0;
     const bool chosen = counts && every > 0 && ++inside_root % every == 0;
     if (!options[i].recompute) options[i].recompute = chosen;

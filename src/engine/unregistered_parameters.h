@@ -41,7 +41,7 @@ class UnregisteredParameters {
  private:
   // An unregistered parameter.
   struct Stray {
-    const c10::TensorImpl* tensor = nullptr;  // used only to find its name; may be freed
+    const c10::TensorImpl* tensor = nullptr;  // only compared, to find its name; may be freed
     std::string shape;
   };
   // Ends the search. Returns the candidates that have a holder other than the graph.

@@ -17,7 +17,7 @@ namespace {
 constexpr int kFeistelRounds = 8;
 // The limit of the samples in a step. The sum of two such numbers fits into int64_t.
 constexpr int64_t kMostSamples = int64_t{1} << 62;
-// The limit of the epoch of a restart, so that later epochs fit into int64_t.
+// The last epoch at which a restart may begin. Later epochs then fit into int64_t, too.
 constexpr int64_t kMostEpochs = int64_t{1} << 62;
 
 std::optional<int64_t> checked_global_batch(const SamplerOptions& options) {

@@ -45,7 +45,7 @@ class CheckedShard {
   // `tensor` is the name that an error gives; it is empty for a block of the header.
   void check_block(int64_t block, std::string_view tensor);
 
-  MappedFile mapping_;  // of the whole file, for the hashes
+  MappedFile mapping_;  // maps the whole file, to compute hashes
   BlockSums sums_;
   std::vector<char> checked_;  // by block
   SafetensorsFile file_;

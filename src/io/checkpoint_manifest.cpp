@@ -21,7 +21,7 @@ namespace {
 constexpr std::string_view kIntervalsTensor = "intervals";
 constexpr int64_t kIntervalFields = 4;
 static_assert(sizeof(ManifestInterval) == kIntervalFields * sizeof(int64_t));
-static_assert(std::endian::native == std::endian::little);  // the file's order of bytes
+static_assert(std::endian::native == std::endian::little);  // byte order of the file
 
 [[noreturn]] void cannot_store(std::string what) {
   throw InvalidArgument(

@@ -17,7 +17,7 @@ using namespace std::string_view_literals;
 struct KindRow {
   FileKind kind;
   std::string_view name;
-  std::string_view hint;  // the way to a readable file; empty: no reader refuses this kind
+  std::string_view hint;  // how to get a readable file; empty if no reader refuses this kind
 };
 constexpr std::array kKinds{
     KindRow{FileKind::kUnknown, "a file of unknown kind", ""},

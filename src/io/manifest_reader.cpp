@@ -315,7 +315,7 @@ class ManifestEvents final : public JsonEvents {
   CheckpointManifest& manifest_;
   Part part_ = Part::kOutside;
   const Member* member_ = nullptr;  // whose value follows
-  uint32_t seen_ = 0;               // by index into kMembers
+  uint32_t seen_ = 0;               // one bit per index into kMembers
   std::string key_;
   std::string value_name_;
   std::optional<ManifestValue> value_;

@@ -58,8 +58,8 @@ SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::
                     : "check the path");
   }
   for (const SafetensorsFile& file : files_) {
-    // The loop runs after all files are in `files_`, because the pointers into `files_` must stay
-    // valid.
+    // This loop needs all files in `files_`: adding a file later could invalidate the pointers into
+    // `files_`.
     for (const StoredTensor& tensor : file.tensors()) tensors_.push_back({&file, &tensor});
   }
 }

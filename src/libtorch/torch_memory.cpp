@@ -91,7 +91,7 @@ class Counted {
 
 // A counted block.
 struct Block {
-  Counted counted;    // declared first, so subtracted after the memory is freed
+  Counted counted;    // declared first: destroyed after `from` has freed the memory
   c10::DataPtr from;  // memory of the allocator below
 };
 

@@ -32,7 +32,7 @@ class MemoryBudget {
  private:
   std::mutex mutex_;
   std::weak_ptr<const MemoryCap> cap_;
-  std::shared_ptr<MemoryMeter> meter_;  // from the first limit on
+  std::shared_ptr<MemoryMeter> meter_;  // null before the first limit is set
 };
 
 }  // namespace fsdp

@@ -103,8 +103,8 @@ void LossScaler::update(std::initializer_list<StepReport> reports) {
     const double grown = state_.scale * options_.growth_factor;
     next = {.scale = is_scale(grown) ? grown : state_.scale};
   }
-  // If gradients overflow even at the smallest scale, the scale is not the cause. The state is
-  // unchanged then.
+  // If gradients overflow even at the smallest scale, the scale is not the cause. update() then
+  // throws and leaves the state unchanged.
   require(is_scale(next.scale), "the scale after an overflow", next.scale,
           "see StepReport::gradients.first_nonfinite(): gradients are not finite at any scale");
   if (skipped && !is_found_) warn_of_search(next.scale);

@@ -111,8 +111,8 @@ void Optimizer::State::set_group_values(const std::map<std::string, double>& val
 // ---- a step ----
 
 void Optimizer::State::check_gradients_complete() const {
-  // The clip coefficient of the last clip_grad_norm does not include gradients that were added
-  // later.
+  // Throws if a backward has added gradients after clip_grad_norm, because the clip coefficient
+  // does not include them.
   if (clipped_ && clipped_additions_ != additions()) {
     throw StateError({.what = "gradients were added after clip_grad_norm measured them",
                       .hint = "call clip_grad_norm after the last backward of a step, or call the "
@@ -247,8 +247,8 @@ kernels::UpdateSegment Optimizer::State::update_of(const OptimizedSegment& optim
 
 void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
   std::vector<kernels::UpdateSegment> updates;
-  // main_segments() is called only once per unit, because each call settles the gradients of the
-  // unit.
+  // main_segments() is called only once per unit, because each call looks for changes that the user
+  // has made to `.grad`.
   std::vector<std::vector<MainSegment>> kept(engine.model.units.size());
   std::vector<char> changed(kept.size(), 0);
   std::vector<kernels::StepCount*> counters{segments_.applied()};

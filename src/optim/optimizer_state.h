@@ -116,7 +116,7 @@ struct Optimizer::State {
 
   const ChosenParameters chosen_;
   const std::string described_;
-  const TrainingPlace place_;  // declared before segments_, which allocates
+  const TrainingPlace place_;  // its checks run before segments_ allocates
   GroupedParameters grouped_;
   const bool skip_nonfinite_;
   std::optional<double> initial_lr_;  // set by the first scheduler

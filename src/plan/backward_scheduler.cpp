@@ -167,7 +167,8 @@ void BackwardScheduler::tick(int task, uint64_t sequence) {
         over = over && call->begin > sequence;
         oldest = std::min(oldest, call->ordinal);
       } else if (is_enclosing(call->fired_task)) {
-        // Sequence numbers of this task do not show which nodes of an enclosing task have run.
+        // The sequence number of a node in this task does not show which nodes of an enclosing task
+        // have run, so the call does not count as over.
         over = false;
       } else if (!more && call->will_run()) {
         more = true;
@@ -189,8 +190,8 @@ void BackwardScheduler::tick(int task, uint64_t sequence) {
 }
 
 void BackwardScheduler::rest_idle(const ScheduledUnit* except) {
-  // A unit may be idle and recomputed at the same time. Then its forward still reads its
-  // parameters.
+  // A unit may be idle while it is recomputed. It is not resharded then, because its forward still
+  // reads its parameters.
   const auto runs_forward = [&](const ScheduledUnit* unit) {
     return std::any_of(calls_.begin(), calls_.end(),
                        [&](const auto& call) { return call->unit.lock().get() == unit; });

@@ -102,8 +102,8 @@ void Pass::end_call(int unit) {
 void Pass::begin_backward() {
   in_backward_ = true;
   if (is_inside_forward()) return;
-  // Before the first pass the hint is a guess from the module tree. The recorded forward predicts
-  // backward better.
+  // Before the first pass the hint is a guess from the module tree. So the order of backward is
+  // predicted from the forward that was just recorded.
   if (hint_.is_guess()) order_.expect_backward(record_.expected_backward_order());
   order_.begin_backward();
   note_in_backward({.boundary = Boundary::kBeginBackward});
@@ -164,8 +164,8 @@ bool Pass::take_record(bool captures) {
   kept_calls_ = 0;
   if (!captures || taken.calls() == 0) return false;
   const bool differs = !(taken == hint_);
-  // If the hint is a guess and the pass confirms it, the record replaces the guess. The next
-  // backward then need not be predicted.
+  // If the hint is a guess and equals the record, the record replaces it. The next begin_backward
+  // then does not predict the order of backward again.
   if (!differs && !hint_.is_guess()) return false;
   expect(std::move(taken));
   return differs;

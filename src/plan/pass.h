@@ -115,7 +115,7 @@ class Pass {
   UnitActions& actions_;
   const std::vector<UnitRules> rules_;
   const int kept_units_;
-  std::vector<char> is_kept_;    // by unit: one of the kept_units_
+  std::vector<char> is_kept_;    // by unit: true for the last kept_units_ units
   std::vector<int> unit_calls_;  // forwards under way, by unit
   PassRecord hint_;
   PassRecord record_;  // record of the pass under way

@@ -33,8 +33,8 @@ struct Planner::State {
 };
 
 StepPlan Planner::State::plan(const PlanRequest& request) {
-  // The engine is always built anew. If an earlier plan had the same key, its results replace the
-  // steps that run LibTorch's operators.
+  // The engine is always built anew. If an earlier plan had the same key, the results of that plan
+  // are used, and no step runs LibTorch's operators.
   PlannedRun run(request, build);
   StepKey key = run.key();
   const auto found = std::ranges::find(seen, key, &std::pair<StepKey, SeenStep>::first);

@@ -33,7 +33,7 @@ struct SharedFolderFacts {
 struct LimitFacts {
   std::optional<int64_t> locked_bytes;   // ulimit -l
   std::optional<int64_t> open_files;     // -n
-  std::optional<int64_t> processes;      // -u; threads count, too
+  std::optional<int64_t> processes;      // limit of ulimit -u; threads count, too
   std::optional<int64_t> address_bytes;  // -v
 };
 
