@@ -16,6 +16,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <fsdp/checkpoint_options.h>
 #include <fsdp/memory.h>
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
@@ -26,6 +27,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,6 +61,8 @@ struct PlanRequest {
   // The optimizers, in the order of their steps. All gradients are cleared after the last of these
   // steps. If this list is empty, one optimizer trains all parameters.
   std::vector<PlannedOptimizer> optimizers{};
+  // Set: the plan includes the size of a checkpoint. Only save_only_model is read.
+  std::optional<CheckpointOptions> checkpoints{};
 };
 
 // Bytes of LibTorch's tensors on one rank: activations, gradients that the engine has not captured
@@ -89,6 +93,10 @@ struct StepPlan {
   // Messages that name operators for which LibTorch has no meta kernel. The planner ran these
   // operators on zeros instead.
   std::vector<std::string> notes;
+  // The size of a checkpoint of the engine, its optimizers and the random states, for rank 0.
+  // Unset if PlanRequest::checkpoints is. Buffers are assumed to be equal on all ranks; if one is
+  // not, a checkpoint has it once per rank.
+  std::optional<CheckpointSize> checkpoint{};
 
   // Returns the device bytes that the step needs: the engine's held bytes plus LibTorch's peak.
   int64_t peak_bytes() const;

@@ -3,6 +3,10 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include "checkpoint/checkpoint_size.h"
+#include "checkpoint/engine_object.h"
+#include "checkpoint/optimizer_object.h"
+#include "checkpoint/value_objects.h"
 #include "engine/engine_parts.h"
 #include "libtorch/torch_compat.h"
 
@@ -144,6 +148,31 @@ StepPlan PlannedRun::steady_step() {
     last.notes.push_back(fmt::format("{} was run on zeros: LibTorch has no meta kernel", name));
   }
   return last;
+}
+
+// The parts are those for loading a checkpoint. Parts for saving have the values of buffers, which
+// meta tensors lack.
+CheckpointSize PlannedRun::checkpoint_size(const CheckpointOptions& options) {
+  EngineParts& engine = state_of(engine_);
+  const CheckpointManifest no_checkpoint;
+  std::vector<StatePart> parts;
+  EngineObject("model", engine).append_stored_parts(no_checkpoint, parts);
+  if (!options.save_only_model) {
+    for (const auto& each : optimizers_) {
+      OptimizerObject optimizer("optimizer", *each);
+      optimizer.prepare();
+      optimizer.append_stored_parts(no_checkpoint, parts);
+    }
+    RandomObject(engine).append_parts(parts);
+    // The mesh of a plan has no GPU. A GPU's generator has a state of 16 bytes.
+    if (request_.mesh.device == DeviceKind::kCuda) {
+      StatePart gpu = parts.back();
+      gpu.name = "random/cuda";
+      gpu.shape.back() = gpu.granule = gpu.numel = 16;
+      parts.push_back(std::move(gpu));
+    }
+  }
+  return fsdp::checkpoint_size(parts, request_.ranks);
 }
 
 StepKey PlannedRun::key() { return {request_, state_of(engine_)}; }

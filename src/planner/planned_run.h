@@ -53,6 +53,9 @@ class PlannedRun {
   // Returns the results of the last step. `plan` must be the plan of that step.
   SeenStep seen(const StepPlan& plan);
 
+  // Returns the size of a checkpoint of the run (StepPlan::checkpoint).
+  CheckpointSize checkpoint_size(const CheckpointOptions& options);
+
   // Returns a key. If two runs have equal keys, LibTorch runs the same operators in their steps and
   // allocates the same bytes.
   // Requires: no step has run yet.
