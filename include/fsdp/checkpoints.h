@@ -31,8 +31,8 @@ class Checkpoints {
  public:
   // Locks the folder for this job, and removes folders of checkpoints that were not finished.
   // Requires: collective. `state` outlives this object, and contains all objects of the training.
-  // Errors: InvalidArgument (64) for invalid options; IoError kCannotCreate if the folder cannot be
-  //   created, or if another job uses it.
+  // Errors: InvalidArgument (64) for invalid options, and (78) if a rank does not see the folder of
+  //   rank 0; IoError kCannotCreate if the folder cannot be created, or if another job uses it.
   Checkpoints(TrainingState& state, CheckpointOptions options);
   ~Checkpoints();
   Checkpoints(const Checkpoints&) = delete;
@@ -41,7 +41,8 @@ class Checkpoints {
   // Loads the checkpoint that the options choose, and returns the checkpoint's number of steps.
   // Returns 0 if no checkpoint is loaded. A note names the checkpoint. With "auto", damaged
   // checkpoints and checkpoints with values that are not finite are skipped, and a warning names
-  // each of them. Collective.
+  // each of them. If save_steps is set, another note has the bytes of a checkpoint on disk.
+  // Collective.
   // Errors: IoError kCorruptData if the checkpoint that `resume` names is damaged, or if "auto"
   //   finds checkpoints but can load none of them; the errors of load. IoError kIoError if the disk
   //   has no room for the checkpoints that the run will keep.

@@ -39,7 +39,8 @@ CheckpointFolder::CheckpointFolder(std::filesystem::path folder, Disk& disk)
   }
   is_new_ = !parents.empty();
   std::filesystem::create_directories(folder_, error);
-  if (!std::filesystem::is_directory(folder_)) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder_, ignored)) {
     throw IoError(ExitCode::kCannotCreate,
                   {.what = "the folder of the checkpoints cannot be created",
                    .where = folder_.string(),

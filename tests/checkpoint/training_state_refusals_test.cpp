@@ -173,9 +173,10 @@ TEST_CASE("auto passes over damaged checkpoints and those that are not finite, a
   CHECK(folder.names() ==
         std::vector<std::string>{"step-00000001", "step-00000002", "step-00000003"});
   CHECK(run(false) == 2);
-  CHECK(said == std::vector<std::string>{
-                    "a checkpoint with values that are not finite is passed over",
-                    "resumed from step 2 (" + (folder / "step-00000002").string() + ")"});
+  CHECK(said.size() == 3);
+  CHECK(said[0] == "a checkpoint with values that are not finite is passed over");
+  CHECK(said[1] == "resumed from step 2 (" + (folder / "step-00000002").string() + ")");
+  CHECK(begins(said[2], "a checkpoint takes "));
   std::filesystem::resize_file(folder / "step-00000002/manifest.json", 100);
   CHECK(run(false) == 1);
   std::filesystem::resize_file(folder / "step-00000001/shard-00000-of-00001.safetensors", 4200);
