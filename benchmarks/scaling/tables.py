@@ -100,8 +100,8 @@ def short_table(shown, most=8):
         for ranks in suite.SHARDED_RANKS:
             if shown.plain(model, suite.FULL_SHARD, ranks):
                 lines.append(short_line(shown, model, ranks))
-    head = ["model, parameters", "ranks", "fsdp: planned peak, MiB", "fsdp: measured peak, MiB", "fsdp: growth, MiB",
-            "FSDP2: growth, MiB", "DDP: growth, MiB", "growth saved compared with DDP"]
+    head = ["model, parameters", "ranks", "fsdp: planned peak, MiB", "fsdp: measured peak, MiB", "fsdp: process growth, MiB",
+            "FSDP2: process growth, MiB", "DDP: process growth, MiB", "process growth saved compared with DDP"]
     return table(head, lines[-most:]) if lines else ""
 
 

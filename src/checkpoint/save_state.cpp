@@ -149,7 +149,8 @@ std::string now() {
   return {text.data(), size};
 }
 
-// Collects what the ranks have written into a manifest. Called on rank 0.
+// Makes the manifest, which lists the files and elements that the ranks have written. Called on
+// rank 0.
 CheckpointManifest manifest_of(const TrainingState::Parts& state,
                                const std::vector<StatePart>& parts,
                                const std::filesystem::path& folder, const SaveStateOptions& options,

@@ -22,8 +22,9 @@ namespace fsdp {
 class EngineParts;
 class EngineUnit;
 
-// The owner that is stored in a unit's storages. These are the storages of its shards and, if a
-// policy chose the unit, the storages of its parameters.
+// Connects storages with their unit, so that the touch trap finds the unit of an operator's input.
+// The storages of a unit's shards refer to this object. If a policy chose the unit, the storages of
+// its parameters do, too.
 struct TouchedUnit final : touch_trap::Touched {
   EngineUnit* unit = nullptr;
   bool is_by_policy = false;

@@ -73,7 +73,7 @@ bool is_gathered(const EngineUnit& unit) {
                            touch.name, name_of_unit(unit.shard->fqn())),
        .cause = "a hook reads them, or unshard_in_backward is false for a unit that reads its "
                 "weights in backward",
-       .hint = "make the module that reads them a fsdp::Unit"});
+       .hint = "set unshard_in_backward to true, or make the module that reads them a fsdp::Unit"});
 }
 
 thread_local int running_again_in = -1;  // graph task of the innermost ForwardAgain; -1: none

@@ -116,9 +116,10 @@ void CheckedShard::check_block(int64_t block, std::string_view tensor) {
 
 void CheckedShard::check(const StoredTensor& tensor, int64_t begin, int64_t end) {
   if (begin < 0 || end < begin || end > tensor.nbytes) {
-    throw InvalidArgument({.what = fmt::format("tensor {} has {} bytes, not bytes {}–{}",
-                                               quoted_name(tensor.name), tensor.nbytes, begin, end),
-                           .where = path().string()});
+    throw InvalidArgument(
+        {.what = fmt::format("bytes {}–{} of tensor {} do not exist: it has {} bytes", begin, end,
+                             quoted_name(tensor.name), tensor.nbytes),
+         .where = path().string()});
   }
   if (begin == end) return;
   const int64_t last = (tensor.offset_bytes + end - 1) / kBlockBytes;

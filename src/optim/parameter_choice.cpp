@@ -139,8 +139,8 @@ ChosenParameters choose_parameters(const ShardedModel& model, const ParameterMat
       {.what = fmt::format("{} has no parameter to train", optimizer),
        .where = fmt::format("fsdp::{}", optimizer),
        .cause = "its `parameters` selects no parameter of the engine",
-       .hint = "compare `parameters` with the names of Engine::sharded_parameters(); pass a "
-               "module's name to fsdp::under: the names of the module's parameters begin with it"});
+       .hint = "compare `parameters` with the names of Engine::sharded_parameters(); if "
+               "you use fsdp::under, pass the name of a module of the model"});
 }
 
 std::vector<std::string> names_of(const ShardedModel& model, const ChosenParameters& chosen,

@@ -94,7 +94,7 @@ class TablesTest(unittest.TestCase):
     def test_the_table_of_a_readme_has_at_most_eight_rows_and_says_what_was_saved(self):
         lines = tables.short_table(self.shown).splitlines()
         self.assertLessEqual(len(lines), 2 + 8)
-        self.assertIn("| fsdp: growth, MiB | FSDP2: growth, MiB | DDP: growth, MiB |", lines[0])
+        self.assertIn("| fsdp: process growth, MiB | FSDP2: process growth, MiB | DDP: process growth, MiB |", lines[0])
         self.assertEqual([cell.strip() for cell in lines[4].strip("|").split("|")],
                          ["BERT base, 105 M", "4", "410", "410", "420", "–", "1,700", "75 %"])
         self.assertIn("does not fit", lines[5])
