@@ -55,9 +55,11 @@ std::string text_of(const Outcome& outcome) {
 
 struct Checkpoints::State {
   State(TrainingState& training, CheckpointOptions given)
-      : state(parts_of(training)), options(resolved(std::move(given))), mesh(state.mesh()) {
+      : state(parts_of(training)),
+        options(resolved(std::move(given))),
+        mesh(state.mesh()),
+        progress(mesh.rank() == 0 ? JobProgress::inherited() : std::nullopt) {
     run_or_throw_on_all_ranks(mesh, kOpening, [&] { options.require_valid(); });
-    if (mesh.rank() == 0) progress = JobProgress::inherited();
     if (options.folder.empty()) return;
     run_or_throw_on_all_ranks(mesh, kOpening, [&] {
       if (mesh.rank() == 0) folder.emplace(options.folder, Disk::system());
