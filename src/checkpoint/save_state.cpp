@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "checkpoint/checkpoint_size.h"
 #include "checkpoint/shard_cut.h"
 #include "checkpoint/training_conditions.h"
 #include "fsdp/error.h"
@@ -264,8 +265,8 @@ void require_space(const std::filesystem::path& parent, int64_t bytes) {
   if (static_cast<int64_t>(space.available) >= bytes) return;
   throw IoError(
       ExitCode::kIoError,
-      {.what = fmt::format("a checkpoint needs {}, but the disk has {} free", spell_bytes(bytes),
-                           spell_bytes(static_cast<int64_t>(space.available))),
+      {.what = fmt::format("a checkpoint needs {}, but the disk has {} free", format_bytes(bytes),
+                           format_bytes(static_cast<int64_t>(space.available))),
        .where = parent.string(),
        .hint = "free some space, or choose another disk"});
 }
@@ -312,15 +313,20 @@ Outcome save_state(TrainingState::Parts& state, const SaveTarget& target,
       fmt::format("{}{}-{}", temporary_prefix(target.folder), state.nonce, ++state.attempts);
   const Mesh& mesh = state.mesh();
   bool finite = true;
+  // Rank 0 reads the free space before any rank reserves some of it.
   Outcome outcome = run_on_all_ranks(mesh, kWritingCheckpoint, [&] {
-    const at::NoGradGuard no_grad;
-    if (mesh.rank() == 0) {
-      require_free_name(target);
-      require_space(parent.empty() ? "." : parent, checkpoint_bytes(parts));
-    }
-    make_folder(disk, temporary);
-    finite = ShardSave(state, parts).write(disk, temporary);
+    if (mesh.rank() != 0) return;
+    require_free_name(target);
+    require_space(parent.empty() ? "." : parent,
+                  checkpoint_size(parts, mesh.world_size()).most_bytes);
   });
+  if (!outcome.failed()) {
+    outcome = run_on_all_ranks(mesh, kWritingCheckpoint, [&] {
+      const at::NoGradGuard no_grad;
+      make_folder(disk, temporary);
+      finite = ShardSave(state, parts).write(disk, temporary);
+    });
+  }
   if (!outcome.failed()) {
     finite = mesh.sum(int64_t{finite ? 0 : 1}, "shards that are not finite") == 0;
     outcome = run_on_all_ranks(mesh, kWritingCheckpoint, [&] {
