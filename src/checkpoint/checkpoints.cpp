@@ -64,11 +64,11 @@ struct Checkpoints::State {
     run_or_throw_on_all_ranks(mesh, kOpening, [&] {
       if (mesh.rank() == 0) folder.emplace(options.folder, Disk::system());
     });
+    signals.emplace();
     require_shared_folder();
     if (folder) {
       for (const std::string& note : folder->notes()) mesh.note(note);
     }
-    signals.emplace();
   }
 
   int64_t resume();

@@ -32,8 +32,12 @@ void kill_some(Victim victim, pid_t launcher, const std::vector<pid_t>& ranks, s
 // Waits up to five seconds.
 template <class Condition>
 bool soon(const Condition& condition) {
-  for (int i = 0; i < 5000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(1));
-  return condition();
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > give_up) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return true;
 }
 
 }  // namespace
@@ -57,9 +61,10 @@ TEST_CASE("after SIGKILL at any time the next start resumes, and the end is the 
       const auto is_saving = [&] { return !saves_in_progress(folder, before).empty(); };
       Process process(command);
       std::this_thread::sleep_for(milliseconds(150 + random() % 500));
-      if (done % 2 == 0) soon([&] { return is_saving() || ranks_of(folder).empty(); });
-      std::this_thread::sleep_for(std::chrono::microseconds(random() % 5000));
+      // A save of this training takes a few milliseconds, so the ranks are known before it begins.
       const std::vector<pid_t> ranks = ranks_of(folder);
+      const auto ended_meanwhile = [&] { return ranks.empty() || ::kill(ranks[0], 0) != 0; };
+      if (done % 2 == 0) soon([&] { return is_saving() || ended_meanwhile(); });
       const bool saves = is_saving();
       kill_some(static_cast<Victim>(random() % 3), process.pid(), ranks, random());
       ended = process.wait().code == 0;

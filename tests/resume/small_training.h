@@ -40,7 +40,9 @@ inline Words checkpoints_in(const ScratchFolder& folder) {
 inline Words saves_in_progress(const ScratchFolder& folder, const Words& before = {}) {
   Words names = checkpoints_in(folder);
   std::erase_if(names, [&](const std::string& name) {
-    return !name.starts_with(".step-") || std::ranges::find(before, name) != before.end();
+    // The job makes a folder of step 0 to see whether all ranks see it.
+    return !name.starts_with(".step-") || name.starts_with(".step-00000000") ||
+           std::ranges::find(before, name) != before.end();
   });
   return names;
 }
