@@ -29,17 +29,6 @@ void kill_some(Victim victim, pid_t launcher, const std::vector<pid_t>& ranks, s
   }
 }
 
-// Waits up to five seconds.
-template <class Condition>
-bool soon(const Condition& condition) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > give_up) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-  return true;
-}
-
 }  // namespace
 
 // A checkpoint is saved after every step. Every second kill waits until a save has begun.

@@ -47,19 +47,20 @@ TEST_CASE("ranks that are killed at any time are restarted, and the end is the s
         restarted_training(folder, {"--max-restarts", "9", "--restart-after", "0"},
                            {"--save-steps", "1", "--save-total-limit", "3", "--pause-ms", "5"}));
     // All kills of one training have the same launcher. Each new checkpoint allows nine restarts.
-    for (int kill_of_run = 0; kill_of_run < 4; ++kill_of_run) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(150 + random() % 500));
-      for (int i = 0; done % 2 == 0 && i < 1000 && saves_in_progress(folder).empty(); ++i) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      const std::vector<pid_t> ranks = ranks_of(folder);
-      if (ranks.empty()) continue;  // between two starts, or after the end
-      in_a_save += saves_in_progress(folder).empty() ? 0 : 1;
+    for (int kill_of_run = 0; kill_of_run < 6; ++kill_of_run) {
+      std::vector<pid_t> ranks;
+      const auto both_run = [&] { return (ranks = ranks_of(folder)).size() == 2; };
+      if (!soon(both_run)) break;  // the training has ended
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 900));
+      const auto is_saving = [&] { return !saves_in_progress(folder).empty(); };
+      const auto have_ended = [&] { return ::kill(ranks[0], 0) != 0; };
+      if (done % 2 == 0) soon([&] { return is_saving() || have_ended(); });
+      in_a_save += is_saving() ? 1 : 0;
       ++done;
       const bool all = random() % 2 == 0;
-      const pid_t one = ranks[random() % ranks.size()];
-      for (const pid_t rank : ranks) {
-        if (all || rank == one) ::kill(rank, SIGKILL);
+      const size_t one = random() % ranks.size();
+      for (size_t i = 0; i < ranks.size(); ++i) {
+        if (all || i == one) ::kill(ranks[i], SIGKILL);
       }
     }
     const ProcessResult result = process.wait();

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/scratch_folder.h"
@@ -63,6 +65,17 @@ inline std::vector<pid_t> ranks_of(const ScratchFolder& folder) {
     if (command.find(folder.path().string()) != command.npos) found.push_back(std::stoi(name));
   }
   return found;
+}
+
+// Waits up to five seconds. Returns true if the condition became true.
+template <class Condition>
+bool soon(const Condition& condition) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > give_up) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return true;
 }
 
 }  // namespace fsdp::testing
