@@ -28,6 +28,8 @@ class RefusedElsewhere : public Error {
 struct Outcome {
   ExitCode code = ExitCode::kOk;
   std::exception_ptr mine;  // the exception, on the lowest failing rank; null on all other ranks
+  // On every rank: true if no rank failed, and `flag` was true on a rank after its work.
+  bool flagged = false;
 
   bool failed() const { return code != ExitCode::kOk; }
 };
@@ -40,8 +42,10 @@ struct Outcome {
 //   header, nor Mesh::sum, mean, max or gather, because this function uses the same communicator.
 // Errors: CommError as in any collective. It is thrown after this rank's own work has ended.
 //   Exceptions that `work` throws are stored in the outcome and not rethrown.
+// `flag`: a value that `work` may set and that all ranks get to know (Outcome::flagged); or null.
 [[nodiscard]] Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
-                                       const std::function<void()>& work);
+                                       const std::function<void()>& work,
+                                       const bool* flag = nullptr);
 
 // Throws on every rank if `outcome`, the result of run_on_all_ranks, contains a failure.
 // Collective.

@@ -91,7 +91,7 @@ struct SaveStateOptions {
 // it appears, the files are in a hidden folder beside it, which is removed after a failure. Every
 // rank writes its own elements. If several ranks hold the same elements, each of them writes an
 // equal part of these. Needs at most 16 MiB of additional memory per rank. The ranks wait for each
-// other five times, regardless of the number of tensors.
+// other twice, regardless of the number of tensors, and once more if a model has buffers.
 // Requires: collective; between steps.
 // Errors: IoError kCannotCreate if `folder` exists or cannot be created; IoError kIoError (disk
 //   full); StateError if gradients wait for an optimizer's step, or if an optimizer, scheduler or

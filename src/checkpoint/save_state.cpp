@@ -15,7 +15,6 @@
 #include <system_error>
 #include <utility>
 
-#include "checkpoint/checkpoint_size.h"
 #include "checkpoint/shard_cut.h"
 #include "checkpoint/training_conditions.h"
 #include "fsdp/error.h"
@@ -65,6 +64,13 @@ class ShardSave {
       shares_.push_back({&part, share});
       specs_.push_back({part.name, part.dtype, {share.numel}});
     }
+  }
+
+  // Returns the bytes of the tensors that this rank writes.
+  int64_t bytes() const {
+    int64_t bytes = 0;
+    for (const Share& share : shares_) bytes += share.range.numel * bits_of(share.part->dtype) / 8;
+    return bytes;
   }
 
   // Returns true if all elements that must be finite are.
@@ -257,18 +263,19 @@ void require_free_name(const SaveTarget& target) {
                                           .hint = "choose a folder that does not exist"});
 }
 
-// Throws if the disk has less than `bytes` free. Called before the first byte is written.
-void require_space(const std::filesystem::path& parent, int64_t bytes) {
+// Throws if the disk has less than `bytes` free. Each rank asks for its own shard before the first
+// byte, so the space that other ranks have reserved meanwhile does not count twice.
+void require_space(const std::filesystem::path& folder, int64_t bytes) {
   std::error_code error;
-  const auto space = std::filesystem::space(parent, error);
+  const auto space = std::filesystem::space(folder, error);
   if (error || space.available == static_cast<uintmax_t>(-1)) return;
   if (static_cast<int64_t>(space.available) >= bytes) return;
-  throw IoError(
-      ExitCode::kIoError,
-      {.what = fmt::format("a checkpoint needs {}, but the disk has {} free", format_bytes(bytes),
-                           format_bytes(static_cast<int64_t>(space.available))),
-       .where = parent.string(),
-       .hint = "free some space, or choose another disk"});
+  throw IoError(ExitCode::kIoError,
+                {.what = fmt::format(
+                     "a rank's part of the checkpoint needs {}, but the disk has {} free",
+                     format_bytes(bytes), format_bytes(static_cast<int64_t>(space.available))),
+                 .where = folder.string(),
+                 .hint = "free some space, or choose another disk"});
 }
 
 }  // namespace
@@ -312,23 +319,20 @@ Outcome save_state(TrainingState::Parts& state, const SaveTarget& target,
       parent /
       fmt::format("{}{}-{}", temporary_prefix(target.folder), state.nonce, ++state.attempts);
   const Mesh& mesh = state.mesh();
-  bool finite = true;
-  // Rank 0 reads the free space before any rank reserves some of it.
-  Outcome outcome = run_on_all_ranks(mesh, kWritingCheckpoint, [&] {
-    if (mesh.rank() != 0) return;
-    require_free_name(target);
-    require_space(parent.empty() ? "." : parent,
-                  checkpoint_size(parts, mesh.world_size()).most_bytes);
-  });
+  bool has_nonfinite = false;
+  Outcome outcome = run_on_all_ranks(
+      mesh, kWritingCheckpoint,
+      [&] {
+        const at::NoGradGuard no_grad;
+        if (mesh.rank() == 0) require_free_name(target);
+        make_folder(disk, temporary);
+        ShardSave shard(state, parts);
+        require_space(temporary, shard.bytes());
+        has_nonfinite = !shard.write(disk, temporary);
+      },
+      &has_nonfinite);
+  const bool finite = !outcome.flagged;
   if (!outcome.failed()) {
-    outcome = run_on_all_ranks(mesh, kWritingCheckpoint, [&] {
-      const at::NoGradGuard no_grad;
-      make_folder(disk, temporary);
-      finite = ShardSave(state, parts).write(disk, temporary);
-    });
-  }
-  if (!outcome.failed()) {
-    finite = mesh.sum(int64_t{finite ? 0 : 1}, "shards that are not finite") == 0;
     outcome = run_on_all_ranks(mesh, kWritingCheckpoint, [&] {
       if (mesh.rank() != 0) return;
       publish(disk, manifest_of(state, parts, temporary, options, finite), temporary, target);

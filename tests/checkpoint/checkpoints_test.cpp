@@ -160,7 +160,9 @@ TEST_CASE("a run whose checkpoints do not fit is refused before its first step, 
     std::raise(SIGUSR1);
     const std::string error = error_of([&] { checkpoints.after_step(1); });
     CAPTURE(error);
-    CHECK(error.starts_with("74 the checkpoint of step 1 was not saved: a checkpoint needs "));
+    CHECK(error.starts_with(
+        "74 the checkpoint of step 1 was not saved: a rank's part of the checkpoint "
+        "needs "));
     CHECK(error.ends_with("; there is no earlier checkpoint of this run"));
   });
   CHECK(folder.names().empty());
