@@ -10,7 +10,8 @@ class Stream;
 
 namespace fsdp::kernels {
 
-// The number of scratch words that a run needs. Each word holds the sum of one part.
+// The number of scratch words that the digest of one run of memory needs. Each word holds the sum
+// over one part of the run.
 inline constexpr int64_t kDigestParts = 512;
 
 // A run of memory to digest. Two different runs have the same digest with a probability of about

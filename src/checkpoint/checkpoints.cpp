@@ -298,7 +298,7 @@ void Checkpoints::State::save(int64_t step) {
   if (progress) ++progress->saved();
   if (!folder || options.save_total_limit == 0) return;
   for (const std::string& error : folder->prune(state.lineage.run, options.save_total_limit)) {
-    mesh.warn({.what = "an old checkpoint is kept", .cause = error});
+    mesh.warn({.what = "an old checkpoint could not be removed", .cause = error});
   }
 }
 

@@ -31,8 +31,8 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   const auto taken = std::ranges::max(wishes, {}, &SplitWish::channels_taken).channels_taken;
   RankGroup group{.channel = kNamedChannels + static_cast<int>(taken)};
   if (group.channel >= kChannels) {
-    // Every rank of the parent computes the channel from the same gathered arguments, so all of
-    // them throw.
+    // Every rank of the parent computes the number of the channel from the same gathered arguments.
+    // So if one rank throws here, all do.
     throw DeviceError(
         {.what = fmt::format("a rank already has {} communicators from split, the maximum",
                              kChannels - kNamedChannels),

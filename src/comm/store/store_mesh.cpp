@@ -45,7 +45,9 @@ MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& op
          .where = "Mesh::from_env",
          .cause = "ranks of several hosts rendezvous through LibTorch's store, which is linked "
                   "with the engine",
-         .hint = "link the CMake target fsdp::fsdp, and construct an Engine in the program"});
+         .hint = "link the CMake target fsdp::fsdp; the linker includes the store only if the "
+                 "program's "
+                 "code uses fsdp::Engine, also after this call"});
   }
   return mesh_over_store(open(address, options.timeout), environment, options);
 }
