@@ -27,10 +27,10 @@ struct AccumulateRun {
   int64_t numel = 0;
   DType source_dtype = DType::kFloat32;
   DType destination_dtype = DType::kFloat32;
-  bool overwrite = false;  // the destination is not read: for the first of several additions
+  bool overwrite = false;  // true: the destination is not read (first of several additions)
 };
 
-// Adds all runs in one launch. The call copies the table.
+// Adds all runs in one launch. The call copies `runs`, so the caller may free it.
 // Errors: InvalidArgument, which names the dtypes, if a combination is not supported.
 void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale = 1.0F);
 

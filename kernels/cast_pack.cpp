@@ -7,7 +7,7 @@ namespace fsdp::kernels {
 
 void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale) {
   for (const CastRun& run : runs) {
-    if (is_copy(run.source_dtype, run.destination_dtype, scale)) continue;  // integers, too
+    if (is_copy(run.source_dtype, run.destination_dtype, scale)) continue;  // for any dtype
     require_elements("cast_pack", run.source_dtype, run.destination_dtype);
   }
   kernels_of(stream).cast_pack(stream, runs, scale);

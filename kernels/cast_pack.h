@@ -21,8 +21,8 @@ namespace fsdp::kernels {
 
 // A contiguous run of elements to convert. The dtypes are float32, bfloat16 or float16, in any
 // combination. Every dtype is supported if both dtypes are equal and the scale is 1, because bytes
-// are then copied. The source and the destination may be the same memory if the dtypes are equal.
-// Otherwise they must not overlap.
+// are then copied. If the dtypes are equal, the source and the destination may be the same memory.
+// In all other cases they must not overlap.
 struct CastRun {
   const void* source = nullptr;
   void* destination = nullptr;
@@ -34,8 +34,8 @@ struct CastRun {
 // Returns true if the bytes are copied without conversion.
 constexpr bool is_copy(DType from, DType to, float scale) { return from == to && scale == 1.0F; }
 
-// Converts all runs in one launch, so that many small runs cost one launch. The call copies the
-// table.
+// Converts all runs in one launch, so that many small runs cost one launch. The call copies `runs`,
+// so the caller may free it.
 // Errors: InvalidArgument, which names the dtypes, if a combination is not supported.
 void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale = 1.0F);
 

@@ -28,9 +28,9 @@ struct StepBetas {
 
 // Adds 1 to each counter and computes its corrections. If *found_inf is not zero, nothing is
 // counted. found_inf may be null. The counters and found_inf are device memory and are read in
-// stream order. The call copies the table.
-// Requires: the call is issued before the update on the same stream, so that a skipped update is
-//   not counted; each counter is listed once.
+// stream order. The call copies the array of pointers, so the caller may free it.
+// Requires: the call is issued before the update on the same stream, because the update reads the
+//   counters; each counter is listed once.
 //
 // The corrections are float64 and depend only on the step. beta^step is computed by repeated
 // squaring. For each bit of the step, lowest first, the result is multiplied by the power if the

@@ -19,10 +19,12 @@ struct FillRun {
   DType dtype = DType::kFloat32;
 };
 
-// Writes zero bytes. Any dtype is supported. The call copies the table.
+// Fills all runs with zero bytes. Any dtype is supported. The call copies `runs`, so the caller may
+// free it.
 void fill_zero(Stream& stream, std::span<const FillRun> runs);
 
-// Writes quiet NaNs, so that a read of released memory shows in the loss.
+// Fills all runs with quiet NaNs, so that a read of released memory shows in the loss. The call
+// copies `runs`.
 // Errors: InvalidArgument for an integer dtype, which has no NaN.
 void fill_nan(Stream& stream, std::span<const FillRun> runs);
 

@@ -45,8 +45,8 @@ inline FoldedSource fold(const StridedSource& source) {
   return folded;
 }
 
-// Returns the dimension with the smallest stride in the source, without the last dimension. If
-// there is only one dimension, returns that one.
+// Returns the dimension with the smallest stride in the source, among all dimensions except the
+// last. If there is only one dimension, returns that one.
 inline int closest_dim(const FoldedSource& folded) {
   int closest = folded.dims - 1;
   for (int dim = folded.dims - 2; dim >= 0; --dim) {

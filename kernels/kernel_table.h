@@ -1,6 +1,6 @@
 // Lists every kernel of one kind of device. The functions of kernels/x.h check their arguments once
-// and then call the kernel of the stream's device. A device that is loaded at run time has its own
-// table.
+// and then call the kernel of the stream's device. A device whose code is loaded at run time has
+// its own table.
 #pragma once
 
 #include "kernels/accumulate.h"

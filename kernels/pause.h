@@ -3,8 +3,9 @@
 //
 // The delay is a kernel with one thread that reads the clock and waits. The alternatives are worse:
 // a host function would block a thread of the driver, and a host that waits could not issue work
-// ahead. Such a kernel sleeps. It depends on no other work, so no order of streams can deadlock the
-// device. It occupies one thread of a multiprocessor and no arithmetic units.
+// ahead. The kernel sleeps between two reads of the clock. It depends on no other work, so no order
+// of streams can deadlock the device. It occupies one thread of a multiprocessor and no arithmetic
+// units.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +22,10 @@ namespace fsdp::kernels {
 // in steps of up to a microsecond.
 void mark_time(Stream& stream, int64_t* ns);
 
-// Blocks the stream until `ns` nanoseconds after the latest mark. If this time has already passed,
-// the call does not block the stream. `marks` is device memory, read in stream order. The call does
-// not copy it.
-// Errors: InvalidArgument if there is no mark, or if the time is negative.
+// Blocks the stream until `ns` nanoseconds after the latest time in `marks`. If that moment has
+// already passed, the call does not block the stream. `marks` is device memory, read in stream
+// order. The call does not copy it.
+// Errors: InvalidArgument if `marks` is empty, or if `ns` is negative.
 void pause_since(Stream& stream, std::span<const int64_t> marks, int64_t ns);
 
 }  // namespace fsdp::kernels

@@ -29,7 +29,8 @@ struct ReduceRun {
   DType dtype = DType::kFloat32;
 };
 
-// Reduces all runs in one launch. The call copies the table and the runs' lists of sources.
+// Reduces all runs in one launch. The call copies `runs` and their lists of sources, so the caller
+// may free both.
 // Requires: elements are aligned to their size.
 // Errors: InvalidArgument if a run has no source or more than kMostSources, or for kAvg of
 //   integers.

@@ -47,7 +47,8 @@ struct UpdateScalars {
   const float* found_inf = nullptr;   // if it is not zero, nothing is written; null: 0
 };
 
-// Updates all segments. The call copies the table. Scalars and counters are read in stream order.
+// Updates all segments. The call copies `segments`, so the caller may free it. Scalars and counters
+// are read in stream order.
 // Errors: InvalidArgument if a low_precision_dtype is neither bfloat16 nor float16, and the
 //   errors of the rule.
 void update(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,

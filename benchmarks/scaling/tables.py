@@ -19,7 +19,7 @@ def identity(shown):
         peers = f", peers' PyTorch {who['peers torch']}" if who["peers torch"] else ""
         told.append(f"Measured on {who['date']} at commit {who['commit'] or 'unknown'}{changed}, "
                     f"with fsdp {who['fsdp']}, LibTorch {who['torch']}{peers} and seed {who['seed']}, "
-                    f"on {who['machine']}.")
+                    f"on {who['machine']} (CPU cores, memory).")
     return "\n".join(told)
 
 
@@ -35,11 +35,11 @@ def summary(shown):
         grown = max(measured, key=growth_of_bar)
         wrong = sum(len(list(checks.check_fit(row))) for row in measured)
         lines += [f"engine bytes equal the plan in every phase and category: in {exact} of {count_cells(measured)}",
-                  "largest difference between a measured peak and its plan, both with LibTorch's tensors: "
+                  "largest difference between a measured peak and its plan: "
                   f"{quantities.spell_deviation(suite.of_plan(worst))} (cell {worst['cell']})",
                   f"largest growth of a process: {quantities.spell(growth_of_bar(grown))} times the allowed growth "
                   f"(cell {grown['cell']})",
-                  f"wrong predictions whether a cell fits a memory limit ({len(checks.BUDGETS)} limits, "
+                  f"wrong predictions of whether a cell fits a memory limit ({len(checks.BUDGETS)} limits, "
                   "16 MiB to 32 GiB): "
                   f"{wrong} of {len(checks.BUDGETS) * len(measured)}"]
     found = checks.faults(shown.rows)
@@ -64,7 +64,8 @@ def peer_lines(shown):
         if ratios:
             told.append(f"{by} {spell_range(ratios, quantities.spell)} ({len(ratios)})")
     if told:
-        yield f"growth of peers' processes, divided by the growth of fsdp's (number of cells): {', '.join(told)}"
+        yield ("growth of a peer's process, divided by the growth of fsdp's, smallest–largest ratio "
+               f"(number of cells): {', '.join(told)}")
 
 
 def spell_range(values, spelled):
@@ -83,7 +84,7 @@ def saving_lines(shown):
     told = [f"{spell_range(values, quantities.spell_percent)} on {ranks}" for ranks, values in saved.items()
             if values]
     if told:
-        yield f"memory that full shard saves compared with DDP: {', '.join(told)} ranks"
+        yield f"growth that full shard saves compared with DDP: {', '.join(told)} ranks"
 
 
 def short_table(shown, most=8):
@@ -99,7 +100,8 @@ def short_table(shown, most=8):
         for ranks in suite.SHARDED_RANKS:
             if shown.plain(model, suite.FULL_SHARD, ranks):
                 lines.append(short_line(shown, model, ranks))
-    head = ["model, parameters", "ranks", "planned", "measured", "fsdp", "FSDP2", "DDP", "saved compared with DDP"]
+    head = ["model, parameters", "ranks", "fsdp: planned peak, MiB", "fsdp: measured peak, MiB", "fsdp: process growth, MiB",
+            "FSDP2: process growth, MiB", "DDP: process growth, MiB", "process growth saved compared with DDP"]
     return table(head, lines[-most:]) if lines else ""
 
 
@@ -111,7 +113,7 @@ def short_line(shown, model, ranks):
     saved = shown.saved(model, ranks)
     name = f"{pictures.model_name(model)}, {quantities.spell_count(shown.parameters[model])}"
     return [name, str(ranks), quantities.spell_mib(own["planned"]["device peak"]),
-            quantities.spell_mib(suite.device_peak(own)) if done else "planned only",
+            quantities.spell_mib(suite.device_peak(own)) if done else "not measured",
             quantities.spell_mib(suite.growth(own)) if done else NONE, grown(fsdp2), grown(ddp),
             NONE if saved is None else quantities.spell_percent(saved)]
 

@@ -8,9 +8,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <map>
-#include <sstream>
 
+#include "own_flags.h"
 #include "terminal/status_line.h"
 
 struct Settings {
@@ -24,57 +23,32 @@ struct Settings {
   gpt::Sampling sampling{.tokens = 600, .temperature = 0.8};
 };
 
-[[noreturn]] void refuse(fsdp::ExitCode code, const std::string& what, const std::string& hint) {
-  throw fsdp::Error(code, {.what = what, .hint = hint});
-}
-
 Settings read_command_line(const fsdp::RunOptions& run) {
-  std::vector<std::string> flags;
-  std::map<std::string, std::string> given;
-  for (size_t i = 0; i < run.other_arguments.size(); ++i) {
-    const bool has_value =
-        i + 1 < run.other_arguments.size() && !run.other_arguments[i + 1].starts_with("--");
-    const std::string& flag = run.other_arguments[i];
-    given[flag] = has_value ? run.other_arguments[++i] : "";  // the last one of a flag counts
-  }
-  std::ostringstream help;
-  const auto read = [&](std::string flag, auto& value, std::string meaning, double least = 0) {
-    help << "  " << flag << "\n    " << meaning << " [" << value << "]\n";
-    flags.push_back(flag);
-    if (!given.contains(flag)) return;
-    std::istringstream text(given.extract(flag).mapped());
-    if constexpr (std::is_same_v<decltype(value), std::string&>) {
-      std::getline(text, value, '\0');
-    } else if (text >> value && (!text.eof() || value < least || value > 1e9)) {
-      text.setstate(std::ios::failbit);
-    }
-    if (!text)
-      refuse(fsdp::ExitCode::kUsage, flag + " cannot be '" + text.str() + "'", "pass " + meaning);
-  };
   Settings settings{.engine = run.engine, .checkpoints = run.checkpoints, .force = run.force};
-  read("--train-file", settings.train_file, "the text to learn, of any bytes");
-  read("--preset", settings.preset, "the model's size: " + gpt::preset_names());
+  OwnFlags flags(run);
+  flags.read("--train-file", settings.train_file, "the text to learn, of any bytes");
+  flags.read("--preset", settings.preset, "the model's size: " + gpt::preset_names());
   settings.model = gpt::preset_config(settings.preset);
   settings.model.vocabulary = 256;  // bytes
-  read("--block-size", settings.model.block_size,
-       "the number of bytes that the model sees, 1 or more", 1);
-  read("--weights", settings.weights, "a file to start from, of the same preset and block size");
-  read("--max-steps", settings.max_steps, "the number of steps to train; 0: only generate");
-  read("--per-device-train-batch-size", settings.batch_size, "the number of blocks, 1 or more", 1);
-  read("--learning-rate", settings.learning_rate, "a number, reached after the warm-up");
-  read("--seed", settings.engine.seed, "a whole number, for weights, order and generated text");
-  read("--output-dir", settings.output_dir, "the folder in which to save model.safetensors");
-  read("--prompt", settings.prompt, "the beginning of the generated text");
-  read("--max-new-tokens", settings.sampling.tokens, "the number of bytes to generate");
-  read("--temperature", settings.sampling.temperature, "a number, 0.01 or more; low: likely", 0.01);
+  flags.read("--block-size", settings.model.block_size,
+             "the number of bytes that the model sees, 1 or more", 1);
+  flags.read("--weights", settings.weights,
+             "a file to start from, of the same preset and block size");
+  flags.read("--max-steps", settings.max_steps, "the number of steps to train; 0: only generate");
+  flags.read("--per-device-train-batch-size", settings.batch_size,
+             "the number of blocks, 1 or more", 1);
+  flags.read("--learning-rate", settings.learning_rate, "a number, reached after the warm-up");
+  flags.read("--seed", settings.engine.seed,
+             "a whole number, for weights, order and generated text");
+  flags.read("--output-dir", settings.output_dir, "the folder in which to save model.safetensors");
+  flags.read("--prompt", settings.prompt, "the beginning of the generated text");
+  flags.read("--max-new-tokens", settings.sampling.tokens, "the number of bytes to generate");
+  flags.read("--temperature", settings.sampling.temperature, "a number, 0.01 or more; low: likely",
+             0.01);
   settings.sampling.seed = settings.engine.seed;
-  if (given.erase("--help") > 0)
-    settings.help = help.str() + run.help_text({.plans = true, .checkpoints = true});
   settings.checkpoints.set_default_folder(settings.output_dir);
-  if (given.empty()) return settings;
-  std::vector<std::string> unknown;
-  for (const auto& [flag, value] : given) unknown.push_back(flag);
-  run.refuse(unknown, flags);
+  settings.help = flags.finish({.plans = true, .checkpoints = true});
+  return settings;
 }
 
 std::vector<int64_t> bytes_of(const std::string& text) {
@@ -117,7 +91,8 @@ bool train_to_the_end(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const a
         const auto mine = cursor.batch(start + batch).micro_batches.front();
         return {samples.index_select(0, torch::tensor(mine.samples)), mine};
       });
-  terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, /*every=*/50);
+  terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, /*every=*/50,
+                              step);
   while (step < steps) {
     place.step = step + 1;
     const auto [ids, mine] = batches.next();

@@ -56,7 +56,7 @@ fsdp::RunFlag bytes_flag(fsdp::RunFlag flag, Target& target, int64_t least) {
 std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
   constexpr int kMostRanks = 1 << 20;
   constexpr int64_t kMostTokens = 1 << 24;
-  return {
+  std::vector<fsdp::RunFlag> flags{
       {.name = "--model",
        .value_name = "NAME",
        .meaning = "a preset, or a Hugging Face folder of bert, megatron-bert, gpt2 or llama",
@@ -100,7 +100,17 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
                    .value_name = "TFLOP/s",
                    .meaning = "10^12 operations a second that a rank achieves; with --bandwidth"},
                   settings.teraflops_per_second, 1e-6, 1e9),
+      {.name = "--save",
+       .meaning = "also show what a checkpoint takes on disk",
+       .set = [&settings](std::string_view) { settings.save = true; }},
   };
+  // Those of a run's flags on which the size of its checkpoints depends.
+  for (fsdp::RunFlag& flag : settings.run.checkpoint_flags()) {
+    if (flag.name == "--save-total-limit" || flag.name == "--save-only-model") {
+      flags.push_back(std::move(flag));
+    }
+  }
+  return flags;
 }
 
 std::string help_of(const std::vector<fsdp::RunFlag>& own, const fsdp::RunOptions& run) {
@@ -128,8 +138,11 @@ void read(const std::vector<std::string>& words, const std::vector<fsdp::RunFlag
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& name = words[i];
     const auto flag = std::ranges::find(flags, name, &fsdp::RunFlag::name);
+    const bool stands_alone = i + 1 == words.size() || words[i + 1].starts_with("--");
     if (flag == flags.end()) {
       unknown.push_back(name);
+    } else if (flag->value_name.empty() || (stands_alone && !flag->alone.empty())) {
+      flag->set(flag->alone);
     } else if (i + 1 < words.size()) {
       flag->set(words[++i]);
     } else {
@@ -153,6 +166,11 @@ void check(const PlanSettings& settings) {
     refuse(fmt::format("{} is missing, but {} is set", has_flops ? "--bandwidth" : "--flops",
                        has_flops ? "--flops" : "--bandwidth"),
            "set both or neither");
+  }
+  const fsdp::CheckpointOptions& checkpoints = settings.run.checkpoints;
+  checkpoints.require_valid();
+  if (!settings.save && (checkpoints.save_total_limit > 0 || checkpoints.save_only_model)) {
+    refuse("--save is missing, but --save-total-limit or --save-only-model is set", "add --save");
   }
 }
 

@@ -59,6 +59,12 @@ std::string overlap_text(const PlanSettings& settings, const KnownModel& model,
                             std::ceil(sending / per_token));
 }
 
+std::string checkpoint_text(const PlanSettings& settings, const fsdp::StepPlan& plan) {
+  if (!plan.checkpoint) return {};
+  const std::string text = settings.run.checkpoints.describe(*plan.checkpoint);
+  return fmt::format("{}\n", fmt::join(fsdp::wrapped(text, 80), "\n"));
+}
+
 // Compares the memory that the step needs with the available memory.
 std::string needs_text(const PlanSettings& settings, const Room& needed) {
   const Room room = settings.room();
@@ -146,7 +152,7 @@ std::string describe_plan(const PlanSettings& settings, const KnownModel& model,
       type_name(settings.run.engine.mixed_precision), settings.on_gpus() ? "GPUs" : "CPUs");
   text += plan.to_string();
   if (settings.gigabytes_per_second > 0) text += overlap_text(settings, model, plan);
-  return text;
+  return text + checkpoint_text(settings, plan);
 }
 
 Verdict judge(const PlanSettings& settings, PlanSearch& search) {

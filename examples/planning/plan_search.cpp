@@ -58,7 +58,13 @@ PlanSearch::PlanSearch(const PlanSettings& settings, KnownModel model)
     : settings_(settings),
       model_(taking(std::move(model), settings.batch)),
       planner_(planner_of(model_, settings.batch)),
-      plan_(planner_->plan(request(settings.ranks, options_of(settings, model_)))) {}
+      plan_(planner_->plan(asked())) {}
+
+fsdp::PlanRequest PlanSearch::asked() const {
+  fsdp::PlanRequest asked = request(settings_.ranks, options_of(settings_, model_));
+  if (settings_.save) asked.checkpoints = settings_.run.checkpoints;
+  return asked;
+}
 
 fsdp::PlanRequest PlanSearch::request(int ranks, const fsdp::Options& options) const {
   const int a_host = settings_.ranks_per_host();

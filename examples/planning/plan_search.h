@@ -61,6 +61,7 @@ class PlanSearch {
   std::vector<ChangeNeeds> changes(const Room& room);
 
  private:
+  fsdp::PlanRequest asked() const;  // for plan()
   fsdp::PlanRequest request(int ranks, const fsdp::Options& options) const;
   Room room_of(const fsdp::StepPlan& plan, int ranks) const;
   // Returns the changes that each save at least `least` bytes on the device.

@@ -24,15 +24,18 @@ std::string_view fitting(std::string_view details, size_t others, int columns) {
 
 }  // namespace
 
-StatusLine::StatusLine(std::FILE* out, std::string_view what, int64_t total, int64_t every)
+StatusLine::StatusLine(std::FILE* out, std::string_view what, int64_t total, int64_t every,
+                       int64_t begin)
     : own_(std::make_unique<Console>(out)),
       console_(*own_),
       what_(what),
       total_(total),
-      every_(every) {}
+      every_(every),
+      begin_(begin) {}
 
-StatusLine::StatusLine(Console& console, std::string_view what, int64_t total, int64_t every)
-    : console_(console), what_(what), total_(total), every_(every) {}
+StatusLine::StatusLine(Console& console, std::string_view what, int64_t total, int64_t every,
+                       int64_t begin)
+    : console_(console), what_(what), total_(total), every_(every), begin_(begin) {}
 
 StatusLine::~StatusLine() {
   if (open_line_) console_.print("\n");
@@ -47,11 +50,11 @@ void StatusLine::update(int64_t done, std::string_view details) {
   const bool last = done == total_, terminal = console_.is_terminal();
   const TimePoint now = std::chrono::steady_clock::now();
   // A terminal that is behind would show outdated lines one after the other: skip them.
-  const bool too_soon =
-      terminal ? now - drawn_ < kRedraw || console_.is_behind() : done != 1 && done % every_ != 0;
+  const bool too_soon = terminal ? now - drawn_ < kRedraw || console_.is_behind()
+                                 : done != begin_ + 1 && done % every_ != 0;
   if (too_soon && !last) return;
   drawn_ = now;
-  const double left = done > 0 ? seconds() / done * (total_ - done) : 0;
+  const double left = done > begin_ ? seconds() / (done - begin_) * (total_ - done) : 0;
   const std::string count =
       fmt::format("{} {:>{}}/{}  ", what_, done, fmt::formatted_size("{}", total_), total_);
   const std::string time = clock_text(left) + " left";

@@ -29,19 +29,22 @@ class StatusLine {
  public:
   // Writes to `out`. If `out` is null (on ranks other than 0), nothing is shown. On a terminal the
   // line is redrawn at most ten times per second and is never wider than the terminal. On other
-  // streams, a line is printed for the first, the last and every `every`-th of `total`.
+  // streams, a line is printed for the first, the last and every `every`-th of `total`. A run that
+  // resumes passes the number `begin` that earlier runs have done.
   // Requires: `out` outlives this object.
-  StatusLine(std::FILE* out, std::string_view what, int64_t total, int64_t every);
+  StatusLine(std::FILE* out, std::string_view what, int64_t total, int64_t every,
+             int64_t begin = 0);
   // Writes to a console that also prints other text.
-  StatusLine(Console& console, std::string_view what, int64_t total, int64_t every);
+  StatusLine(Console& console, std::string_view what, int64_t total, int64_t every,
+             int64_t begin = 0);
   // Ends the line if one is being drawn.
   ~StatusLine();
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
 
-  // Shows the count, `details` and the remaining time, which is computed from the mean speed so
-  // far. Two spaces separate the parts of `details`. On a narrow terminal the last parts are left
-  // out.
+  // Shows the count, `details` and the remaining time, which is computed from the mean speed since
+  // construction. Two spaces separate the parts of `details`. On a narrow terminal the last parts
+  // are left out.
   void update(int64_t done, std::string_view details);
   // Shows a training step. The caller must call it after each step. Loss and samples per second are
   // moving means, in which the last ten steps have two thirds of the weight. A non-finite loss is
@@ -69,7 +72,7 @@ class StatusLine {
   std::unique_ptr<Console> own_;  // set if no console was given
   Console& console_;
   std::string what_;
-  int64_t total_, every_;
+  int64_t total_, every_, begin_;
   bool open_line_ = false;
   TimePoint began_ = std::chrono::steady_clock::now();
   TimePoint drawn_{};

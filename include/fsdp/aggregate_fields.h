@@ -1,5 +1,6 @@
 // Finds the fields of an aggregate. C++20 cannot list the fields, so this header counts the
-// initialisers that the aggregate accepts, and declares a structured binding with as many names.
+// initialisers that the aggregate accepts, and declares a structured binding with the same number
+// of names.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +25,9 @@ struct AnyBaseOf {
 template <size_t>
 using AnythingAt = Anything;
 
-// Returns the number of initialisers that T accepts. Returns -1 if T has a field that an `Anything`
-// cannot initialise, and a number above kMostFields if T has too many fields.
+// Returns the number of initialisers that T accepts. Returns -1 if T has a field that `Anything`,
+// which converts to any type, cannot initialise. Returns a number above kMostFields if T has too
+// many fields.
 template <class T, class... Fields>
 constexpr int count_initialisers() {
   if constexpr (sizeof...(Fields) <= kMostFields && requires {
@@ -39,9 +41,9 @@ constexpr int count_initialisers() {
   }
 }
 
-// Returns true if a field is an array. Without its own braces, an array of n elements accepts n
-// initialisers. With its own braces, the array counts as one initialiser, so the whole aggregate
-// accepts fewer initialisers.
+// Returns true if the field after the fields `Before` is an array. count_initialisers counts n
+// initialisers for an array of n elements, because it writes no braces around them. If the array
+// has its own braces, it is one initialiser, and the n - 1 initialisers at the end are too many.
 template <class T, size_t... Before, size_t... After>
 constexpr bool has_array_at(std::index_sequence<Before...>, std::index_sequence<After...>) {
   return requires { T{AnythingAt<Before>{}..., {Anything{}, Anything{}}}; }
@@ -71,8 +73,8 @@ constexpr int count_fields() {
   }
 }
 
-// The number of fields of T. The static_assert is in a class template, so the compiler reports it
-// once per type, even if the type is visited many times.
+// The number of fields of T. The static_assert is in a class template, so for each type the
+// compiler reports a failure once, even if many calls visit the type.
 template <class T>
 struct Fields {
   static constexpr int kCount = count_fields<T>();

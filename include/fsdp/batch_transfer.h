@@ -21,14 +21,15 @@
 
 namespace fsdp {
 
-// The stream on which batches are copied to a device. On the CPU there is no such stream. Only one
-// thread may use an object of this class. Below, "compute" is the current stream of this thread.
+// The stream on which batches are copied to a device. If the device is the CPU, there is no such
+// stream. Only one thread may use an object of this class. In the comments below, "compute" is the
+// current stream of this thread.
 class BatchCopies {
  public:
   // Errors: StateError if `device` is a GPU and LibTorch runs without CUDA.
   explicit BatchCopies(at::Device device);
-  // Makes compute wait for the copies of unused batches, because LibTorch may reuse the memory of
-  // these batches for later work on compute.
+  // Makes compute wait for the copies of the batches for which take() was not called. When these
+  // batches are freed, LibTorch may reuse their memory for later work on compute.
   ~BatchCopies();
   BatchCopies(const BatchCopies&) = delete;
   BatchCopies& operator=(const BatchCopies&) = delete;
@@ -118,7 +119,8 @@ class BatchTransfer {
   int64_t made_ = 0;
   int64_t taken_ = 0;
   std::exception_ptr failure_;
-  BatchCopies copies_;  // declared last: destroyed before ready_, whose batches it may write
+  // The last member, so it is destroyed before ready_: copies may still write to batches in ready_.
+  BatchCopies copies_;
 };
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// Callback: a std::function that can be compared, so that whole Options can be compared.
+// Callback: a std::function that can be compared, so that two Options objects can be compared.
 #pragma once
 
 #include <concepts>

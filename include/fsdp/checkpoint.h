@@ -11,13 +11,13 @@
 //   …
 //   fsdp::load_optimizer(optimizer, "out/optimizer.safetensors");  // on any number of ranks
 //
-// The weights are the parameters that the engine shards; FQNs identify them. The caller must save
-// ignored parameters itself. Buffers are loaded if a file contains them, but they are not saved.
-// All functions are collective and must be called outside forward and backward. If one rank fails,
-// the function throws on all ranks, and only one rank prints the error (agreement.h).
-// If the weights were saved in float32 (the default) together with the optimizer state, a run that
-// resumes on the same number of ranks computes bitwise identical steps. The program itself must
-// restore the state of the random number generators (dropout).
+// The weights are the parameters that the engine shards; FQNs identify them. The caller itself must
+// save the parameters that the engine ignores (Options::ignore). Buffers are loaded if a file
+// contains them, but they are not saved. All functions are collective and must be called outside
+// forward and backward. If one rank fails, the function throws on all ranks, and only one rank
+// prints the error (agreement.h). If the weights were saved in float32 (the default) together with
+// the optimizer state, a run that resumes on the same number of ranks computes bitwise identical
+// steps. The program itself must restore the state of the random number generators (dropout).
 #pragma once
 
 #include <fsdp/agreement.h>
@@ -53,22 +53,23 @@ struct LoadOptions {
   // Returns true if a file may contain a tensor of this name although the model has none. `name` is
   // the result of parameter_name. If this function is unset, no such tensor is allowed.
   std::function<bool(std::string_view name)> may_be_unused{};
-  // Returns true if no file needs to contain this parameter. A missing parameter keeps its value.
-  // If this function is unset, no parameter may be missing. Either all parameters of a module are
-  // missing or none; otherwise load_weights throws, because a partly loaded module is a mistake.
+  // Returns true if no file needs to contain this parameter. The load leaves a missing parameter
+  // unchanged. If this function is unset, no parameter may be missing. If the files contain some
+  // parameters of a module and lack others, load_weights throws, because a partly loaded module is
+  // a mistake.
   std::function<bool(std::string_view fqn)> may_be_missing{};
   // A file that takes precedence over the other files, for example a file with a new head. May be
   // null.
   const SafetensorsFile* instead = nullptr;
 };
 
-// A report of load_weights: the names that it changed, replaced, skipped or did not find. The
-// report is equal on all ranks.
+// A report of load_weights. It lists the tensors and parameters that were renamed, taken from
+// `instead`, skipped or not found. The report is equal on all ranks.
 struct LoadReport {
   std::vector<std::string> renamed;   // stored names changed by strip_prefix or parameter_name
   std::vector<std::string> replaced;  // parameters in `instead` and in another file
   std::vector<std::string> unused;    // stored names that no parameter or buffer has
-  std::vector<std::string> kept;      // parameters that no file has
+  std::vector<std::string> kept;      // parameters that no file has; the load leaves them unchanged
   std::vector<std::string> copies;    // stored names of equal copies of a tied parameter
   // Messages about replaced, unused, kept and copies, one line each. The program should print them
   // on one rank.
@@ -77,9 +78,9 @@ struct LoadReport {
 
 // Fills every rank's main shards from mapped files. A rank reads only its own intervals. F32, F16,
 // BF16 and F64 values become float32. If a file contains a buffer, every rank loads this buffer in
-// the buffer's own type; other buffers keep their values. A parameter registered under several
-// names (tied weights) is found under any of these names. If the files contain such a parameter
-// several times with equal values, a note says so.
+// the buffer's own type; the load leaves other buffers unchanged. A parameter registered under
+// several names (tied weights) is found under any of these names. If the files contain such a
+// parameter several times with equal values, a note says so.
 // Errors: IoError kCorruptData in these cases:
 //   - a tensor is missing, unexpected or duplicate, or copies of a tied parameter differ (the error
 //     names them);
@@ -102,11 +103,11 @@ LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
 //     index, but without safetensors files.
 // No code in a file is executed. Entries that are not tensors are skipped, and a note names them.
 // Stored tensors may share storage and may have any strides. If a stored tensor's memory order
-// differs from the parameter's, this rank needs extra memory as large as its slice of the
+// differs from the parameter's, each rank needs extra memory as large as its slice of the
 // parameter. The check sums of the archive are verified: each rank reads and checks an equal share
 // of the records.
-// Errors: those of the function above. Also IoError kCorruptData for a file that is damaged or not
-//   supported:
+// Errors: those of load_weights for safetensors files (above). Also IoError kCorruptData for a file
+//   that is damaged or not supported:
 //   - a file written before PyTorch 1.6, or in another byte order;
 //   - weights that are quantised or sparse, or that have their neg or conj bit set;
 //   - records that are damaged, compressed or encrypted;
@@ -128,11 +129,12 @@ struct SaveOptions {
 
 // Writes all parameters into one file. The file appears complete or not at all. Rank 0 writes while
 // the other ranks wait.
-// Errors: IoError kCannotCreate; IoError kIoError (for example, disk full); InvalidArgument if the
-//   type is not floating, or if two parameters have the same name.
+// Errors: IoError kCannotCreate if the file cannot be created; IoError kIoError if writing fails
+//   (for example, disk full); InvalidArgument if the type is not floating, or if two parameters
+//   have the same name.
 void save_weights(Engine& engine, const std::filesystem::path& file,
                   const SaveOptions& options = {});
-// Saves weights for callers that can handle a failure, for example by writing to another place. If
+// Saves weights for callers that can handle a failure, for example by writing to another folder. If
 // saving fails, the returned Outcome contains the error, and an existing file is unchanged.
 [[nodiscard]] Outcome try_to_save_weights(Engine& engine, const std::filesystem::path& file,
                                           const SaveOptions& options = {});
@@ -169,8 +171,9 @@ void save_optimizer(Optimizer& optimizer, const std::filesystem::path& file);
                                             const std::filesystem::path& file);
 
 struct OptimizerReport {
-  // One line for each option that differs from the saved options. One more line if the file has no
-  // digest of the weights (earlier versions wrote none). The notes are equal on all ranks.
+  // One line for each option of the optimizer that differs from the saved option. Also one line if
+  // the file has no digest of the weights (earlier versions wrote none). The notes are equal on all
+  // ranks.
   std::vector<std::string> notes;
 };
 
@@ -181,11 +184,11 @@ struct LoadOptimizerOptions {
   bool beside_other_weights = false;
 };
 
-// Restores the moments, the numbers of updates, steps(), lr and the settings of groups. The number
-// of ranks may differ from that of the saved run. A rank reads only its own intervals. Other
-// options (betas, momentum, weight decay, groups) keep the values that the program set, unlike in
-// torch.optim's load_state_dict. The report lists the options that differ from the saved ones.
-// Gradients are unchanged.
+// Restores the moments, the numbers of updates, steps(), lr, and the rates and weight decays that
+// were set for groups (OptimizerParamGroup). The number of ranks may differ from that of the saved
+// run. A rank reads only its own intervals. All other options (betas, momentum, weight decay, the
+// choice of groups) remain as the program has set them, unlike in torch.optim's load_state_dict.
+// The report lists those that differ from the saved ones. Gradients are unchanged.
 // Requires: the engine has the weights with which the state was saved, so call load_weights first.
 //   The file must have the same set of parameters as this optimizer: those that are trained now,
 //   and those that were trained before they were frozen. So freeze and unfreeze parameters before

@@ -18,44 +18,54 @@
 namespace fsdp {
 
 // The checkpoints of one run: the folders FOLDER/step-00001200. A checkpoint is written under a
-// hidden name and renamed when it is whole, so the newest one is found by its manifest, and no
-// other file points to it. With an empty CheckpointOptions::folder nothing is saved, and signals
-// have their usual effect.
+// hidden name and renamed when it is complete. So the newest checkpoint is found by reading the
+// manifests in these folders, and no separate file names it. With an empty
+// CheckpointOptions::folder nothing is saved, and signals have their usual effect.
 //
 // Signals: SIGTERM saves after the current step, and after_step returns true. SIGUSR1 saves, and
-// the training goes on. A second SIGTERM, at least one second after the first one, ends the process
-// at once with 143. A signal to one rank counts for all. A signal for which the program has a
-// handler of its own is left alone. The destructor restores the handlers.
+// the training continues. A second SIGTERM ends the process at once with 143, unless it arrives
+// within one second of the first one: it may then be a launcher's copy of the first one. A signal
+// to one rank counts for all ranks. If the program has its own handler for a signal, this handler
+// is kept. The destructor restores the handlers.
 class Checkpoints {
  public:
   // Locks the folder for this job, and removes folders of checkpoints that were not finished.
-  // Requires: collective. `state` outlives this object, and has all objects of the training.
-  // Errors: InvalidArgument (64) for invalid options; IoError kCannotCreate if the folder cannot be
-  //   created, or if another job uses it.
+  // Requires: collective. `state` outlives this object, and contains all objects of the training.
+  // Errors: InvalidArgument (64) for invalid options, and (78) if a rank does not see the folder of
+  //   rank 0; IoError kCannotCreate if the folder cannot be created, or if another job uses it.
   Checkpoints(TrainingState& state, CheckpointOptions options);
   ~Checkpoints();
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;
 
-  // Loads the checkpoint that the options choose, and returns the number of steps that it has; 0 if
-  // the run starts anew. A note names the checkpoint. With "auto", damaged checkpoints and those
-  // with values that are not finite are passed over, with a warning each. Collective.
-  // Errors: IoError kCorruptData if a named checkpoint is damaged, or if all of several are; the
-  //   errors of load. IoError kIoError if the checkpoints of the run cannot fit on the disk.
+  // Loads the checkpoint that the options choose, and returns the checkpoint's number of steps.
+  // Returns 0 if no checkpoint is loaded. A note names the checkpoint. With "auto", damaged
+  // checkpoints and checkpoints with values that are not finite are skipped, and a warning names
+  // each of them. If save_steps is set, another note has the bytes of a checkpoint on disk.
+  // Collective.
+  // Errors: IoError kCorruptData if the checkpoint that `resume` names is damaged, or if "auto"
+  //   finds checkpoints but can load none of them; the errors of load. IoError kIoError if the disk
+  //   has no room for the checkpoints that the run will keep.
   int64_t resume();
 
-  // Call it after each optimizer step with the number of steps done. Saves if the number is a
-  // multiple of save_steps, or if a rank got a signal. Returns true if the training must stop.
+  // Call this function after each optimizer step with the number of steps done. Saves if the number
+  // is a multiple of save_steps, or if a rank got a signal. Returns true if the training must stop.
   // Collective: one exchange per step.
   // Errors: those of fsdp::save, unless on_save_error is kContinue.
   bool after_step(int64_t step);
-  // Call it in evaluation loops. Saves and returns as after_step, with the step of the last call,
-  // but only because of a signal. Collective.
+  // Call this function in evaluation loops. Does the same as after_step with the step of the last
+  // after_step call, but saves only if a rank got a signal. Collective.
   bool poll();
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Returns true if `resume` continues a run of the folder: --resume is "auto" and the folder has
+// checkpoints, or it names one of them. The program may then replace earlier results of this run.
+// If the ranks are on several hosts, call this function on rank 0 only.
+// Errors: IoError kIoError if the folder cannot be read.
+bool continues_run(const CheckpointOptions& options);
 
 }  // namespace fsdp

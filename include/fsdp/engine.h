@@ -43,8 +43,9 @@ class EngineParts;
 //
 // For any world size, the initial values equal those of the unsharded model that is constructed
 // after torch::manual_seed(options.seed) on the same kind of device. If the device is a GPU, a
-// tensor made without a device is made on the GPU, as under Python's torch.set_default_device. The
-// GPU's generator then draws random values, which differ from those of the CPU's generator.
+// tensor for which the program names no device is made on the GPU, as under Python's
+// torch.set_default_device. The GPU's generator then draws random values, which differ from those
+// of the CPU's generator.
 // Requires: each parameter is initialised in the constructor of the unit that owns it. A parent's
 //   constructor must not initialise parameters of a unit inside the parent; such code throws.
 //   Tensors that the host fills through data_ptr or accessor must be made with torch::kCPU.
@@ -102,17 +103,17 @@ struct ShardedParameter {
 struct EngineStats {
   MemoryStats memory;
   int64_t all_gathers = 0;
-  int64_t reduces = 0;  // reduce_scatter or all_reduce of gradients
-  int64_t passes = 0;   // backwards that reduced gradients
-  Traffic sent;         // bytes that this rank sent; mapped shards and Gathered are not counted
+  int64_t reduces = 0;          // reduce_scatter or all_reduce of gradients
+  int64_t passes = 0;           // backwards that reduced gradients
+  Traffic sent;                 // bytes that this rank sent; excludes mapped shards and `Gathered`
   int64_t exposed_comm_ns = 0;  // time for which the compute thread waited for communication
 };
 
 // The norm of all gradients, and whether they are finite. The report is equal on every rank. The
-// function that returns the report issues the work and does not wait. The first call of an accessor
-// waits for this rank's device, as Tensor::item() does. It does not wait for other ranks. Any
-// thread may read the report, also after the engine's destruction. After the first read, the report
-// holds no device memory.
+// function that returns the report issues the work and returns without waiting for it. The first
+// call of an accessor waits for this rank's device, as Tensor::item() does. It does not wait for
+// other ranks. Any thread may read the report, even after the engine's destruction. After the first
+// read, the report holds no device memory.
 // Errors: the accessors throw StateError if the engine was destroyed and its device failed before
 //   the values were read.
 class GradientReport {
@@ -121,7 +122,7 @@ class GradientReport {
   double norm() const;
   bool finite() const;
   // Returns the first parameter, in the order of units, that has a non-finite gradient on any rank.
-  // The form is "unit 'layer.3', parameter 'layer.3.weight'". Returns an empty string if all
+  // The format is "unit 'layer.3', parameter 'layer.3.weight'". Returns an empty string if all
   // gradients are finite.
   std::string first_nonfinite() const;
 
@@ -184,12 +185,12 @@ class Engine {
   at::Device device() const;
 
   // Returns every parameter that the engine shards, unit by unit and in the order of registration.
-  // Each `local` is a view of this rank's shard; nothing is communicated. Any element-wise
+  // Each `local` is a view of this rank's shard; the call issues no collective. Any element-wise
   // torch::optim optimizer can train the `local` tensors of trainable parameters. While a caller
-  // holds one of these tensors, each forward reads the shards once more to detect changes. An
-  // operator on `local` or its `.grad` throws a StateError in two cases (docs/migration.md): an
-  // optimizer's step would be wrong at this time, or the operator would reduce only this rank's
-  // slice to a number.
+  // holds one of these tensors, each forward also reads all shards to detect changes. An operator
+  // on `local` or its `.grad` throws a StateError in two cases (docs/migration.md): an optimizer's
+  // step would be wrong at this time, or the operator would reduce only this rank's slice to a
+  // number.
   std::vector<ShardedParameter> sharded_parameters();
   // Returns `local` of each trainable parameter, in the form that LibTorch's optimizers expect.
   //   torch::optim::SGD optimizer(engine.parameters(), 0.1);  // was: model->parameters()
@@ -223,8 +224,9 @@ class Engine {
   // backward.
   void average_buffers();
 
-  // Returns the plan of engine buffers. The plan exists from construction on. After the first step
-  // the plan is more exact, because the order of units is then known.
+  // Returns the plan of engine buffers. The plan exists from construction on. The first plan
+  // assumes the order of registration. After the first step, the plan uses the order in which the
+  // units ran.
   MemoryPlan memory_plan() const;
   EngineStats stats() const;
   // Resets the peaks of MemoryStats to the bytes currently in use.
@@ -242,23 +244,25 @@ class Engine {
   friend struct EngineAccess;  // internal: src/engine/engine_parts.h
   friend class InputSpan;
   friend class UnitCall;
-  std::shared_ptr<EngineParts> state_;  // units and hooks of old graphs hold it weakly
+  std::shared_ptr<EngineParts> state_;  // units and hooks of old graphs hold a weak_ptr
 };
 
 // Selects the values that the destructor of Gathered writes to the main shards.
 enum class WriteBack : uint8_t {
-  kNone,         // nothing
-  kOwnSlice,     // modified parameters, from each rank's values (if replicated: the lowest rank's)
-  kFromRankZero  // modified parameters, from rank 0's values on all ranks
+  kNone,  // nothing
+  // Modified parameters: each rank writes its slice of its own values. If several ranks hold the
+  // same slice, all of them write the values of the lowest of these ranks.
+  kOwnSlice,
+  kFromRankZero  // modified parameters: each rank writes its slice of rank 0's values
 };
 
 // A scope in which the program can read the whole parameters of one unit, or of all units, through
 // the module. Values are in param_dtype. A call that replaces a parameter's storage (torch::load of
 // a model) counts as a modification. Inside the scope, torch::save writes whole parameters.
 // Requires: collective; outside forward and backward, and no forward or backward runs inside the
-//   scope. Only one Gathered may exist at a time.
+//   scope. Only one Gathered object may exist at a time.
 // Errors: StateError if a requirement is violated. The destructor throws StateError if a parameter
-//   was modified under kNone.
+//   was modified although WriteBack::kNone was given.
 class Gathered {
  public:
   explicit Gathered(Engine& engine, WriteBack write_back = WriteBack::kNone);
@@ -277,13 +281,13 @@ class Gathered {
 
 // A scope that changes how gradients are reduced in the backward passes inside it.
 //   kNone (`reduce` false): each rank keeps whole gradients and does not reduce them. This needs 4
-//   more bytes per element. The next backward outside the scope reduces the accumulated gradients.
-//   So several backward passes need only one reduction.
+//   more bytes per element of the parameters. The next backward outside the scope reduces the
+//   accumulated gradients. So several backward passes need only one reduction.
 //   kInside: gradients are reduced within groups. The next backward outside the scope sums the
 //   gradients over the groups (FSDP2's set_requires_all_reduce).
-// Errors: an optimizer's step throws StateError before this next backward has run. A backward under
-//   kInside throws StateError if an earlier backward of the same step has already summed over the
-//   groups.
+// Errors: after a backward in the scope, an optimizer's step throws StateError until a backward
+//   outside the scope has run. A backward inside a kInside scope throws StateError if an earlier
+//   backward of the same step has already summed over the groups.
 class GradSync {
  public:
   GradSync(Engine& engine, bool reduce)

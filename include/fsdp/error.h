@@ -17,7 +17,7 @@ namespace fsdp {
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 64,          // wrong command line
-  kCorruptData = 65,    // a file's content is not what it claims to be
+  kCorruptData = 65,    // a file is damaged or of an unexpected format
   kInternal = 70,       // broken invariant, misuse of the API, device failure
   kCannotCreate = 73,   // an output cannot be created
   kIoError = 74,        // reading or writing failed (disk full)
@@ -29,7 +29,7 @@ enum class ExitCode : int {
 struct ErrorText {
   std::string what;   // what failed, with expected and actual value and their units
   std::string where;  // unit, file and byte, or collective and its sequence number
-  std::string cause;  // the first cause, if that is another rank or the system
+  std::string cause;  // the earlier failure of another rank or of the system, if any
   std::string hint;   // an instruction for the reader
 };
 

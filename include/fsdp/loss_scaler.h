@@ -33,7 +33,7 @@ struct LossScalerOptions {
 
 class LossScaler {
  public:
-  // The state that a resumed run needs.
+  // The state of a LossScaler that a resumed run needs.
   struct State {
     double scale = 0;
     int64_t growth_tracker = 0;  // steps since the last overflow or growth
@@ -53,7 +53,7 @@ class LossScaler {
   // Requires: this backward has run before the next update().
   at::Tensor scale(const at::Tensor& loss) const;
   // Waits for the report of a step, as skipped() does, and sets the next scale. Before the first
-  // step that is applied, each skipped step also causes a warning (MeshOptions::on_event): the
+  // step that is applied, each skipped step also causes a warning (MeshOptions::on_event) that the
   // scale is still too large.
   // Errors: InvalidArgument if the optimizer has skip_nonfinite = false, or if gradients overflow
   //   at the smallest scale. The state is then unchanged.

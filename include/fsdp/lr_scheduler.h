@@ -40,9 +40,9 @@ namespace fsdp {
 
 class TrainingPlace;  // engine/training_objects.h
 
-// The state that a resumed run needs, by PyTorch's names: "last_epoch", … The state does not
-// contain the options: make the scheduler with the same options, then load the state. load()
-// overwrites the optimizer's rate.
+// The state of a scheduler that a resumed run needs, with PyTorch's names: "last_epoch", … The
+// state does not contain the options: make the scheduler with the same options, then load the
+// state. load() overwrites the optimizer's rate.
 using LRSchedulerState = std::map<std::string, double>;
 
 // The base of all schedulers except ReduceLROnPlateau.
@@ -52,8 +52,8 @@ class LRScheduler {
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
 
-  // Sets the rate of the optimizer's next step. Call this function after the optimizer's step;
-  // otherwise the first rate is never used.
+  // Sets the rate of the optimizer's next step. Call this function after the optimizer's step. If
+  // it is called before the optimizer's first step, no step uses the rate of epoch 0.
   void step();
   double last_lr() const { return last_lr_; }
 
@@ -65,8 +65,8 @@ class LRScheduler {
   void load(const LRSchedulerState& state);
 
  protected:
-  // Input of a schedule: the epoch whose rate is wanted, the rate of the previous epoch, and the
-  // initial rate.
+  // Input of a schedule: the epoch whose rate is to be computed, the rate of the previous epoch,
+  // and the initial rate.
   struct Place {
     int64_t epoch = 0;
     double lr = 0;
@@ -74,25 +74,26 @@ class LRScheduler {
   };
   // Returns the rate of an epoch. For epoch 0, `lr` is the initial rate.
   using NextLr = std::function<double(const Place&)>;
-  // Sets the rate of epoch 0, unless `next` is empty. `name` is the class name, which
-  // Engine::describe lists.
+  // Sets the optimizer's rate to that of epoch 0. If `next` is empty, does not change the rate.
+  // `name` is the class name, which Engine::describe lists.
   LRScheduler(Optimizer& optimizer, std::string_view name, NextLr next);
 
   Optimizer& optimizer() const { return optimizer_; }
   double next(double lr, double base_lr) const { return next_({last_epoch_, lr, base_lr}); }
   int64_t epoch() const { return last_epoch_; }
-  // Sets the rates of epoch 0. The rates are computed from the initial rates if `restarts` is true,
-  // else from the current rates.
+  // Sets the optimizer's rates to those of epoch 0. The rates are computed from the initial rates
+  // if `restarts` is true, else from the current rates.
   void start(bool restarts);
 
  private:
   friend class SequentialLR;
   friend struct TrainingPlaceAccess;  // internal: src/optim/training_place_access.h
-  // Sets the rates of epoch().
+  // Sets the optimizer's rates to those of epoch(). `restarts` has the meaning that it has in
+  // start().
   virtual void advance(bool restarts);
   virtual void add_state(LRSchedulerState&) const {}
-  virtual void restore(const LRSchedulerState&) {}  // epoch() is already restored
-  // Returns the schedulers whose state this one contains.
+  virtual void restore(const LRSchedulerState&) {}  // called after epoch() was restored
+  // Returns the schedulers whose states are parts of this scheduler's state.
   virtual std::vector<LRScheduler*> inner() const { return {}; }
 
   Optimizer& optimizer_;
@@ -208,11 +209,12 @@ struct OneCycleLROptions {
 
 // Raises the rate from max_lr / div_factor to max_lr, then lowers it to max_lr / div_factor /
 // final_div_factor, within total_steps. Momentum (AdamW's beta1) changes from max_momentum to
-// base_momentum and back, through Optimizer::set_momentum. One call of step() after the last step
-// keeps the final rate; PyTorch would lower the rate further. Source: Smith and Topin,
-// "Super-Convergence" (2017).
-// Errors: the constructor throws as Optimizer::set_momentum does. step() throws StateError after
-//   total_steps.
+// base_momentum and back, through Optimizer::set_momentum. If step() is called once after each of
+// the total_steps optimizer steps, its last call leaves the final rate unchanged, whereas PyTorch
+// would lower the rate further.
+// Source: Smith and Topin, "Super-Convergence" (2017).
+// Errors: the constructor throws as Optimizer::set_momentum does. Further calls of step() throw
+//   StateError.
 class OneCycleLR : public LRScheduler {
  public:
   OneCycleLR(Optimizer& optimizer, OneCycleLROptions options);

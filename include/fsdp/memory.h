@@ -1,8 +1,8 @@
 // The bytes of an engine by category: predicted (MemoryPlan) and measured (MemoryStats).
 //
 // MemoryPlan and MemoryStats count the engine buffers of one rank. Activations, unsharded gradients
-// before they are captured, zero-copy gradients and LibTorch's own memory are not engine buffers.
-// The formulas are in docs/memory.md.
+// that the engine has not captured yet, zero-copy gradients and LibTorch's own memory are not
+// engine buffers. The formulas are in docs/memory.md.
 #pragma once
 
 #include <array>
@@ -35,7 +35,8 @@ struct MemoryBytes {
   bool operator==(const MemoryBytes&) const = default;
 };
 
-// Slots of one size. A pool keeps them for the whole run.
+// Slots of one size. A slot is a buffer for the gathered parameters or the whole gradients of one
+// unit. The engine keeps its slots allocated for the whole run.
 struct PlannedSlots {
   MemoryCategory category;  // kParameterSlots or kReduceSlots
   int64_t slot_bytes = 0;
@@ -53,7 +54,7 @@ struct MemoryPlan {
   MemoryBytes backward_peak;   // at the peak of a backward
   MemoryBytes after_backward;  // before the optimizer's step
   std::vector<PlannedSlots> slots;
-  int64_t held_bytes = 0;  // bytes allocated from the system after each buffer's first use
+  int64_t held_bytes = 0;  // bytes allocated from the system once every buffer was used
   // The part of held_bytes that the simulated pass does not need, but a real pass has needed: slots
   // and main gradients. Reasons are a second forward before the first backward, and gradients kept
   // by GradSync. After such a pass the peaks above include its bytes, too.

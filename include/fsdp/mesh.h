@@ -32,7 +32,7 @@ enum class Axis : uint8_t {
 struct SlowRank {
   int rank = 0;
   std::chrono::milliseconds waited{0};
-  std::string collective;  // "all_gather of 4096 float32 'layers.0' #12"
+  std::string collective;  // for example "all_gather of 4096 float32 'layers.0' #12"
 };
 
 // A message from a mesh to its program (MeshOptions::on_event).
@@ -41,8 +41,8 @@ struct MeshEvent {
     // An engine noticed a problem and continues. Each warning is reported once. on_event is called
     // on the rank's own thread.
     kWarning,
-    // Something that the user should know: the checkpoint from which a run resumes. on_event is
-    // called on the rank's own thread.
+    // A note about normal operation, for example the checkpoint from which a run resumes. on_event
+    // is called on the rank's own thread.
     kNote,
     // A rank is slow, and the wait for it continues. On one host, only the first rank that notices
     // the slow rank reports it, once per job. On several hosts, each waiting rank reports it once.
@@ -98,8 +98,8 @@ struct PartOptions {
 
 // A handle of one rank in a job. Copies of a mesh share its state and represent the same rank. When
 // the last copy is destroyed, the rank has finished. Ranks that still wait for this rank then get
-// an error, which tells them that this rank has left. If an exception destroys the last copy, the
-// other ranks are notified that this rank failed.
+// an error that says that this rank has left. If the last copy is destroyed because an exception is
+// thrown, the other ranks are notified that this rank failed.
 class Mesh {
  public:
   // Makes the mesh from the launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK and
@@ -135,8 +135,8 @@ class Mesh {
   //   rank that destroys its part stays in the job.
   // Errors, on all ranks: InvalidArgument if a color is negative, if ranks with the same color have
   //   different options, or if shard · replicate is not the number of these ranks. StateError if
-  //   this mesh has engines. DeviceError if a rank would be in more than 8 meshes, including
-  //   destroyed parts.
+  //   this mesh has engines. DeviceError if a rank would be in more than 8 meshes (a fixed limit),
+  //   including destroyed parts.
   Mesh part(int color, PartOptions options = {}) const;
 
   int rank() const;

@@ -20,8 +20,8 @@ namespace fsdp::mesh_detail {
 
 [[noreturn]] void refuse_weight(double weight, std::string_view label);
 
-// A type with a tensor's member functions. The type is not named, because this header does not
-// include LibTorch.
+// A type with a tensor's member functions. The concept does not name at::Tensor, because this
+// header does not include LibTorch.
 template <class T>
 concept Tensor = requires(const T& value) {
   value.numel();

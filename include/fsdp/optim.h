@@ -2,8 +2,12 @@
 // over memory. Its state is sharded in the same way as the main shards. Results equal those of
 // torch::optim on Engine::parameters().
 //
+//   fsdp::AdamW optimizer(engine, torch::optim::AdamWOptions(3e-4));  // trains all parameters
+//
+// If an engine has several optimizers, each of them needs its own parameters:
+//
 //   fsdp::AdamW generator(engine, {.lr = 2e-4, .parameters = fsdp::under("generator")});
-//   fsdp::AdamW discriminator(engine, torch::optim::AdamWOptions(1e-4));  // of all parameters
+//   fsdp::AdamW discriminator(engine, {.lr = 1e-4, .parameters = fsdp::under("discriminator")});
 #pragma once
 
 #include <fsdp/engine.h>
@@ -75,7 +79,7 @@ struct SgdOptions {
 
 // The report of a step. Reading the report waits for the device, like reading a GradientReport.
 struct StepReport {
-  GradientReport gradients;  // empty if the step neither clips nor can skip
+  GradientReport gradients;  // empty if the step does not clip and skip_nonfinite is false
   bool skips_nonfinite = true;
   // Returns true if a gradient was not finite. Parameters and optimizer state are then unchanged. A
   // backward through a graph that was built before the step (retain_graph) throws, even if the step
@@ -92,10 +96,10 @@ class OptimizerParamGroup {
   OptimizerParamGroup(std::string name, double lr_scale, double weight_decay,
                       const double* optimizer_lr);
 
-  const std::string& name() const { return name_; }  // "default" for all others
+  const std::string& name() const { return name_; }  // "default": parameters in no other group
   // Returns the optimizer's lr() times lr_scale, or the group's own rate after set_lr. Schedulers
-  // change a group's own rate in the same way as the optimizer's rate, starting from the group's
-  // current rate.
+  // change a group's own rate by the same formula as the optimizer's rate, with the current and the
+  // initial rate of the group.
   double lr() const { return own_lr_ ? *own_lr_ : *optimizer_lr_ * lr_scale_; }
   // Errors: set_lr and set_weight_decay throw InvalidArgument if the value is negative or not
   //   finite.
@@ -116,8 +120,8 @@ class OptimizerParamGroup {
 
 // The base of AdamW and SGD. An engine may have several optimizers with disjoint parameters. At the
 // first step, a warning (MeshOptions::on_event) names trainable parameters that have no optimizer.
-// Requires: the engine is alive; otherwise the functions throw. All functions are collective and
-//   must be called between steps. This does not apply to lr, set_lr, momentum, set_momentum,
+// Requires: the engine exists; after its destruction the functions throw. All functions are
+//   collective and must be called between steps, except lr, set_lr, momentum, set_momentum,
 //   param_groups and steps.
 // Effects: the functions issue work and do not wait for it. The device computes the clip
 //   coefficient, and decides if a step is skipped.

@@ -13,8 +13,8 @@ namespace fsdp {
 
 // Selects which state is sharded over all ranks, which state is sharded over the ranks of a group
 // (Axis::kShard), and which state is replicated. For the exact meaning of each value, see the
-// placement table (src/plan/placement.cpp). On a mesh with only one group, the last three values
-// have the same effect as kFullShard.
+// placement table (src/plan/placement.cpp). On a mesh with only one group, kHybridShard,
+// kHfsdp and kHpz have the same effect as kFullShard.
 enum class Strategy : uint8_t {
   kFullShard,  // ZeRO-3, FSDP: parameters, gradients and optimizer state sharded
   kReplicate,  // DDP: everything replicated, gradients averaged
@@ -26,10 +26,10 @@ enum class Strategy : uint8_t {
                  // sharded within a group, and each use gathers from this copy
 };
 
-// Selects how the gradients of a backward are reduced (GradSync).
+// An argument of GradSync. Selects how the gradients of a backward are reduced.
 enum class GradientSync : uint8_t {
   kNone,    // no reduction; each rank keeps whole gradients
-  kInside,  // over the ranks of a group; equals kAll if no strategy has groups
+  kInside,  // reduction over the ranks of a group; equals kAll if no strategy has groups
   kAll,
 };
 
@@ -54,8 +54,8 @@ struct MixedPrecision {
   // Type of parameters in forward and backward: float32, bfloat16 or float16. If it is unset,
   // parameters keep their constructed type. A module with running statistics (BatchNorm,
   // InstanceNorm with statistics, SyncBatchNorm) also keeps the constructed type if param_dtype is
-  // narrower. Such a module is recognised by floating buffers that have the shape of its own
-  // parameters.
+  // narrower than that type. Such a module is recognised by floating buffers that have the shape of
+  // its own parameters.
   std::optional<c10::ScalarType> param_dtype;
   // Type in which ranks send and sum gradients: float32 or bfloat16. The default is float32.
   std::optional<c10::ScalarType> reduce_dtype;
@@ -71,8 +71,10 @@ struct MixedPrecision {
 
 // Options of one unit. A field that is set replaces the engine's option for this unit.
 struct UnitOptions {
-  std::optional<Strategy> strategy;  // not in a BuildScope, because it shards before FQNs exist
-  std::optional<MixedPrecision> mixed_precision;  // replaces all fields at once
+  // In a BuildScope, this strategy must shard as the engine's strategy does, because the scope
+  // shards the unit before the unit has an FQN.
+  std::optional<Strategy> strategy;
+  std::optional<MixedPrecision> mixed_precision;  // replaces the whole MixedPrecision of the engine
   std::optional<bool> reshard_after_forward;
   std::optional<int> prefetch_units;
   // false: the unit's parameters are not gathered in backward. Set this only if the unit's backward
@@ -87,16 +89,19 @@ struct UnitOptions {
 // defaults.
 struct Tuning {
   // true: processes on one host read each other's float32 shards in place through mapped memory, so
-  // nothing is gathered and no slot is used. Parameters that cannot be read in place (thread ranks,
-  // a lower param_dtype, units under 256 KiB per rank, cpu_offload) are gathered into slots. false:
-  // parameters are always gathered into slots.
+  // nothing is gathered and no slot (a buffer for gathered parameters) is used. Parameters that
+  // cannot be read in place (thread ranks, a lower param_dtype, units under 256 KiB per rank,
+  // cpu_offload) are gathered into slots. false: parameters are always gathered into slots.
   bool map_shards = true;
   // If this is not kOff, the engine has a separate communicator for gathers. Each rank copies its
-  // float32 shard into the slot, and the gather then works in place.
+  // float32 shard into its part of the slot (the buffer for gathered parameters), and the gather
+  // then works in place.
   // Requires (unless kOff): one GPU per rank, NCCL 2.31.2 or newer, kFullShard, and only one group
-  //   of ranks. Otherwise the engine's constructor throws with the reason.
+  //   of ranks. If one of these conditions is not met, the engine's constructor throws with the
+  //   reason.
   NcclRegistration nccl_registration = NcclRegistration::kOff;
-  // Must be equal for all engines of a mesh, because they share the mesh's streams.
+  // The threads in which CPU ranks run collectives. Must be equal for all engines of a mesh,
+  // because they share the mesh's streams.
   CpuStreamKind cpu_streams = CpuStreamKind::kInline;
   bool operator==(const Tuning&) const = default;
 };
@@ -128,8 +133,9 @@ struct Options {
   bool cpu_offload = false;
   // Limit of the device bytes that a rank may hold, including LibTorch's tensors (docs/memory.md).
   // 0 means no limit. An allocation beyond the limit throws a DeviceError. The error names the
-  // place, the memory in use and the remedies. After the error, training can continue with a step
-  // that needs less memory. The limit must be equal for all engines of a mesh.
+  // place of the allocation ("forward of unit 'layers.4'"), the memory in use and the remedies.
+  // After the error, training can continue with a step that needs less memory. The limit must be
+  // equal for all engines of a mesh.
   int64_t memory_limit = 0;
   // false: if the planned bytes of engine and optimizer exceed memory_limit, the constructor of the
   // engine or of the optimizer throws. true: the run continues until an allocation exceeds the

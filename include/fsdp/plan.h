@@ -16,6 +16,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <fsdp/checkpoint_options.h>
 #include <fsdp/memory.h>
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
@@ -26,6 +27,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,10 +61,12 @@ struct PlanRequest {
   // The optimizers, in the order of their steps. All gradients are cleared after the last of these
   // steps. If this list is empty, one optimizer trains all parameters.
   std::vector<PlannedOptimizer> optimizers{};
+  // Set: the plan includes the size of a checkpoint. Only save_only_model is read.
+  std::optional<CheckpointOptions> checkpoints{};
 };
 
-// Bytes of LibTorch's tensors on one rank: activations, gradients before they are captured,
-// buffers, inputs.
+// Bytes of LibTorch's tensors on one rank: activations, gradients that the engine has not captured
+// yet, buffers, inputs.
 struct TorchMemoryPlan {
   int64_t rest = 0;  // between steps; buffers only
   int64_t forward_peak = 0;
@@ -89,6 +93,10 @@ struct StepPlan {
   // Messages that name operators for which LibTorch has no meta kernel. The planner ran these
   // operators on zeros instead.
   std::vector<std::string> notes;
+  // The size of a checkpoint of the engine, its optimizers and the random states, for rank 0.
+  // Unset if PlanRequest::checkpoints is. Buffers are assumed to be equal on all ranks; if one is
+  // not, a checkpoint has it once per rank.
+  std::optional<CheckpointSize> checkpoint{};
 
   // Returns the device bytes that the step needs: the engine's held bytes plus LibTorch's peak.
   int64_t peak_bytes() const;
@@ -105,8 +113,9 @@ struct StepPlan {
 // Not thread-safe.
 class Planner {
  public:
-  // Stores `build` and `step`, which are the same as in fsdp::plan. plan() calls them when
-  // necessary.
+  // Stores `build` and `step`, which are the same as in fsdp::plan. Every plan() calls `build`. It
+  // calls `step` only if it cannot use the results of an earlier plan, or if the plan exceeds the
+  // memory limit.
   template <class Build, class Step>
   Planner(Build build, Step step)
       : Planner(std::function<Model()>([build = std::move(build), step = std::move(step)] {

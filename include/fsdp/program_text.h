@@ -30,8 +30,8 @@ std::string printable(std::string_view text, std::string_view kept = {});
 // file can be megabytes long.
 std::string quoted_name(std::string_view name);
 
-// Returns the name that is most similar to `typed`, or an empty string if no name is similar
-// enough.
+// Returns the name that is most similar to `typed`, or an empty string if every name differs from
+// `typed` in more than three letters or in about half of its letters.
 std::string nearest_of(std::string_view typed, const std::vector<std::string>& names);
 // Returns the Levenshtein distance: the least number of letters to insert, delete or replace.
 size_t edit_distance(std::string_view from, std::string_view to);

@@ -23,9 +23,9 @@ namespace recompute_detail {
 
 using Tensors = std::vector<at::Tensor>;
 using Segment = std::function<Tensors(const Tensors& inputs)>;
-// Runs the segment without a graph, and runs it again in backward. Returns the segment's outputs
-// with their graph. If the segment is a unit's forward, `unit` is this unit; otherwise `unit` is
-// null.
+// Runs `segment`, the code to be recomputed, without recording its graph. Returns outputs whose
+// graph runs the segment again in backward. If the segment is a unit's forward, `unit` is this
+// unit; otherwise `unit` is null.
 Tensors run(Segment segment, const Tensors& inputs, const UnitBase* unit);
 
 template <class Values>

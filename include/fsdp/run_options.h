@@ -47,7 +47,7 @@ struct ProgramFlags {
   // --log-level (RunOptions::force and log_level).
   bool plans = false;
   // true: the program saves and loads checkpoints (checkpoints.h) with RunOptions::checkpoints. It
-  // accepts --save-steps, --resume and their like.
+  // accepts --save-steps, --resume and the other flags of CheckpointOptions.
   bool checkpoints = false;
   // true: --help and the arguments that are not flags of the engine are put into
   // RunOptions::other_arguments. The program must refuse those that it does not know. Before the

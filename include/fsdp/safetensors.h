@@ -64,8 +64,8 @@ struct TensorSpec {
   std::vector<int64_t> shape;  // empty: 0-d, one element
 };
 
-// A tensor in a file. It is row-major and little-endian. Its bytes may be unaligned for its element
-// type.
+// A tensor in a file. It is row-major and little-endian. The address of its bytes need not be a
+// multiple of the element size.
 struct StoredTensor : TensorSpec {
   int64_t numel = 0;
   int64_t nbytes = 0;
@@ -79,8 +79,8 @@ struct StoredTensor : TensorSpec {
 //   rename is allowed.
 class SafetensorsFile {
  public:
-  // Effects: reads only the header, and uses memory in proportion to its size. If the stated size
-  //   of the header exceeds the file's size, no memory is allocated for the header.
+  // Effects: reads only the header, and uses memory in proportion to the header's size. If the
+  //   stated size of the header exceeds the file's size, no memory is allocated for the header.
   // Errors: IoError kIoError if the file cannot be read. IoError kCorruptData if the file is not a
   //   well-formed safetensors file; the error names the tensor and the byte.
   explicit SafetensorsFile(std::filesystem::path path);

@@ -31,8 +31,10 @@ class SafetensorsFolder {
 
   const std::filesystem::path& path() const { return path_; }
   std::span<const SafetensorsFile> files() const { return files_; }
-  std::span<const TensorSource> tensors() const { return tensors_; }  // by file, then by bytes
-  // Returns messages for the user. The program should print them once.
+  // Returns the tensors of the first file in the order of their bytes, then those of the next file.
+  std::span<const TensorSource> tensors() const { return tensors_; }
+  // Returns messages about contradictions in the folder, for example an index that is ignored. The
+  // program should print them once.
   std::span<const std::string> notes() const { return notes_; }
 
  private:

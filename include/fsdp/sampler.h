@@ -21,8 +21,8 @@ struct SamplerOptions {
   int64_t sample_count = 0;
   int64_t world_size = 1;
   int64_t rank = 0;
-  // If global_batch_size is set, the default 8 counts as not set, and any other value must agree
-  // with it.
+  // If global_batch_size is set, the default 8 counts as not set. With any other value, the product
+  // batch_size_per_rank * world_size * accumulation_steps must be global_batch_size.
   int64_t batch_size_per_rank = 8;
   int64_t accumulation_steps = 1;  // micro-batches per global batch
   // The samples in a global batch, on any number of ranks. A micro-batch then has
@@ -44,9 +44,9 @@ struct MicroBatch {
   // collective.
   std::vector<int64_t> samples;
   int64_t count = 0;  // samples with a weight: samples.size() or 0
-  // Factor on the mean loss over `samples`: world_size * count / (samples in the global batch).
-  // If gradients are averaged over ranks and added over micro-batches, this factor gives every
-  // sample of the global batch equal weight, also if slices have different sizes.
+  // Factor on the mean loss over `samples`: world_size * count / (samples in the global batch). If
+  // gradients are averaged over ranks and added over micro-batches, this factor gives every sample
+  // of the global batch equal weight, even if slices have different sizes.
   double weight = 0.0;
 };
 
@@ -69,7 +69,7 @@ class BatchSampler {
   // Returns the number of samples in an epoch over all ranks: sample_count minus the samples that
   // drop_last omits.
   int64_t samples_per_epoch() const { return samples_per_epoch_; }
-  // Requires 0 <= index < batches_per_epoch().
+  // Returns global batch number `index` of an epoch. Requires 0 <= index < batches_per_epoch().
   GlobalBatch batch(int64_t epoch, int64_t index) const;
   // Returns the sample at a position in the order of an epoch. Requires 0 <= position <
   // sample_count.
@@ -81,8 +81,9 @@ class BatchSampler {
   // Returns the global batch that begins at a position in the order of an epoch. It is shorter at
   // the end of the epoch. Requires 0 <= first < end_of_epoch(first).
   GlobalBatch batch_from(int64_t epoch, int64_t first) const;
-  // Returns the position at which the epoch ends if a global batch begins at `first`. drop_last
-  // omits samples behind it. Requires 0 <= first <= sample_count.
+  // Returns the position at which an epoch ends in which a global batch begins at position `first`.
+  // With drop_last, the epoch omits the samples from this position on. Without drop_last, the
+  // position is sample_count. Requires 0 <= first <= sample_count.
   int64_t end_of_epoch(int64_t first) const;
   MicroBatch slice(int64_t epoch, int64_t first, int64_t count, int64_t batch_samples) const;
 
@@ -94,8 +95,8 @@ class BatchSampler {
   int half_bits_;  // half of the bits of a permuted position
 };
 
-// A training's place in its samples. It maps each optimizer step to its global batch, across epochs
-// and across restarts with other ranks or another batch size.
+// The position of a training run in its samples. It maps each optimizer step to its global batch,
+// across epochs and across restarts with other ranks or another batch size.
 //
 //   fsdp::SampleCursor cursor(sampler);
 //   fsdp::GlobalBatch batch = cursor.batch(step);  // steps count from 0, across epochs
@@ -112,7 +113,8 @@ class SampleCursor {
  public:
   struct Position {
     int64_t epoch = 0;
-    int64_t samples = 0;  // used in this epoch over all ranks: the first ones of its order
+    // The samples that all ranks together have used in this epoch: the first ones of its order.
+    int64_t samples = 0;
     bool operator==(const Position&) const = default;
   };
 

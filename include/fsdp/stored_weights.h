@@ -33,7 +33,8 @@ class StoredWeights {
 
   const std::filesystem::path& path() const;
   std::vector<Tensor> tensors() const;
-  // Returns messages for the user. The program should print them once.
+  // Returns messages about what was ignored or is unusual in the files. The program should print
+  // them once.
   const std::vector<std::string>& notes() const;
 
  private:

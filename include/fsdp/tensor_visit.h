@@ -85,7 +85,9 @@ void for_each_tensor(T& value, Visit&& visit) {
   } else if constexpr (TupleLike<Plain>) {
     std::apply([&](auto&... fields) { (for_each_tensor(fields, visit), ...); }, value);
   } else if constexpr (std::is_aggregate_v<Plain>) {
-    if constexpr (std::is_move_assignable_v<T>) {  // no field is const; a bit field binds as const
+    // `const F&` can also bind to a bit field. The const_cast is safe, because no field of a
+    // move-assignable type is const.
+    if constexpr (std::is_move_assignable_v<T>) {
       with_fields(value, [&]<class... F>(const F&... fields) {
         (for_each_tensor(const_cast<F&>(fields), visit), ...);
       });

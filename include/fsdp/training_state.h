@@ -13,9 +13,9 @@
 // describes the files.
 //
 // A checkpoint is a folder. Each rank writes the elements that it holds into one safetensors file,
-// so no rank gathers a unit. A checkpoint can be loaded with any number of ranks, strategy,
-// param_dtype, offload and units. If all of these are equal to the saved run's, the resumed run
-// takes bitwise equal steps.
+// so no rank gathers a unit. A checkpoint can be loaded with another number of ranks, strategy,
+// param_dtype, cpu_offload and choice of units. If none of these differs from the saved run's, the
+// resumed run takes bitwise equal steps.
 #pragma once
 
 #include <fsdp/agreement.h>
@@ -39,7 +39,8 @@ class Optimizer;
 
 namespace fsdp {
 
-// The objects of a training, by name. It refers to them and must be destroyed before them.
+// The objects of a training run, by name. A TrainingState refers to these objects and must be
+// destroyed before them.
 class TrainingState {
  public:
   // Adds the engine as "model": its weights, its buffers, the parameters that it ignores, and the
@@ -68,7 +69,8 @@ class TrainingState {
   TrainingState& add(std::string name, int64_t& value);
   TrainingState& add(std::string name, double& value);
   TrainingState& add(std::string name, std::string& value);
-  // Loading replaces the elements of the tensor, which must have the saved shape and dtype.
+  // Adds a tensor. Loading replaces the elements of the tensor, which must have the saved shape and
+  // dtype.
   TrainingState& add(std::string name, at::Tensor& value);
 
   struct Parts;
@@ -85,14 +87,15 @@ struct SaveStateOptions {
   std::function<bool(std::string_view name)> exclude{};
 };
 
-// Writes a checkpoint. `folder` appears whole and on disk, or not at all. Until then the files are
-// in a hidden folder beside it, which is removed after a failure. Every rank writes its own
-// elements; of elements that several ranks hold, each writes an equal part. Needs at most 16 MiB
-// per rank. The ranks wait for each other three times, regardless of the number of tensors.
+// Writes a checkpoint. `folder` appears only when all of its files are complete and on disk. Until
+// it appears, the files are in a hidden folder beside it, which is removed after a failure. Every
+// rank writes its own elements. If several ranks hold the same elements, each of them writes an
+// equal part of these. Needs at most 16 MiB of additional memory per rank. The ranks wait for each
+// other twice, regardless of the number of tensors, and once more if a model has buffers.
 // Requires: collective; between steps.
 // Errors: IoError kCannotCreate if `folder` exists or cannot be created; IoError kIoError (disk
 //   full); StateError if gradients wait for an optimizer's step, or if an optimizer, scheduler or
-//   scaler of an added engine was not added. A failure on one rank ends all ranks.
+//   scaler of an added engine was not added. If one rank fails, this function throws on all ranks.
 void save(TrainingState& state, const std::filesystem::path& folder,
           const SaveStateOptions& options = {});
 // Saves for callers that can continue after a failure of the disk. Other errors are thrown.
@@ -101,14 +104,14 @@ void save(TrainingState& state, const std::filesystem::path& folder,
 
 struct LoadStateOptions {
   bool weights_only = false;  // true: only the weights and buffers of engines
-  // Returns true for tensors that keep their values.
+  // Returns true for the tensors that the load leaves unchanged.
   std::function<bool(std::string_view name)> exclude{};
 };
 
 struct LoadStateReport {
   int64_t step = 0;  // of the checkpoint
-  // One line each about differences that can change bits or values: another number of ranks,
-  // another LibTorch, other options.
+  // One line for each difference from the saved run that can change the results of steps: another
+  // number of ranks, another version of LibTorch, other options.
   std::vector<std::string> notes;
 };
 
@@ -117,7 +120,7 @@ struct LoadStateReport {
 // Requires: collective; between steps. The same parameters are frozen as when the state was saved.
 // Errors: IoError kIoError if a file cannot be read; IoError kCorruptData that names the file,
 //   tensor or object if a file is damaged, or if the checkpoint is of another model, optimizer or
-//   data set. Nothing has changed then.
+//   data set. After these errors nothing has changed.
 LoadStateReport load(TrainingState& state, const std::filesystem::path& folder,
                      const LoadStateOptions& options = {});
 

@@ -22,7 +22,7 @@ class UnitBase {
   // If no engine owns the unit, removes the unit from the open BuildScope, if any.
   virtual ~UnitBase();
   virtual torch::nn::Module& as_module() = 0;
-  // Returns true from the engine's construction on, and also after the engine's destruction.
+  // Returns true if an engine was made with this unit, even if that engine was destroyed.
   bool attached() const { return attached_; }
 
   // Returns true if backward will recompute a forward that begins now (Options::recompute).
@@ -51,7 +51,7 @@ class UnitBase {
   UnitBase(const UnitBase&) {}
   UnitBase& operator=(const UnitBase&) { return *this; }
   // Shards `module`, whose constructor (M's) has just returned, if a BuildScope is open. Returns
-  // true.
+  // true, so that the initialiser of a member can call it.
   bool built(torch::nn::Module& module);
   // Throw StateError. The overrides of clone() and to() call these functions if an engine owns the
   // unit.
@@ -86,7 +86,8 @@ class UnitCall {
   UnitCall(const UnitCall&) = delete;
   UnitCall& operator=(const UnitCall&) = delete;
 
-  // Returns false if no engine owns the unit. The caller then need not call any other function.
+  // Returns false if no engine owns the unit. The caller then need not call any other function of
+  // this UnitCall.
   bool active() const { return unit_ != nullptr; }
   void input(at::Tensor& tensor);
   void input(const at::Tensor& tensor);
@@ -94,8 +95,8 @@ class UnitCall {
   // Registers a tensor that forward returns.
   void output(at::Tensor& tensor);
   // Registers a tensor of an argument to which forward can write. If forward has replaced the
-  // tensor, the new tensor counts as an output. Otherwise it is still the caller's tensor, and
-  // end() detects if forward changed it in place.
+  // tensor, the new tensor counts as an output. If forward has not replaced the tensor, end()
+  // detects if forward changed it in place.
   void written(at::Tensor& tensor);
   void end();
   // Adds the unit and the likely cause to a LibTorch error that forward has thrown.

@@ -8,8 +8,8 @@
 namespace fsdp {
 
 // A module M that is a unit. M may declare functions with the same names but other arguments
-// (`save(path)`). Such functions of M stay visible. The overrides then call the functions of
-// torch::nn::Module.
+// (`save(path)`). Such functions of M stay visible. If they hide the functions of torch::nn::Module
+// from M's users, the overrides below call those of torch::nn::Module.
 template <class M>
 class UnitModule : public M, public UnitBase {
  public:

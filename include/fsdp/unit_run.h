@@ -21,8 +21,9 @@ using PassAs = std::conditional_t<
     std::conditional_t<std::is_lvalue_reference_v<Given> || std::is_const_v<Given>,
                        const std::decay_t<Given>&, std::decay_t<Given>>>;
 
-// Returns an argument for the module's own forward. If forward can change the argument, this is the
-// caller's object without casts. Otherwise it is a copy with cast tensors.
+// Returns an argument for the module's own forward. If forward can change the argument, returns the
+// caller's object without casts. If forward cannot change the argument, returns a copy with cast
+// tensors.
 template <class A>
 decltype(auto) prepare(UnitCall& call, std::remove_reference_t<A>& argument) {
   using Plain = std::remove_cvref_t<A>;

@@ -1,4 +1,4 @@
-// Writes small files. Under its name, a file is either complete and on disk, or it does not appear.
+// Writes small files. A file appears under its name only when it is complete and on disk.
 #pragma once
 
 #include <filesystem>

@@ -103,7 +103,7 @@ FSDP_INLINE double reduce_block(const float* grad, int64_t numel, double one) {
     for (int64_t v = 0; v < kVectors; ++v) add_terms<kType>(partial[v], grad + i + v * kLanes, one);
   }
   if (whole < numel) {
-    // Adding zero changes no sum, because no sum is -0.
+    // The last elements are padded with zeros. Adding zero changes no sum, because no sum is -0.
     float padded[kSums] = {};
     std::memcpy(padded, grad + whole, static_cast<size_t>(numel - whole) * sizeof(float));
     for (int64_t v = 0; v < kVectors; ++v) add_terms<kType>(partial[v], padded + v * kLanes, one);
@@ -150,7 +150,7 @@ class BlockTree {
   explicit BlockTree(NormType type) : type_(type) {}
 
   void add(double result) {
-    // The count works like a binary counter: each trailing 1 bit is a left node that waits to be
+    // `blocks_` works like a binary counter: each trailing 1 bit is a left node that waits to be
     // joined.
     for (int64_t pairs = blocks_++; pairs % 2 != 0; pairs /= 2) result = join(pop(), result);
     nodes_[depth_++] = result;
@@ -178,7 +178,8 @@ class BlockTree {
 
 // Adds the blocks of a segment. Returns the index of the first element of the first block whose
 // result is not finite; returns -1 if all results are finite. Squares and sums of finite floats
-// stay in the range of double, so only a block with an infinite or NaN element has such a result.
+// stay in the range of double, so only a block with an infinite or NaN element has a non-finite
+// result.
 int64_t add_segment(const GradSegment& segment, NormType type, BlockTree& tree) {
   volatile double one = 1;  // volatile hides the value from the compiler (see add_terms)
   int64_t first = -1;

@@ -28,7 +28,8 @@ FSDP_TARGET_CLONES void convert(const Work& work) {
                walk(work.folded, from,
                     [=](int64_t at, const auto* values, int64_t stride, int64_t count)
                         FSDP_INLINE_LAMBDA {
-                          // The constant 1 lets the compiler emit vector loads in place of gathers.
+                          // With a constant stride of 1 the compiler emits vector loads in place of
+                          // gathers.
                           if (stride == 1) {
                             convert_loop<kAdds>(values, 1, to + at, count, scale);
                           } else {

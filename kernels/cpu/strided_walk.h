@@ -13,8 +13,8 @@
 namespace fsdp::kernels {
 
 // Copies a tile so that the source's strided dimension becomes contiguous: row r, column c of
-// `tile` is from[r · row_step + c · stride]. It reads along the rows, because the source is dense
-// in that direction.
+// `tile` is from[r · row_step + c · stride]. The inner loop reads one column, row by row, because
+// the source is densest in that direction.
 template <class From>
 FSDP_INLINE void gather_tile(const From* from, int64_t rows, int64_t row_step, int64_t columns,
                              int64_t stride, From* tile, int64_t tile_width) {

@@ -3,12 +3,12 @@
 #pragma once
 
 // Put FSDP_TARGET_CLONES before a function whose loops the compiler vectorises. Functions that it
-// calls must be inlined into it (FSDP_INLINE). Otherwise they are compiled for the baseline
-// instruction set. All versions give the same bits, because the layer is compiled without
-// reassociation and without contraction. Only grad_norm.cpp allows contraction, because its
-// products are exact.
+// calls must be inlined into it (FSDP_INLINE), because a function that is not inlined is compiled
+// only for the baseline instruction set. All versions give the same bits, because the kernels are
+// compiled without reassociation and without contraction. Only grad_norm.cpp allows contraction,
+// because its products are exact.
 //
-// The macro is empty under the thread sanitizer. Otherwise the loader would choose a version before
+// The macro is empty under the thread sanitizer, because the loader would choose a version before
 // the sanitizer's runtime is initialised, and the program would crash before main.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__)
 #define FSDP_TARGET_CLONES \

@@ -13,7 +13,7 @@ namespace {
 
 // Updates the elements of a segment. Copy is void if there is no lower-precision copy. The compiler
 // drops restrict when it inlines, so ivdep states again that the arrays do not overlap. The scalars
-// are passed by value, because a store could otherwise change them.
+// are passed by value, so that the compiler need not assume that a store changes them.
 template <class Element, int kMoments, class Copy, class Scalars>
 FSDP_INLINE void update_elements(const UpdateSegment& segment, const Scalars s) {
   float* __restrict param = segment.param;

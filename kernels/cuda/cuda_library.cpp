@@ -79,9 +79,9 @@ void refuse_old(int ordinal) {
            "use a GPU of the Ampere generation or newer (choose it with CUDA_VISIBLE_DEVICES)"});
 }
 
-// Opens a device and loads all kernels. Otherwise CUDA loads a kernel at its first launch. That
-// load can block until work on the device ends, such as a collective whose peers wait for this
-// rank.
+// Opens a device and loads all kernels. Without this, CUDA would load each kernel at its first
+// launch. Such a load can block until work on the device ends, such as a collective whose peers
+// wait for this rank.
 std::unique_ptr<Device> open_device(int ordinal) {
   std::string why_none;
   const int count = device_count(why_none);

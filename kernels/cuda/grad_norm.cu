@@ -8,13 +8,13 @@ namespace fsdp::kernels::cuda {
 namespace {
 
 constexpr unsigned kAllLanes = ~0U;
-constexpr int kNowhere = 0x7fffffff;  // above every index, so it never is the minimum
+constexpr int kNowhere = 0x7fffffff;  // means "no index"; above every index
 // The number of nodes that one thread block joins. The number is a power of two and the nodes are
 // aligned to it, so they form a whole subtree. The nodes occupy 32 KiB of shared memory. A kernel
 // gets up to 48 KiB without a special request.
 constexpr int kJoined = 2048;
 
-// A node of the tree.
+// A node of the tree that reduces the results of all blocks (kernels/grad_norm.h).
 struct alignas(16) Node {
   double power;
   double first_non_finite;  // as in NormOutputs

@@ -8,8 +8,8 @@ namespace fsdp::kernels::cuda {
 
 const KernelTable& kernel_table();
 
-// Loads every kernel onto the current device. Otherwise CUDA loads a kernel at its first launch,
-// and the load can block until other work ends.
+// Loads every kernel onto the current device. Without this, CUDA would load each kernel at its
+// first launch, and such a load can block until other work ends.
 // Errors: DeviceError, which names the kernel.
 void load_kernels();
 

@@ -109,7 +109,8 @@ Stretch stretch_of_run(const ReduceRun& run) {
 }  // namespace
 
 // Collects runs and launches them as TableLaunch does. TableLaunch itself cannot be used, because
-// it knows only a limit of segments, and this launch also has a limit of pointers.
+// it limits only the number of segments, and this launch must also limit the number of source
+// pointers.
 void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
   SegmentTable<Segment, kMostSegments> table;
   Pointers<kMostPointers> pointers;

@@ -21,7 +21,7 @@ struct Stretch {
   int64_t blocks() const { return blocks_for(numel + (skew > 0 ? skew : 0)); }
 };
 
-// An array of a stretch.
+// One of the arrays of a stretch: its address and the size of its elements.
 struct Array {
   const void* data = nullptr;  // null: ignored
   int64_t element_bytes = 1;
@@ -87,8 +87,8 @@ __device__ __forceinline__ auto bits_of(Element element) {
 
 // [Note: vectors in words]
 // The code unpacks and packs a vector by hand in 32-bit words and stores it by inline PTX.
-// Otherwise the compiler emits several narrow accesses in two cases: if a struct is copied, or if
-// the words are equal.
+// Without this, the compiler would emit several narrow accesses in two cases: if a struct is
+// copied, or if the words are equal.
 template <class Element>
 __device__ __forceinline__ Element element_in(const uint32_t* words, int i) {
   if constexpr (sizeof(Element) == 8) {

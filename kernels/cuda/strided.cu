@@ -38,8 +38,8 @@ struct Offsets {
   int64_t source, destination;
 };
 
-// Returns the offsets of an element. `index` is its linear index over all dimensions except two. An
-// excluded dimension of -1 means none.
+// Returns the offsets of an element. `index` is its linear index over all dimensions except two. In
+// `except` and `except_too`, -1 excludes no dimension.
 __device__ __forceinline__ Offsets offsets_of(const FoldedSource& folded, int64_t index, int except,
                                               int except_too) {
   Offsets at{0, 0};

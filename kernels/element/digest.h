@@ -11,7 +11,8 @@ namespace fsdp::kernels {
 FSDP_ELEMENT uint64_t digest_term(uint64_t word, int64_t i) {
   constexpr uint64_t kFactor = 0x9e3779b97f4a7c15;
   uint64_t mixed = (word ^ (static_cast<uint64_t>(i + 1) * kFactor)) * kFactor;
-  mixed = (mixed ^ (mixed >> 32)) * kFactor;  // otherwise two changed sign bits could cancel
+  // Without this line, two changed sign bits could cancel.
+  mixed = (mixed ^ (mixed >> 32)) * kFactor;
   return mixed ^ (mixed >> 32);
 }
 

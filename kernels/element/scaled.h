@@ -8,8 +8,7 @@
 namespace fsdp::kernels {
 
 // Returns value · scale, rounded. A NaN becomes quiet and keeps its sign and payload. A product on
-// the CPU already has this property. A product on a GPU is always the same NaN, whatever NaN is
-// multiplied.
+// the CPU already has this property. If a GPU multiplies a NaN, the product is always the same NaN.
 FSDP_ELEMENT float scaled(float value, float scale) {
   const float product = value * scale;
 #if defined(__CUDA_ARCH__)

@@ -1,6 +1,7 @@
 // Includes the arithmetic of every rule of kernels/update.h.
 //
-// A rule has one update or several. update_of chooses one by the rule's options. An update defines:
+// A rule has one or several update types. update_of chooses one of them by the rule's options. An
+// update type defines:
 // - Rule is the type of the rule's options.
 // - Scalars holds the scalars that all elements of a segment share.
 // - kMoments is the number of moments of an element.
@@ -8,7 +9,7 @@
 // - decay computes Scalars::decay of a segment, on the host.
 // - host_scalars returns the other scalars that the host knows.
 // - read_scalars sets scalars from device memory and from the segment's learning rate.
-// - Decayed is the arithmetic of an element. Undecayed is the same for Scalars::decay = 0.
+// - Decayed is the arithmetic of an element. Undecayed is the arithmetic for Scalars::decay = 0.
 #pragma once
 
 #include "kernels/element/adamw.h"

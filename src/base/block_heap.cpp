@@ -22,8 +22,8 @@ size_t page_bytes() {
 
 }  // namespace
 
-// Adds the bytes as a range. Joins this range with a range that ends where it begins, and with a
-// range that begins where it ends.
+// Adds the bytes as a range. If a range ends directly before these bytes or begins directly after
+// them, joins the ranges into one.
 void BlockHeap::Ranges::add(std::byte* begin, size_t bytes) {
   auto next = all_.upper_bound(begin);
   if (next != all_.end() && begin + bytes == next->first) {
@@ -79,7 +79,7 @@ BlockHeap::BlockHeap(size_t bytes) {
   if (range == MAP_FAILED) return;
   begin_ = static_cast<std::byte*>(range);
   bytes_ = bytes;
-  madvise(begin_, bytes, MADV_HUGEPAGE);  // has an effect only if the system lets programs choose
+  madvise(begin_, bytes, MADV_HUGEPAGE);  // needed if the system's huge-page policy is "madvise"
   free_.add(begin_, bytes);
 }
 
@@ -137,7 +137,7 @@ void BlockHeap::release_down_to(size_t bytes) {
       // never end.
       end = begin_ + static_cast<size_t>(end - begin_) / page_bytes() * page_bytes();
       std::byte* const begin = std::max(written->first, free->first);
-      if (begin >= end) {  // less than a page
+      if (begin >= end) {  // no whole page is left in this range
         if (begin == free->first) break;
         end = begin;
         continue;

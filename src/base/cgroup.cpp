@@ -60,8 +60,7 @@ void take_cores(int64_t quota_us, int64_t period_us, CgroupLimits& limits) {
   take_lower(limits.cores, static_cast<double>(quota_us) / static_cast<double>(period_us));
 }
 
-// Reads the CPU quota in the formats of both cgroup versions. The files of one version do not
-// exist.
+// Reads the CPU quota in the formats of both cgroup versions. Only the files of one version exist.
 void read_cores(const fs::path& folder, CgroupLimits& limits) {
   std::ifstream both(folder / "cpu.max");
   int64_t quota = 0, period = 0;

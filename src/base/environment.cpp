@@ -60,8 +60,9 @@ constexpr Names kOpenMpiNames{Launcher::kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_
                               "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Names kPmiNames{Launcher::kPmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
                           "MPI_LOCALNRANKS"};
-// These variables describe the job step. SLURM_NTASKS and SLURM_NTASKS_PER_NODE are not used,
-// because they may describe the whole allocation.
+// SLURM_STEP_NUM_TASKS and SLURM_STEP_TASKS_PER_NODE describe the job step of this process.
+// SLURM_NTASKS and SLURM_NTASKS_PER_NODE are not used, because they may describe the whole
+// allocation.
 constexpr Names kSlurmNames{Launcher::kSlurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
                             "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
 
@@ -231,11 +232,13 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
   }
   found.restart_count = number(lookup, "TORCHELASTIC_RESTART_COUNT").value_or(0);
   // torchrun has one agent for each node, and GROUP_RANK is the agent's number. Two nodes may share
-  // a host.
+  // a host, so the host's name cannot identify a node.
   found.node = text_of(lookup, "GROUP_RANK");
   found.has_agent_store = text_of(lookup, "TORCHELASTIC_USE_AGENT_STORE") == "True";
   found.job_fds = descriptors(lookup);
-  // fsdp-run also sets torchrun's variables. Only fsdp-run passes descriptors.
+  found.progress_fd = number(lookup, "FSDP_PROGRESS_FD").value_or(-1);
+  // fsdp-run also sets torchrun's variables. Only fsdp-run passes file descriptors, so they
+  // identify fsdp-run.
   if (!found.job_fds.empty()) found.launcher = Launcher::kFsdpRun;
   found.job_key = key_of(lookup, found);
   return found;

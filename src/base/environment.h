@@ -25,12 +25,13 @@ struct LaunchEnvironment {
   std::string job_key;
   int restart_count = 0;     // TORCHELASTIC_RESTART_COUNT; more than 0 if the job was restarted
   std::vector<int> job_fds;  // FSDP_JOB_FDS: the job's memory, inherited from fsdp-run
+  int progress_fd = -1;  // FSDP_PROGRESS_FD: memory for a job's progress (JobProgress); -1: none
   // A text that is equal for all ranks of one node, in a job of several hosts. If it is empty, the
   // host's name is used instead.
   std::string node{};
   // TORCHELASTIC_USE_AGENT_STORE: the launcher's agent runs a store at MASTER_ADDR, MASTER_PORT.
   bool has_agent_store = false;
-  std::string error_file;   // TORCHELASTIC_ERROR_FILE: where the agent expects a failure
+  std::string error_file;   // TORCHELASTIC_ERROR_FILE: the agent reads the error there
   std::string runtime_dir;  // XDG_RUNTIME_DIR
 };
 

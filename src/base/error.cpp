@@ -55,7 +55,8 @@ std::string_view message_of(const std::exception& error) {
   std::string_view text = error.what();
   for (const std::string_view stack : kStackMarkers) {
     size_t marker = text.find(stack);
-    // A marker that is not at the start of a line is part of the message.
+    // If the text of a marker occurs within a line, it is part of the message and no stack trace
+    // begins there.
     while (marker != std::string_view::npos && marker > 0 && text[marker - 1] != '\n') {
       marker = text.find(stack, marker + 1);
     }

@@ -17,7 +17,7 @@ constexpr bool kIsSanitized = true;
 constexpr bool kIsSanitized = false;
 #endif
 
-// malloc's default threshold. Smaller blocks gain little from this heap, and there are many of
+// malloc's default mmap threshold. Smaller blocks gain little from this heap, and there are many of
 // them.
 constexpr size_t kLeastBytes = 128 << 10;
 
@@ -41,7 +41,7 @@ std::mutex& policy_mutex() {
 
 }  // namespace
 
-// Sets a fixed mmap threshold. Otherwise glibc would raise the threshold to the size of the largest
+// Sets a fixed mmap threshold. By default glibc raises the threshold to the size of the largest
 // freed block, and memory that is freed while a model is constructed would stay resident.
 void return_freed_blocks() {
   const std::lock_guard lock(policy_mutex());
@@ -56,7 +56,8 @@ void keep_freed_blocks() {
   malloc_trim(0);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  // A sanitizer finds errors only in blocks that malloc allocates and frees.
+  // Under a sanitizer this heap is not used, because a sanitizer finds errors only in blocks that
+  // malloc allocates.
   if (kIsSanitized) return;
   kept().release();
   keeps_blocks = true;

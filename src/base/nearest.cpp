@@ -6,8 +6,8 @@
 namespace fsdp {
 namespace {
 
-// Returns the distance of a name from the typed text. The distance is 1 if the typed text has at
-// least kTelling characters, and one of the two texts is the beginning of the other.
+// Returns 1 if one of the two texts is the beginning of the other and `typed` has at least kTelling
+// characters. Otherwise returns the edit distance of the two texts.
 size_t distance_of(std::string_view typed, std::string_view name) {
   constexpr size_t kTelling = 5;  // "--" and three letters
   const bool begins = typed.starts_with(name) || name.starts_with(typed);

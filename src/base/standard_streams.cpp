@@ -35,7 +35,7 @@ void write_error_line(std::string_view line) noexcept {
     // The text is written by one system call, so that lines of several processes do not mix.
     const std::string whole = fresh_row(STDERR_FILENO) + std::string(line) + '\n';
     [[maybe_unused]] const size_t written = std::fwrite(whole.data(), 1, whole.size(), stderr);
-  } catch (...) {  // no memory for a copy of the line
+  } catch (...) {  // no memory for `whole`: print the line alone
     [[maybe_unused]] const size_t written = std::fwrite(line.data(), 1, line.size(), stderr);
   }
 }

@@ -6,9 +6,9 @@
 
 namespace fsdp {
 
-// Opens /dev/null for each closed descriptor from 0 to 2. Otherwise the next file that is opened
-// would get the closed descriptor, and text for stderr would be written into this file. Call this
-// function before any file is opened.
+// Opens /dev/null for each closed descriptor from 0 to 2. Without this, the next file that is
+// opened would get the closed descriptor, and text for stderr would be written into this file. Call
+// this function before any file is opened.
 void open_standard_streams();
 
 // Returns text that moves a terminal's cursor to the start of an empty row. If the row is already

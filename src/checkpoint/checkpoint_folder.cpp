@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint_folder.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -10,21 +11,11 @@
 #include "checkpoint/save_state.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
+#include "io/found_checkpoints.h"
 #include "io/new_file.h"
 
 namespace fsdp {
 namespace {
-
-constexpr std::string_view kStep = "step-";
-constexpr size_t kDigits = 8;
-
-bool is_number(std::string_view text) {
-  return text.size() >= kDigits && text.find_first_not_of("0123456789") == text.npos;
-}
-
-bool is_checkpoint_name(std::string_view name) {
-  return name.starts_with(kStep) && is_number(name.substr(kStep.size()));
-}
 
 // Returns true for ".step-00001200.tmp.…", the name of a checkpoint that is not finished.
 bool is_temporary_name(std::string_view name) {
@@ -33,73 +24,23 @@ bool is_temporary_name(std::string_view name) {
   return end != name.npos && is_checkpoint_name(name.substr(1, end - 1));
 }
 
-bool is_folder(const std::filesystem::directory_entry& entry) {
-  std::error_code ignored;
-  return entry.symlink_status(ignored).type() == std::filesystem::file_type::directory;
-}
-
-// Calls `visit` with each folder inside `folder` that is no link.
-template <class Visit>
-void visit_folders(const std::filesystem::path& folder, const Visit& visit) {
-  std::error_code error;
-  std::filesystem::directory_iterator entry(folder, error);
-  if (error == std::errc::no_such_file_or_directory) return;
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    if (is_folder(*entry)) visit(entry->path());
-  }
-  if (!error) return;
-  throw IoError(ExitCode::kIoError, {.what = "cannot read the folder of the checkpoints",
-                                     .where = folder.string(),
-                                     .cause = error.message(),
-                                     .hint = "pass a readable folder"});
-}
-
 }  // namespace
-
-std::filesystem::path folder_of_step(const std::filesystem::path& folder, int64_t step) {
-  return folder / fmt::format("{}{:08}", kStep, step);
-}
-
-FoundCheckpoints find_checkpoints(const std::filesystem::path& folder) {
-  FoundCheckpoints found;
-  std::vector<FoundCheckpoint> all;
-  visit_folders(folder, [&](const std::filesystem::path& path) {
-    if (!is_checkpoint_name(path.filename().string())) return;
-    try {
-      CheckpointManifest manifest = read_manifest(path);
-      all.push_back({.folder = path,
-                     .run = std::move(manifest.run),
-                     .sequence = manifest.sequence,
-                     .step = manifest.step,
-                     .time = std::move(manifest.time),
-                     .finite = manifest.finite});
-    } catch (const Error& error) {
-      found.damaged.emplace_back(path, error.what());
-    }
-  });
-  const auto newest = std::ranges::max_element(
-      all, {}, [](const FoundCheckpoint& each) { return std::pair(each.time, each.sequence); });
-  if (newest == all.end()) return found;
-  const std::string run = newest->run;
-  for (FoundCheckpoint& each : all) {
-    (each.run == run ? found.of_run : found.of_other_runs).push_back(std::move(each));
-  }
-  std::ranges::sort(found.of_run, std::ranges::greater(), &FoundCheckpoint::sequence);
-  return found;
-}
 
 CheckpointFolder::CheckpointFolder(std::filesystem::path folder, Disk& disk)
     : folder_(std::move(folder)), disk_(disk) {
   std::error_code error;
-  // The names of new folders must be on disk before a checkpoint is.
+  // The folders that create_directories makes below must be on disk before a checkpoint is. Their
+  // names are in the parent folders, so these are synchronized.
   std::vector<std::filesystem::path> parents;
   for (std::filesystem::path path = std::filesystem::absolute(folder_);
        !std::filesystem::exists(path, error) && path.has_relative_path();
        path = path.parent_path()) {
     parents.push_back(path.parent_path());
   }
+  is_new_ = !parents.empty();
   std::filesystem::create_directories(folder_, error);
-  if (!std::filesystem::is_directory(folder_)) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder_, ignored)) {
     throw IoError(ExitCode::kCannotCreate,
                   {.what = "the folder of the checkpoints cannot be created",
                    .where = folder_.string(),
@@ -109,17 +50,20 @@ CheckpointFolder::CheckpointFolder(std::filesystem::path folder, Disk& disk)
   for (const std::filesystem::path& parent : parents) sync_names(disk_, parent);
   lock_.emplace(folder_, ".fsdp.lock");
   if (lock_->note()) notes_.push_back(*lock_->note());
-  std::vector<std::filesystem::path> unfinished;
-  visit_folders(folder_, [&](const std::filesystem::path& path) {
-    if (is_temporary_name(path.filename().string())) unfinished.push_back(path);
-  });
-  // The lock is held, so no living job writes these folders. Without locks they are left alone.
+  // If the file system has no locks, another job may still write the temporary folders, so none is
+  // removed. Otherwise this job holds the lock, and no other living job writes them.
   if (lock_->note()) return;
-  for (const std::filesystem::path& path : unfinished) {
+  for (const std::filesystem::path& path : folders_in(folder_)) {
+    if (!is_temporary_name(path.filename().string())) continue;
     remove_folder(disk_, path);
     notes_.push_back(fmt::format("a checkpoint that was not finished was removed ({})",
                                  printable(path.filename().string())));
   }
+}
+
+CheckpointFolder::~CheckpointFolder() {
+  lock_.reset();
+  if (is_new_) ::rmdir(folder_.c_str());  // fails if the folder is not empty
 }
 
 std::vector<std::string> CheckpointFolder::prune(const std::string& run, int64_t limit) {
@@ -137,8 +81,8 @@ std::vector<std::string> CheckpointFolder::prune(const std::string& run, int64_t
       kept += each.finite ? 1 : 0;
       continue;
     }
-    // The folder gets a temporary name first. If the removal is interrupted, the next job removes
-    // the rest.
+    // The folder gets a temporary name before its files are removed. If the removal is interrupted,
+    // the next job finds the temporary name and removes the rest.
     const std::filesystem::path old =
         folder_ / fmt::format(".{}.tmp.old", each.folder.filename().string());
     if (disk_.rename(each.folder.c_str(), old.c_str()) != 0) {

@@ -40,12 +40,12 @@ class EngineObject final : public StateObject {
   };
   std::vector<Whole> whole_tensors() const;
   void append_weights(std::vector<StatePart>& parts) const;
-  // Returns the part of a whole tensor. `rows` is the number of rows of NAME/buffer_by_rank; 0 for
-  // NAME/buffer.
+  // Returns the StatePart for a tensor that every rank holds whole. `rows` is 0 if the tensor is
+  // stored as NAME/buffer, and the number of rows if it is stored as NAME/buffer_by_rank.
   StatePart part_of_whole(const Whole& whole, int64_t rows) const;
 
   EngineParts& engine_;
-  std::vector<Whole> whole_;  // of the last append
+  std::vector<Whole> whole_;  // of the last append_parts or append_stored_parts
 };
 
 }  // namespace fsdp

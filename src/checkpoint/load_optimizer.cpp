@@ -103,7 +103,8 @@ class OptimizerSource {
 
  private:
   // Checks that the file and the optimizer have the same parameters. The file stores a count of
-  // steps for each of its parameters, so the names of these counts list them all.
+  // steps for each of its parameters, so the names of these counts contain the FQN of each
+  // parameter in the file.
   void check_parameters() const {
     std::set<std::string, std::less<>> stored;
     for (const StoredTensor& tensor : file_.tensors()) {
@@ -170,7 +171,7 @@ class OptimizerSource {
 
  public:
   const OptimizerHead head;
-  Parameters parameters;  // with the file's counts of steps
+  Parameters parameters;  // their counts of steps are those of the file
 };
 
 // Writes this rank's values into the optimizer's moments.
@@ -180,7 +181,7 @@ void write(const Optimizer::State& state, const OptimizerSource& source) {
     const ShardUnit& shard = *state.engine.model.units[each.parameter->unit]->shard;
     const OptimizedSegment& segment = state.segments().all()[each.parameter->segment];
     const Buffer& moment = segment.moments[each.moment];
-    // A moment has no elements for parameters that are not trained, so an element has another
+    // A moment has no elements for parameters that are not trained, so an element may have another
     // offset in the moment than in the slice.
     const int64_t offset =
         segment.moment_at(shard.main().local(each.parameter->parameter).offset) + at;
@@ -194,12 +195,13 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
                               OptimizerReport& report, const LoadOptimizerOptions& options) {
   Optimizer::State& state = state_of(optimizer);
   state.engine.require_between_passes("load_optimizer");
-  // Makes moments for parameters that were unfrozen since the last step, because the file is then
-  // compared with all trained parameters.
+  // Makes moments for the parameters that were unfrozen since the last step. The file must have
+  // moments for all parameters that are trained now, including these.
   state.follow_trained();
   const Parameters parameters = state.segments().parameters();  // waits for issued steps
   const Mesh& mesh = state.engine.context->mesh;
-  // The digest needs a collective, and the work of run_on_all_ranks must not issue one.
+  // The digest needs a collective, and the work of run_on_all_ranks must not issue one. So the
+  // digest is computed before this work.
   const uint64_t weights = options.beside_other_weights ? 0 : digest_of_weights(state.engine);
   std::optional<OptimizerSource> source;
   // All ranks read and check everything before any rank writes. Thus the file cannot be refused

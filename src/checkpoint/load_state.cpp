@@ -32,14 +32,14 @@ constexpr std::string_view kReadingCheckpoint = "reading the checkpoint";
                 {.what = std::move(what), .where = folder.string(), .hint = std::move(hint)});
 }
 
-// The work of one rank in a load.
+// The part of load_state that one rank does.
 class StateLoad {
  public:
   StateLoad(TrainingState::Parts& state, std::filesystem::path folder,
             const LoadStateOptions& options)
       : state_(state), folder_(std::move(folder)), options_(options) {}
 
-  // Reads and checks everything that this rank needs. Changes nothing.
+  // Reads and checks everything that this rank needs from the checkpoint. Changes no object.
   void check() {
     manifest = read_manifest(folder_);
     notes = differences(training_conditions(state_.engine), manifest.conditions);
@@ -54,7 +54,7 @@ class StateLoad {
     for (const StatePart& part : parts_) check_part(part);
   }
 
-  // Fills this rank's parts.
+  // Copies the values of the checkpoint into this rank's parts.
   void fill() {
     const MainStateWriter writer(*state_.engine.context);
     for (const StatePart& part : parts_) {
@@ -72,7 +72,7 @@ class StateLoad {
     }
   }
 
-  // Lets the objects take over the values.
+  // Makes the objects set their values to the stored ones.
   void restore() const {
     for (const auto& [object, stored] : objects_) object->restore(manifest, *stored);
   }
@@ -135,7 +135,7 @@ class StateLoad {
           fmt::format("the checkpoint lacks {}: {}", counted(missing, "tensor"), list_of(missing)),
           "resume with the model and the optimizers of the saved run");
     }
-    // A run on the CPU does not need the random states of GPUs.
+    // Random states may remain in `stored`, because a run on the CPU does not need those of GPUs.
     std::erase_if(stored, [&](const auto& each) {
       return each.first.starts_with("random/") ||
              (options_.weights_only && !is_of_model(state_, each.first));
@@ -157,6 +157,12 @@ class StateLoad {
                          name_of(part.dtype), format_shape(part.shape)),
              "resume with the model and the optimizers of the saved run");
     }
+    if (part.granule != stored.granule) {
+      refuse(folder_,
+             fmt::format("tensor {} has blocks of {} elements in the checkpoint, expected {}",
+                         quoted_name(part.name), stored.granule, part.granule),
+             "resume with the optimizers of the saved run");
+    }
     if (part.strides == stored.strides) return;
     refuse(folder_,
            fmt::format("tensor {} has strides {} in the checkpoint, expected {}",
@@ -165,8 +171,9 @@ class StateLoad {
            "build the model with the memory layout of the saved run");
   }
 
-  // Calls visit(shard, tensor, from, to, bytes) for each stored run of the part's elements: they
-  // are at byte `from` of the shard's tensor, and at byte `to` of the part.
+  // Calls visit(shard, tensor, from, to, bytes) for each contiguous run of the part's elements in a
+  // file. The run begins at byte `from` of the file's tensor and at byte `to` of the part, and has
+  // `bytes` bytes.
   template <class Visit>
   void visit_stored(const StatePart& part, const Visit& visit) {
     if (part.numel == 0) return;
@@ -210,7 +217,7 @@ class StateLoad {
   const LoadStateOptions& options_;
   std::vector<std::pair<StateObject*, const ManifestObject*>> objects_;
   std::vector<StatePart> parts_;
-  std::vector<int64_t> tensor_of_;  // index in the manifest, by part
+  std::vector<int64_t> tensor_of_;  // for each part, the index of its tensor in the manifest
   std::map<int64_t, std::unique_ptr<CheckedShard>> shards_;
 };
 
@@ -226,7 +233,8 @@ LoadedState load_state(TrainingState::Parts& state, const std::filesystem::path&
     load.check();
   });
   if (loaded.outcome.failed()) return loaded;
-  // Otherwise ranks of hosts that do not share the folder could load different checkpoints.
+  // Without this check, ranks of hosts that do not share the folder could load different
+  // checkpoints.
   const CheckpointManifest& manifest = load.manifest;
   state.mesh().agree("checkpoint", {fmt::format("run {} checkpoint {} step {}", manifest.run,
                                                 manifest.sequence, manifest.step)});
@@ -237,7 +245,8 @@ LoadedState load_state(TrainingState::Parts& state, const std::filesystem::path&
   });
   if (loaded.outcome.failed()) return loaded;
   load.restore();
-  // A training that takes over only the weights is a new run.
+  // A training that loads only the weights is a new run, so it does not continue the sequence of
+  // the checkpoint's run.
   if (!options.weights_only) {
     state.lineage = {.run = manifest.run,
                      .sequence = std::max(manifest.sequence, state.lineage.sequence),

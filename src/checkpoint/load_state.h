@@ -7,8 +7,8 @@
 
 namespace fsdp {
 
-// Does the work of load (training_state.h) for callers that can go on with another checkpoint. If
-// the outcome has failed before anything changed, `changed` is false.
+// Does the work of load (training_state.h) for callers that can go on with another checkpoint.
+// `changed` is false if the load failed before it changed anything.
 struct LoadedState {
   Outcome outcome;
   LoadStateReport report;

@@ -72,7 +72,8 @@ at::Tensor read_whole(const WeightsFile& file, const MappedTensor& tensor) {
   if (tensor.bytes.empty()) return at::empty(tensor.shape, type);
   const at::Tensor spanned = at::empty({std::ssize(tensor.bytes) / item_bytes}, type);
   std::memcpy(spanned.mutable_data_ptr(), tensor.bytes.data(), tensor.bytes.size());
-  // The pages of the file are not needed again. The copy keeps the strides of the file.
+  // The pages of the file are released, because they are not needed again. The copy keeps the
+  // strides of the file.
   file.forget(tensor.bytes);
   return spanned.as_strided(tensor.shape, tensor.strides);
 }

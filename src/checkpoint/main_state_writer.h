@@ -17,13 +17,14 @@ class MainStateWriter {
  public:
   explicit MainStateWriter(const ShardContext& context);
 
-  // Write `values` to `to`, an address in a main shard or in a moment. The write is complete on
+  // Writes `values` to `to`, an address in a main shard or in a moment. The write is complete on
   // return. Errors: those of Stream::synchronize.
   void write(float* to, std::span<const float> values) const {
     write(reinterpret_cast<std::byte*>(to), std::as_bytes(values));
   }
   void write(std::byte* to, std::span<const std::byte> bytes) const { write(stream_, to, bytes); }
-  // Writes on another stream: that of the main state of another engine of the mesh.
+  // Writes on `stream` instead of the engine's stream. This is for the main state of another engine
+  // of the mesh, which has its own stream.
   void write(Stream& stream, std::byte* to, std::span<const std::byte> bytes) const;
 
  private:

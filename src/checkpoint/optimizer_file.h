@@ -4,12 +4,12 @@
 // - FQN.momentum_buffer (SGD with momentum) has type F32 and the shape of the parameter.
 // - FQN.step has type I64 and one element, the number of the parameter's updates.
 //
-// Each name ends with one of these words, so no two names can be equal. The metadata are described
-// at optimizer_metadata. The digest among them (weights_digest.h) is that of the engine's weights
-// at the time of saving; older files have no digest. If the program has set a learning rate or
-// weight decay for a parameter group, the file has version 2 and the metadata "group.NAME.lr",
-// "group.NAME.initial_lr" (the initial rate of schedulers) and "group.NAME.weight_decay". Other
-// files have version 1, which earlier versions of fsdp can read.
+// Each name ends with one of these four words, so no two tensors can have the same name. The
+// metadata are described at optimizer_metadata. The digest among them (weights_digest.h) is that of
+// the engine's weights at the time of saving; files of earlier versions of fsdp have no digest. If
+// the program has set a learning rate or weight decay for a parameter group, the file has version 2
+// and the metadata "group.NAME.lr", "group.NAME.initial_lr" (the initial rate of schedulers) and
+// "group.NAME.weight_decay". Other files have version 1, which earlier versions of fsdp can read.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -55,7 +55,7 @@ std::string digest_text(uint64_t weights);
 OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::State& state);
 
 // Returns the number of updates that a parameter has had, read from `tensor`. Errors: IoError
-// kCorruptData.
+// kCorruptData if `tensor` is not one I64 value of 0 or more.
 int64_t read_steps(const SafetensorsFile& file, const StoredTensor& tensor);
 
 }  // namespace fsdp

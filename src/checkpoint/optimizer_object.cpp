@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kOptionValue = "option/";
 constexpr std::string_view kGroupValue = "group/";
 
-// Returns the stored numbers whose names begin with `prefix`, without it.
+// Returns the stored numbers whose names begin with `prefix`, by name without the prefix.
 std::map<std::string, double> numbers_of(const ManifestObject& stored, std::string_view prefix) {
   std::map<std::string, double> numbers;
   for (const auto& [name, value] : stored.values) {
@@ -82,7 +82,8 @@ void OptimizerObject::append_parts(std::vector<StatePart>& parts) {
     const UnitParameter parameter{unit, each.parameter, spec_of(state_, each),
                                   unit.shard->main().local(each.parameter)};
     for (size_t moment = 0; moment < moments.size(); ++moment) {
-      // A parameter without an element on this rank has no place in the moments.
+      // A parameter without an element on this rank has no position in the moments, and its part is
+      // empty. So its address does not matter.
       const int64_t offset =
           parameter.local.numel > 0 ? segment.moment_at(parameter.local.offset) : 0;
       float* data = static_cast<float*>(segment.moments[moment].data()) + offset;
@@ -94,8 +95,8 @@ void OptimizerObject::append_parts(std::vector<StatePart>& parts) {
 }
 
 // A parameter that was trained and then frozen has moments, which the checkpoint also has. In this
-// run it may have been frozen from the start. It is unfrozen for a moment, so that the optimizer
-// makes its moments.
+// run it may have been frozen from the start. It is unfrozen temporarily, so that the optimizer
+// makes moments for it.
 void OptimizerObject::make_state_of_frozen(const CheckpointManifest& manifest) {
   const auto stored = moments_in(manifest, name);
   std::vector<at::Tensor> frozen;
@@ -123,7 +124,7 @@ void OptimizerObject::check(const CheckpointManifest& manifest, const ManifestOb
   require_rate(stored, "lr", double_of(stored, "lr"));
   if (int64_of(stored, "steps") < 0) refuse_object(stored, "has a negative step", {});
   for (const auto& [setting, value] : numbers_of(stored, kGroupValue)) {
-    // The last dot separates the names, because a group's name may contain dots.
+    // The group's name ends at the last dot, because the name itself may contain dots.
     const std::string group = setting.substr(0, setting.rfind('.'));
     if (std::ranges::find(std::as_const(state_).param_groups(), group,
                           &OptimizerParamGroup::name) ==
@@ -143,7 +144,7 @@ void OptimizerObject::check(const CheckpointManifest& manifest, const ManifestOb
         "{}: {} is {}; the checkpoint has {}", name, option, value,
         before != options.end() ? fmt::format("{}", before->second) : std::string("none")));
   }
-  // An optimizer without moments has no tensors, and no state that could be missing.
+  // An optimizer without moments stores no tensors, so only its counts are checked.
   const auto moments = moments_in(manifest, name);
   const bool has_moments = !state_.moment_names().empty();
   for (const OptimizedParameter& each : state_.segments().parameters()) {

@@ -11,7 +11,8 @@ namespace fsdp {
 
 // Its tensors are NAME/MOMENT/FQN (F32, sharded as the parameter). Its values are lr, the number of
 // applied steps, the options, the settings of groups ("group/NAME.lr"), and the number of updates
-// of each parameter that it has trained ("updates", and "updates/FQN" where it differs).
+// of each parameter that it has trained ("updates" for most parameters, "updates/FQN" for a
+// parameter with another number).
 class OptimizerObject final : public StateObject {
  public:
   OptimizerObject(std::string name, Optimizer& optimizer);

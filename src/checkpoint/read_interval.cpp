@@ -25,8 +25,8 @@ constexpr int64_t kPieceBytes = 8 << 20;
 // index of the first value.
 void check_finite(const WeightsFile& file, const MappedTensor& tensor, int64_t begin,
                   std::span<const float> values) {
-  // The compiler vectorises this loop. Only after a failure is a second loop needed, to find the
-  // element.
+  // The compiler vectorises this loop, because the loop does not stop at the first value that is
+  // not finite. If there is such a value, find_if searches for it below.
   bool finite = true;
   for (const float value : values) finite &= std::abs(value) <= std::numeric_limits<float>::max();
   if (finite) return;
@@ -69,8 +69,8 @@ void read_in_order(const WeightsFile& file, const MappedTensor& tensor,
     const auto bytes = tensor.bytes.subspan(
         static_cast<size_t>((interval.begin + done) * item_bytes), count * item_bytes);
     std::memcpy(stored.mutable_data_ptr(), bytes.data(), bytes.size());
-    // The values were copied, so the pages are released. Otherwise the pages of a whole model would
-    // count as memory of this process.
+    // The values were copied, so the pages are released. If they stayed, the pages of a whole model
+    // would count as memory of this process.
     file.forget(bytes);
     const at::Tensor values = floats.narrow(0, 0, count);
     if (!floats.is_same(stored)) values.copy_(stored.narrow(0, 0, count));

@@ -46,8 +46,8 @@ void gather(const Optimizer::State& state, const EngineUnit& unit, size_t moment
                      state.segments().laid_out(segment, moment, rooms[segment.segment]);
                }
                unit.shard->main().copy_whole(slices, whole);
-               // copy_whole does not wait for the copies that it issues. `rooms` is freed on
-               // return, so the compute stream must have read it before.
+               // copy_whole does not wait for the copies that it issues. `rooms` is freed when this
+               // function returns, so wait until the compute stream has read it.
                const bool any_room = std::ranges::any_of(
                    rooms, [](const Buffer& room) { return static_cast<bool>(room); });
                if (any_room) state.engine.context->streams.compute->synchronize();
@@ -82,7 +82,7 @@ Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path&
   const Parameters parameters = state.segments().parameters();
   const std::map<std::string, std::string> metadata =
       optimizer_metadata(state, digest_of_weights(state.engine));
-  // Set on rank 0 only.
+  // `writer` is set on rank 0 only.
   std::optional<SafetensorsWriter> writer;
   const Mesh& mesh = state.engine.context->mesh;
   RankZeroWriter on_zero(mesh, kWritingState);
@@ -108,8 +108,8 @@ Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path&
     for (size_t moment = 0; moment < moments.size() && !on_zero.outcome().failed(); ++moment) {
       gather(state, unit, moment, whole);
       for (auto each = first; each != end; ++each) {
-        // The tensor is converted on this thread, in the order of this thread's stream, because
-        // on_zero works on another thread.
+        // The tensor is converted here and not in the work of on_zero. That work runs on another
+        // thread, and its operators would not be ordered after those on this thread's stream.
         const at::Tensor rows = mesh.rank() == 0 ? rows_of(state, *each, whole) : at::Tensor();
         on_zero.write([&] {
           append(state_name(spec_of(state, *each).fqn, moments[moment]), rows.const_data_ptr(),

@@ -8,9 +8,9 @@
 
 namespace fsdp {
 
-// Does the work of try_to_save (training_state.h), through `disk`. A folder `replaced` exists under
-// the final name; it is removed once the new one can take its name. If it is not set, the final
-// name must be free.
+// Does the work of try_to_save (training_state.h), through `disk`. If `replaces`, a folder with the
+// final name exists; it is removed after the new folder has been renamed to this name. Otherwise no
+// folder may have the final name.
 struct SaveTarget {
   std::filesystem::path folder;
   bool replaces = false;

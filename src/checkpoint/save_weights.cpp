@@ -33,11 +33,11 @@ Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& op
   const auto stored_name = [&](std::string_view fqn) {
     return options.stored_name ? options.stored_name(fqn) : std::string(fqn);
   };
-  // Set on rank 0 only.
+  // `writer` is set on rank 0 only.
   std::optional<decltype(open(Tensors()))> writer;
   RankZeroWriter on_zero(engine.mesh(), kWriting);
-  // Every rank makes this call, although only rank 0 needs the result. After it the engine checks
-  // its shards for changes, and all ranks must do these checks alike.
+  // Every rank calls sharded_parameters, although only rank 0 needs the result. The call makes the
+  // engine check its shards for changes from then on, and all ranks must do the same checks.
   const std::vector<ShardedParameter> parameters = engine.sharded_parameters();
   on_zero.write([&] {
     Tensors specs;
@@ -48,10 +48,11 @@ Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& op
     }
     writer.emplace(open(std::move(specs)));
   });
-  // After a failure all ranks still gather the remaining units, but nothing is written.
+  // The visit cannot be stopped: after a failure all ranks still gather the remaining units, but
+  // write nothing.
   engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
-    // The tensor is converted on this thread, in the order of this thread's stream, because on_zero
-    // works on another thread.
+    // The tensor is converted here and not in the work of on_zero. That work runs on another
+    // thread, and its operators would not be ordered after those on this thread's stream.
     const at::Tensor rows =
         engine.mesh().rank() == 0 ? value.to(at::kCPU, type).contiguous() : at::Tensor();
     on_zero.write([&] {

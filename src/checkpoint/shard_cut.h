@@ -15,8 +15,8 @@ struct ElementRange {
 };
 
 // Returns the elements of the part that this rank writes. The ranks that hold the part write equal
-// shares of it, in their order. A share begins at a multiple of 4 KiB of the part and of the
-// granule, so small parts are written by the first holder alone.
+// shares of it, in the order of the ranks. Within the part, shares begin at multiples of 4 KiB and
+// of StatePart::granule. So a small part is written by its first holder alone.
 ElementRange share_of(const StatePart& part);
 
 }  // namespace fsdp

@@ -22,9 +22,9 @@ struct StatePart {
   StoredDType dtype = StoredDType::kF32;
   std::vector<int64_t> shape;    // of the whole tensor
   std::vector<int64_t> strides;  // its memory order; dense
-  // Consecutive elements, counted from the tensor's first, that are never cut. An optimizer with
-  // one scale per 256 elements has granules of 256, and a vector of one value per row has granules
-  // of 1.
+  // The tensor may be cut between ranks only at multiples of this number of elements. An optimizer
+  // with one scale per 256 elements has granules of 256, and a vector of one value per row has
+  // granules of 1.
   int64_t granule = 1;
 
   // This rank holds the elements [begin, begin + numel) in memory order. Both ends are multiples of
@@ -40,7 +40,8 @@ struct StatePart {
   // Loading writes `data` on this stream. Null: host memory that is written directly.
   Stream* stream = nullptr;
   bool is_on_device = false;  // true: saving reads `data` on the stream, too
-  // Infinities and NaN mark the checkpoint as not finite. false for values that may be infinite.
+  // If true, an infinity or NaN marks the checkpoint as not finite. False for values that may be
+  // infinite.
   bool must_be_finite = false;
 };
 

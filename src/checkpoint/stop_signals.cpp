@@ -49,7 +49,8 @@ Handlers& handlers() {
   return all;
 }
 
-// Returns true if the handler was installed. A handler of the program is kept.
+// Installs note_signal as the handler of a signal, and returns true. If the program has set its own
+// handler or ignores the signal, changes nothing and returns false.
 bool install(int signal) {
   struct sigaction before {};
   if (::sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) return false;

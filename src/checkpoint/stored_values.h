@@ -12,10 +12,12 @@
 
 namespace fsdp {
 
-// Throws IoError kCorruptData about an object of the checkpoint. `what` follows the object's name.
+// Throws IoError kCorruptData about an object of the checkpoint. The message consists of the
+// object's name and `what`.
 [[noreturn]] void refuse_object(const ManifestObject& object, std::string what, std::string hint);
 
-// Return a value. Errors: IoError kCorruptData if the object has no value of this name and type.
+// Return the value `name` of an object of the checkpoint. Errors: IoError kCorruptData if the
+// object has no value of this name and type.
 int64_t int64_of(const ManifestObject& object, std::string_view name);
 double double_of(const ManifestObject& object, std::string_view name);
 const std::string& text_of(const ManifestObject& object, std::string_view name);

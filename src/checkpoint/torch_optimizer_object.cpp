@@ -30,11 +30,11 @@ struct Moment {
   at::Tensor tensor;
 };
 
-// What this file needs of a class of LibTorch's optimizers.
+// A class of LibTorch's optimizers, and the functions by which this file reads and makes its state.
 struct TorchOptimizerClass {
   std::string_view name;
   bool (*is_of)(const torch::optim::Optimizer& optimizer);
-  // Returns the moments that exist.
+  // Returns the moments that `state` contains.
   std::vector<Moment> (*moments)(const ParamState& state);
   int64_t (*updates)(const ParamState& state);
   // Returns the state of a parameter after `updates` updates, with moments of zeros.
@@ -121,7 +121,8 @@ struct TorchParameter {
   }
 };
 
-// Returns the views of the engines' parameters by their tensors.
+// Returns the parameters of all added engines, keyed by the tensors that Engine::parameters()
+// returns for them.
 std::map<const c10::TensorImpl*, TorchParameter> views_of(const TrainingState::Parts& state) {
   std::map<const c10::TensorImpl*, TorchParameter> views;
   for (const auto& object : state.objects) {
@@ -177,7 +178,8 @@ class TorchOptimizerObject final : public StateObject {
     }
   }
 
-  // Makes the states that the checkpoint has, because LibTorch makes them at its first step only.
+  // Makes the states that the checkpoint has, because LibTorch's optimizers make them only at their
+  // first step.
   void append_stored_parts(const CheckpointManifest& manifest,
                            std::vector<StatePart>& parts) override {
     const at::NoGradGuard no_grad;

@@ -1,4 +1,4 @@
-// The conditions of a run that decide the bits of its steps.
+// The conditions of a run on which the exact bits of its steps depend.
 #pragma once
 
 #include <map>

@@ -35,7 +35,8 @@ void require_name(const TrainingState::Parts& state, const std::string& name) {
   });
   if (!valid) {
     throw InvalidArgument(
-        {.what = fmt::format("a training state got the name {}", quoted_name(name)),
+        {.what = fmt::format("an object cannot have the name {} in a training state",
+                             quoted_name(name)),
          .where = "TrainingState::add",
          .hint = "use letters, digits, '_', '-' and '.'"});
   }

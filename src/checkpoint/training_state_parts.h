@@ -12,10 +12,11 @@
 
 namespace fsdp {
 
-// The place of a state in the sequence of its run's checkpoints. Equal on all ranks.
+// The run of a training state, and the state's position among the checkpoints of this run. Equal on
+// all ranks.
 struct Lineage {
   std::string run;            // 32 hexadecimal digits
-  int64_t sequence = 0;       // of the last checkpoint that was saved or loaded
+  int64_t sequence = 0;       // number of the last checkpoint that was saved or loaded
   int64_t resumed_from = -1;  // step of the checkpoint that was loaded; -1: none
 };
 
@@ -28,14 +29,14 @@ struct TrainingState::Parts {
   void require_complete() const;
   // Appends this rank's parts of the objects that the options select, for saving.
   std::vector<StatePart> parts_to_save(const SaveStateOptions& options);
-  // Returns the object of the checkpoint's object, in the order in which objects are restored.
+  // Returns the objects in the order in which they are restored.
   std::vector<StateObject*> in_restore_order() const;
 
   EngineParts& engine;  // the first one
   std::vector<std::unique_ptr<StateObject>> objects;
   int64_t step = 0;  // of the save in progress
   Lineage lineage;
-  // Makes the names of temporary folders unique: of this process, and of each attempt.
+  // Make the names of temporary folders unique: `nonce` over processes, `attempts` in this process.
   std::string nonce;
   int64_t attempts = 0;
 };

@@ -14,7 +14,7 @@ struct UnitParameter {
   const EngineUnit& unit;
   int parameter;  // of the unit
   const ParameterSpec& spec;
-  const Interval& local;  // this rank's run, in its slice of the main shards
+  const Interval& local;  // this rank's elements, and their place in the main shard
 };
 
 // Calls `visit` with every parameter that the engine shards, in the order of units.

@@ -64,7 +64,8 @@ void SchedulerObject<Scheduler>::restore(const CheckpointManifest& manifest,
                                          const ManifestObject& stored) {
   static_cast<void>(manifest);
   // Loading a scheduler's state sets the optimizer's rate to the scheduler's last one. A program
-  // may have changed the rate since, and the optimizer's own state has that rate.
+  // may have changed the rate since, and the optimizer's own state has that rate. So the rate is
+  // set back after the load.
   Optimizer& optimizer = TrainingPlaceAccess::optimizer(scheduler_);
   const double lr = optimizer.lr();
   scheduler_.load(doubles_of(stored));
@@ -251,7 +252,8 @@ void RandomObject::append_stored_parts(const CheckpointManifest& manifest,
   std::vector<StatePart> rows;
   append_rows(manifest.world_size, rows);
   for (size_t i = 0; i < rows.size(); ++i) {
-    // A run on CPUs has no states of GPUs.
+    // A checkpoint of a run on CPUs has no random states of GPUs. restore() then seeds these
+    // generators.
     const auto found = std::ranges::find(manifest.tensors, rows[i].name, &ManifestTensor::name);
     if (found == manifest.tensors.end()) continue;
     rows_[i].is_stored = engine_.context->mesh.rank() < manifest.world_size;

@@ -55,7 +55,8 @@ class ScalerObject final : public StateObject {
   LossScaler& scaler_;
 };
 
-// The position in the data: epoch, and samples of it that the saved steps have used.
+// The position in the data: the epoch, and the number of its samples that the saved steps have
+// used.
 class CursorObject final : public StateObject {
  public:
   // `step` is the step of the save.

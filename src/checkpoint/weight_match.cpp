@@ -103,7 +103,8 @@ void check_fit(const WeightSource& source, const ExpectedTensor& expected) {
   const bool is_floating_type = is_weight_type(tensor.dtype);
   if (expected.buffer) {
     if (tensor.dtype == *expected.buffer) return;
-    // Floating types can be converted to each other. Other types, such as counters, must be equal.
+    // Floating types can be converted to each other. Other types, such as those of counters, must
+    // be equal.
     if (is_floating_type && is_weight_type(*expected.buffer)) return;
     refuse(fmt::format("tensor {} has type {}, the model's buffer has type {}",
                        quoted_name(tensor.name), name_of(tensor.dtype), name_of(*expected.buffer)),
@@ -129,9 +130,9 @@ std::string shared_prefix(const Names& names, const Sources& rest) {
   return {};
 }
 
-// Throws for missing parameters that the options do not allow to be missing. If the options allow
-// it, but the files have other parameters of the same module, also throws: a module keeps all its
-// initial values or none.
+// Throws for missing parameters that the options do not allow to be missing. Also throws if the
+// options allow a parameter to be missing, but the files have other parameters of its module: a
+// module keeps all its initial values or none.
 void check_missing(const WeightsFiles& files, std::span<const ExpectedTensor> expected,
                    const LoadOptions& options, const Sources& rest, MatchedWeights& matched) {
   Names missing;
@@ -187,7 +188,8 @@ void check_rest(const Sources& rest, const LoadOptions& options, MatchedWeights&
   }
 }
 
-// Reports buffers that keep their values, if the files contain other buffers of the model.
+// Reports the buffers that the load leaves unchanged, if the files contain other buffers of the
+// model.
 void note_kept_buffers(std::span<const ExpectedTensor> expected, MatchedWeights& matched) {
   Names kept;
   bool any = false;

@@ -10,7 +10,8 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// The interval at which a rank whose work is not done answers the other ranks.
+// The longest time for which a rank waits for its own work before it takes part in the next round
+// of wait_for_all.
 constexpr auto kAnswerEvery = std::chrono::milliseconds(20);
 // The time after which a rank whose work is not done warns that the other ranks wait for it.
 constexpr auto kPatience = std::chrono::seconds(5);
@@ -42,23 +43,28 @@ RefusedElsewhere::RefusedElsewhere(ExitCode code)
     : Error(code,
             {.what = "another rank ended the job", .hint = "read the error line of that rank"}) {}
 
-Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
-                         const std::function<void()>& work) {
+Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what, const std::function<void()>& work,
+                         const bool* flag) {
   constexpr int64_t kCodes = 256;
   Outcome outcome;
-  int64_t verdict = 0;  // 0: success; else (world_size - rank) · kCodes + code
+  int64_t verdict = 0;  // 0 or 1: success and the flag; else (world_size - rank) · kCodes + code
   // The destructor of a std::async future waits. So if a peer dies and wait_for_all throws, this
   // rank still completes its own work. For example, a file that is nearly written reaches the disk.
   std::future<void> done = std::async(std::launch::async, work);
   wait_for_all(mesh, what, done);
   try {
     done.get();
+    verdict = flag != nullptr && *flag ? 1 : 0;
   } catch (const std::exception& error) {
     outcome.mine = std::current_exception();
     verdict =
         (mesh.world_size() - mesh.rank()) * kCodes + static_cast<int64_t>(exit_code_of(error));
   }
   const int64_t agreed = mesh.max(verdict, "outcome");
+  if (agreed < kCodes) {
+    outcome.flagged = agreed == 1;
+    return outcome;
+  }
   outcome.code = static_cast<ExitCode>(agreed % kCodes);
   // Only the lowest failing rank keeps its exception, so that exactly one rank prints the cause.
   if (agreed != verdict) outcome.mine = nullptr;

@@ -12,7 +12,7 @@ namespace fsdp {
 // on its own, whatever the other ranks pass.
 void require_valid(const Collective& collective, int size);
 
-// Errors: InvalidArgument for a negative color of a split.
+// Checks the color that a rank passes to split a group. Errors: InvalidArgument if it is negative.
 void require_color(int color, std::string_view where);
 
 // A range of elements, [begin, end).

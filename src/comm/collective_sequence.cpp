@@ -41,7 +41,7 @@ CollectiveTag CollectiveSequence::next(Operation operation, int64_t numel, std::
 
 void CollectiveSequence::note(std::string_view text) {
   const std::lock_guard lock(mutex_);
-  // 1 is added, so that an empty text changes the hash as well. Otherwise the hash could stay 0
+  // 1 is added, so that an empty text changes the hash as well. Without it, the hash could stay 0
   // (mix(0, 0) is 0), and 0 means no annotation.
   note_.hash = mix_text(note_.hash + 1, text);
   // A long text is cut at the end, because an annotation starts with the action. (The label of a

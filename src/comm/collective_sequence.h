@@ -37,7 +37,7 @@ class CollectiveSequence {
 
   // Returns the tag of the next place. `numel` is the number of elements of all parts. The caller
   // must issue the collective at once. Errors: StateError if the ranks are threads and this thread
-  // is in a scope of Alone.
+  // is inside an `Alone` scope.
   CollectiveTag next(Operation operation, int64_t numel, std::string_view label);
   // Annotates the next collective with an action of this rank's program, for example "optimizer
   // step 7: lr 0.001". Used for actions that all ranks must perform alike and that issue no
@@ -58,7 +58,7 @@ class CollectiveSequence {
   const bool among_threads_;
   std::mutex mutex_;
   uint64_t sequence_;
-  CollectiveAnnotation note_;  // since the last tag
+  CollectiveAnnotation note_;  // the annotations since the last tag
   size_t note_length_ = 0;
   Observer observer_;  // empty if there is no observer
 };

@@ -5,7 +5,8 @@
 
 namespace fsdp {
 
-// By default memory cannot be mapped on any rank, so callers gather.
+// By default no memory can be mapped. So this function returns an empty view on every rank, and
+// callers gather instead.
 RanksView Communicator::map_ranks(const void*, int64_t) { return {}; }
 
 std::unique_ptr<Communicator> Communicator::with_windows(bool /*by_copy_engines*/) {

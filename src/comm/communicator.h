@@ -64,18 +64,17 @@ struct SendRun {
 // A part of a collective. For all_gather and reduce_scatter `numel` is the number of elements of
 // ONE rank's piece: recv of an all_gather and send of a reduce_scatter hold size()·numel elements.
 // For other operations `numel` is the number of elements of the whole part. 0 is legal. `send` and
-// `recv` may be the same memory if the operation below says "In place". Otherwise they must not
-// overlap.
+// `recv` may overlap only as the operation's comment below says after "In place".
 struct CollectivePart {
   const void* send = nullptr;
   void* recv = nullptr;
   int64_t numel = 0;
   DType dtype = DType::kFloat32;
   // The input as several contiguous runs, one after the other, for an input that is not contiguous.
-  // If `runs` is empty, the input is at `send`. Otherwise `send` is ignored. On every rank the runs
-  // must hold as many elements as `send` would. The runs must not overlap `recv`. Ranks may use
-  // different runs. An implementation may copy the runs: between CPU ranks they pass through a
-  // staging area of a fixed size, in rounds.
+  // If `runs` is empty, the input is at `send`. If `runs` is not empty, `send` is ignored. On every
+  // rank the runs must hold as many elements as `send` would. The runs must not overlap `recv`.
+  // Ranks may use different runs. An implementation may copy the runs: between CPU ranks they pass
+  // through a staging area of a fixed size, in rounds.
   // Lifetime: the array of runs must also exist until the stream has run the collective.
   std::span<const SendRun> runs = {};
 };
@@ -94,7 +93,7 @@ struct CollectiveAnnotation {
 // a part is the creation of the part.
 inline constexpr int kPlaceBits = 40;
 inline constexpr int kRankBits = 20;
-inline constexpr int kOrders = 8;  // at most, for one rank
+inline constexpr int kOrders = 8;  // the most sequences of one rank
 constexpr uint64_t begin_of_order(int order, int first_rank) {
   return ((static_cast<uint64_t>(order) << kRankBits) + static_cast<uint64_t>(first_rank))
          << kPlaceBits;
@@ -150,9 +149,9 @@ struct Capabilities {
 // One rank's handle of a group of ranks that issue collectives together.
 //
 // Requires (all collectives): every rank of the group must issue the same collectives in the same
-//   order. Operation, part count, counts, dtypes, reduce-op, root and tag must be equal. Until the
-//   stream has run the collective, `send` memory must not change, and no other code may use `recv`
-//   memory.
+//   order. Operation, number of parts, element counts, dtypes, reduce-op, root and tag must be
+//   equal. Until the stream has run the collective, `send` memory must not change, and no other
+//   code may use `recv` memory.
 // Effects: the work is issued on `stream`. On an inline CPU stream the work is complete on return.
 //   The parts of one call form one collective, so the ranks wait for each other only once (on CPUs:
 //   once per 32 parts).
@@ -165,8 +164,8 @@ struct Capabilities {
 //   CommError in three cases: a rank died (the message names the rank and the cause), the deadline
 //   passed (the message names the missing rank), or ranks disagree (the message shows both sides
 //   with operation, count, dtype, reduce-op, label and sequence). On a threaded stream, the next
-//   wait on the stream throws the CommError instead of the call. After an error the job is aborted:
-//   every later call on any rank, in any of its communicators, throws the first error.
+//   wait on the stream throws the CommError, and the call itself does not. After an error the job
+//   is aborted: every later call on any rank, in any of its communicators, throws the first error.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -237,11 +236,11 @@ class Communicator {
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   // Returns a communicator of the same ranks that allocates registered memory
-  // (Options::tuning.nccl_registration). The allocate() of this communicator is a collective. GPUs
-  // of other ranks access the memory from this allocate() without a copy. The memory must be used
-  // on all ranks alike: in every collective, all ranks must use the same offsets of the buffers
-  // that they allocated together. If `by_copy_engines` is true, gathers use copy engines where
-  // possible, so that they run concurrently with kernels.
+  // (Options::tuning.nccl_registration). The new communicator's allocate() is a collective. GPUs of
+  // other ranks access the memory that it returns without a copy. This memory must be used on all
+  // ranks alike: in every collective, all ranks must use the same offsets of the buffers that they
+  // allocated together. If `by_copy_engines` is true, gathers use copy engines where possible, so
+  // that they run concurrently with kernels.
   // Requires: collective, with no operation in flight. The memory must be released before the new
   //   communicator is destroyed.
   // Errors: InvalidArgument, on all ranks, if the back-end cannot register memory.

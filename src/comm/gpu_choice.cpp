@@ -95,9 +95,9 @@ GpuChoice gpu_of_threads() {
 
 bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPlane& plane) {
   if (options.device == DeviceKind::kCpu) return false;
-  // If this rank has a GPU, the text is '+' and lines with UUID, board and place. Otherwise it is
-  // '-' and lines with reason and hint. All ranks read all texts in the same order, so they make
-  // the same decision or throw the same error.
+  // The ranks exchange their choices as texts. If a rank has a GPU, its text is '+' and lines with
+  // UUID, board and place. If it has none, its text is '-' and lines with reason and hint. All
+  // ranks read all texts in the same order, so they make the same decision or throw the same error.
   const std::string text = own.device != nullptr
                                ? fmt::format("+{}\n{}\n{}", own.uuid, own.board, own.place)
                                : fmt::format("-{}\n{}", own.why_none, own.hint);

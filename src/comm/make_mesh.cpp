@@ -54,7 +54,8 @@ std::shared_ptr<NcclSession> session_of(const MeshParts& parts, const MeshOption
 // ranks, if the ranks stay on the CPU.
 bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& own) {
   if (!compute_on_gpus(options, own, *parts.control_plane)) return false;
-  // After this, LibTorch's operators on this thread use the rank's GPU as well.
+  // From here on, the rank's GPU is this thread's current CUDA device, so LibTorch's operators use
+  // it, too.
   own.device->make_current();
   connect_by_nccl(parts, session_of(parts, options, *own.device));
   return true;
@@ -73,7 +74,7 @@ bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& 
        .hint = "compute on GPUs (--device cuda), or start all ranks on one host"});
 }
 
-// Makes the parts of one of several processes.
+// Makes the MeshParts of this process in a job of several processes.
 MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptions& options,
                            OpenStore open_store) {
   if (environment.local_world_size == environment.world_size) {

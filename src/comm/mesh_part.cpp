@@ -70,8 +70,8 @@ MeshShape shape_of_part(const std::vector<Wish>& members, int color) {
             member.options.shard),
         "pass the same options on all ranks of one color");
   }
-  // Without options, the part's ranks of one host form a group, so this number must be equal on all
-  // hosts.
+  // Without options, the part's ranks of one host form a group, so each host must have the same
+  // number of the part's ranks.
   const int on_first = ranks_on[first.host];
   const auto uneven =
       std::ranges::find_if(ranks_on, [&](const auto& host) { return host.second != on_first; });

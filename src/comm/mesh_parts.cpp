@@ -46,8 +46,8 @@ std::vector<int> MeshShape::ranks(Axis axis, int world_rank) const {
 
 MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_size) {
   MeshShape shape{.replicate = options.replicate, .shard = options.shard};
-  // 0 means that the size was not given. If a division below leaves a remainder, the check of the
-  // product fails.
+  // 0 means that the size was not given. If a division below leaves a remainder, the check that
+  // shard · replicate equals world_size fails.
   if (shape.shard == 0 && shape.replicate == 0) shape.shard = local_world_size;
   if (shape.shard == 0 && shape.replicate > 0) shape.shard = world_size / shape.replicate;
   if (shape.replicate == 0 && shape.shard > 0) shape.replicate = world_size / shape.shard;

@@ -72,8 +72,8 @@ struct MeshParts {
   std::function<std::unique_ptr<Communicator>()> make_modules{};
   MeshShape shape;
   AxisCommunicators world;
-  // The communicators of each axis, in a mesh with two axes. Otherwise both are empty, because one
-  // axis is the whole world and each rank is alone on the other axis.
+  // The communicators of each axis, in a mesh with two axes. In all other meshes both members are
+  // empty, because one axis is the whole world and each rank is alone on the other axis.
   AxisCommunicators shard{};
   AxisCommunicators replicate{};
   std::function<void(const MeshEvent& event)> on_event{};  // empty if there is no listener

@@ -57,7 +57,7 @@ MeshState::~MeshState() {
   // leave() is called before the members are destroyed. The destructors of communicators may wait
   // for other ranks. A rank that still needs this rank must fail instead of waiting.
   parts_.control_plane->leave();
-  // An exception unwinds this part and may unwind the whole mesh. The destructors of its
+  // An exception unwinds this part and may unwind the whole mesh. The destructors of the part's
   // communicators could wait for ranks that do not know of the exception yet, so the job's mesh
   // keeps the communicators.
   if (whole_ && std::uncaught_exceptions() > exceptions_at_start_) {
@@ -88,7 +88,8 @@ CollectiveTag MeshState::next_control_tag(Operation operation, int64_t numel,
 
 bool MeshState::has_engines() {
   const std::lock_guard lock(mutex_);
-  // Only engines own the streams.
+  // The mesh holds the streams weakly and only engines own them, so they exist as long as an engine
+  // exists.
   return !streams_.expired();
 }
 
@@ -112,7 +113,8 @@ MeshStreams MeshState::streams(bool run_beside) {
          .hint =
              "give all engines of a mesh the same cpu_streams, or destroy the other engine first"});
   }
-  // Both are aliasing pointers, so each one keeps both streams alive and the streams end together.
+  // The pointers to the gather stream and the reduce stream share the ownership of `own`, so each
+  // of them keeps both streams alive, and the streams end together.
   return {.gather = {own, own->gather.get()}, .reduce = {own, own->reduce.get()}};
 }
 

@@ -37,9 +37,9 @@ class MeshState {
   // Owns `parts`. `whole` is the mesh of which this mesh is a part, or null for the job's mesh.
   // `whole` is kept alive. Errors: InvalidArgument if the parts do not fit together.
   explicit MeshState(MeshParts parts, std::shared_ptr<MeshState> whole = nullptr);
-  // First notifies the other ranks, because destroying a communicator may wait for the other ranks'
-  // communicators. If an exception ends a part, its communicators are kept until the job's mesh
-  // ends. By that time the other ranks know the cause.
+  // First notifies the other ranks that this rank leaves, because destroying a communicator may
+  // wait for the other ranks' communicators. If an exception ends a part, its communicators are
+  // kept until the job's mesh ends. By that time the other ranks know the cause.
   ~MeshState();
   MeshState(const MeshState&) = delete;
   MeshState& operator=(const MeshState&) = delete;
@@ -101,13 +101,13 @@ class MeshState {
   };
   const AxisCommunicators& at(Axis axis) const;
 
-  const std::shared_ptr<MeshState> whole_;  // first member: destroyed after all parts of it
+  const std::shared_ptr<MeshState> whole_;  // declared first, so destroyed last
   const int exceptions_at_start_;
   MeshParts parts_;
   CollectiveSequence order_;
   int orders_taken_ = 1;              // used in the job's mesh only
   MemoryBudget memory_budget_;        // used in the job's mesh only
-  std::vector<MeshParts> abandoned_;  // parts that an exception has ended
+  std::vector<MeshParts> abandoned_;  // of parts that an exception has ended
   std::mutex mutex_;                  // guards the members below, which engines keep alive
   std::weak_ptr<OwnStreams> streams_;
   std::weak_ptr<SharedByEngines> shared_by_engines_;

@@ -91,7 +91,7 @@ void Mesh::fold(std::span<int64_t> values, Fold how, std::string_view label) con
   }
   fold_over_ranks<int64_t>(*this, halves, DType::kInt64, ReduceOp::kSum, label);
   for (size_t i = 0; i < values.size(); ++i) {
-    // All ranks form the same sum, so all of them throw.
+    // All ranks form the same sum, so if it exceeds 64 bits, all of them throw.
     const __int128 sum = (static_cast<__int128>(halves[2 * i]) << 32) + halves[2 * i + 1];
     values[i] = static_cast<int64_t>(sum);
     if (values[i] != sum) refuse_sum(static_cast<double>(sum), label);

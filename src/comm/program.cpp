@@ -40,7 +40,7 @@ void write_error_file(const std::string& path, const std::string& line) {
 int report(const std::exception& error, const ErrorPlace& place,
            const LaunchEnvironment& environment) {
   const std::string line = error_line(error, place);
-  // The output of the program must appear above its error.
+  // Flushes the program's output first, so that it appears above the error.
   std::fflush(stdout);
   write_error_line(line);
   write_error_file(environment.error_file, line);
@@ -68,7 +68,7 @@ std::string without_hint(const std::exception& error) {
     place.rank = environment.rank;
     place.world_size = environment.world_size;
     // std::terminate is also called without an exception, for example for a thread that is
-    // destroyed before it has ended.
+    // destroyed before it has ended. The message then says so.
     const std::exception_ptr thrown = std::current_exception();
     if (!thrown) throw std::runtime_error("std::terminate was called without an exception");
     std::rethrow_exception(thrown);
@@ -110,7 +110,7 @@ int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& 
     try {
       return body(mesh, place);
     } catch (const RefusedElsewhere& refusal) {
-      // Another rank prints the cause.
+      // Another rank has ended the job and prints the cause, so this rank prints nothing.
       return refusal.exit_code();
     } catch (const std::exception& error) {
       // This rank prints its error before it aborts the job, because the other ranks print errors

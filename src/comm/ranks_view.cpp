@@ -48,7 +48,7 @@ std::optional<int64_t> RanksView::take_write() {
     // restores the view of the piece.
     const std::optional<int64_t> here = piece.take_write();
     if (here && !written) written = at + *here;
-    // All pieces have equal lengths.
+    // All pieces have equal lengths, so the next piece begins one length further.
     at += addresses_.bytes() / static_cast<int64_t>(pieces_.size());
   }
   return written;

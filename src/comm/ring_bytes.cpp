@@ -20,7 +20,7 @@ int64_t ring_bytes(Operation operation, std::span<const CollectivePart> parts, i
   switch (operation) {
     case Operation::kAllGather:
     case Operation::kReduceScatter:
-      // The division is exact, because here `bytes` is a multiple of `size`.
+      // The division is exact, because for these operations tensor_bytes() multiplies by `size`.
       return bytes / size * (size - 1);
     case Operation::kAllReduce:
       return (2 * (size - 1) * bytes + size - 1) / size;

@@ -10,7 +10,8 @@ namespace fsdp {
 
 // Returns the address of elements [element, element + numel), or null if they are not contiguous.
 const std::byte* sent_together(const CollectivePart& part, int64_t element, int64_t numel);
-// Copies these elements to `to`. Skips elements that are already at their destination.
+// Copies elements [element, element + numel) to `to`. Skips elements that are already at their
+// destination.
 void copy_sent(const CollectivePart& part, int64_t element, int64_t numel, void* to);
 
 }  // namespace fsdp

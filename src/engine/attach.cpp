@@ -17,7 +17,7 @@
 namespace fsdp {
 namespace {
 
-// Broadcasts a unit's parameters from rank 0 to all ranks. Needed only for units that were not
+// Broadcasts a unit's parameters from rank 0 to all ranks. Called only for units that were not
 // built in a BuildScope. The values are sent as bytes, so the result is exact for every dtype.
 void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
   if (context.comms.one_rank()) return;
@@ -87,8 +87,8 @@ std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
         {.what = fmt::format("the {} layers of {} were not sharded together under the BuildScope",
                              unit.modules.size(), name_of_unit(unit.fqn)),
          .where = "BuildScope::shard",
-         .hint = "pass all layers of the unit to one BuildScope::shard call; tie or freeze their "
-                 "parameters before that call"});
+         .hint = "pass all layers of the unit to one BuildScope::shard call; if you tie or freeze "
+                 "their parameters, do it before that call"});
   }
   if (!fits) {
     throw InvalidArgument(
@@ -96,8 +96,8 @@ std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
                              "parameters, their types or requires_grad differ",
                              name_of_unit(unit.fqn)),
          .cause = "a parameter was tied to another unit, replaced, frozen or converted",
-         .hint = "tie and freeze parameters in the constructor of the unit that owns them, or "
-                 "build without a BuildScope and pass mesh and options to the engine"});
+         .hint = "change parameters only in the constructor of the unit that owns them; or build "
+                 "without a BuildScope, and pass mesh and options to the engine"});
   }
   return std::move(found->second.main);
 }
@@ -137,9 +137,10 @@ void Attachment::build() {
   const bool any_by_policy =
       std::ranges::any_of(found_, [](const FoundUnit& unit) { return unit.unit == nullptr; });
   // Most of the following steps are collective, so all ranks must take them in the same order. The
-  // trap is armed before anything changes. If arming throws, the model is unchanged.
+  // trap (touch_trap.h) is armed before anything changes. If arming throws, the model is unchanged.
   if (any_by_policy) touched_units::arm();
-  // From here on, allocated slots are registered with the engine's own communicator.
+  // If Options::tuning.nccl_registration is on, slots that are allocated from here on are
+  // registered with the engine's own communicator of gathers.
   context.comms.gather_into_windows(model.options, *context.streams.gather);
   connect_modules(*model.root, context.mesh);
   warn_at_start(found_, plans_, model.options.units, context.mesh);
@@ -147,7 +148,7 @@ void Attachment::build() {
     with_place([&] { return "construction of " + name_of_unit(found_[i].fqn); },
                [&] { take(static_cast<int>(i)); });
   }
-  // Ignored parameters and buffers belong to no unit. They are moved after all units are sharded,
+  // Buffers and ignored parameters belong to no unit. They are moved after all units are sharded,
   // so the device never holds them together with a whole unit.
   move_rest(*model.root, context);
   broadcast_buffers(*model.root, context);
@@ -223,7 +224,8 @@ void Attachment::take(int index) {
       std::move(touched), std::move(shard)));
   // The hooks require final storage and dtype, which parameters have from here on.
   units.back()->capture_gradients();
-  // A module chosen by policy has no member in which to store its unit.
+  // The rest stores the unit in the fsdp::Unit. A module chosen by policy is an ordinary module and
+  // has no member for it.
   if (by_policy) return;
   found.unit->attached_ = true;
   found.unit->recomputes_ = *own.recompute;

@@ -12,15 +12,15 @@ namespace fsdp {
 class EngineParts;
 
 // The construction of an engine's units. It runs once, right after the construction of EngineParts.
-// It finds the model's units, checks that they can be sharded, plans them, agrees with the other
-// ranks and shards the units.
+// It finds the model's units, checks that they can be sharded, plans them, checks that all ranks
+// have the same plans, and shards the units.
 class Attachment {
  public:
   // `building` is the scope that built the model; null for a model built without a scope.
   Attachment(EngineParts& engine, BuildState* building) : engine_(engine), building_(building) {}
 
   // Runs all steps. Collective.
-  // Errors: InvalidArgument or StateError. The engine is then unusable.
+  // Errors: InvalidArgument or StateError. After an error, the engine is unusable.
   void run();
 
  private:

@@ -12,9 +12,9 @@
 namespace fsdp {
 namespace {
 
-// Returns the unit's first parameter that has the trap's key; undefined if there is none. An engine
-// adds the key to parameters of units chosen by policy. The parameters keep the key after the
-// engine's destruction.
+// Returns the unit's first parameter whose key set has the key of the trap (touch_trap.h);
+// undefined if there is none. An engine adds the key to parameters of units chosen by policy. The
+// parameters keep the key after the engine's destruction.
 at::Tensor first_watched(const FoundUnit& unit) {
   const auto found = std::ranges::find_if(unit.parameters, [](const FoundParameter& each) {
     return each.tensor.key_set().has_all(touch_trap::key());
@@ -64,8 +64,8 @@ void Attachment::require_untaken() const {
   bool any_parameter = false;
   for (const FoundUnit& unit : found_) {
     any_parameter = any_parameter || !unit.parameters.empty();
-    // A Unit stores that an engine owns it. A module chosen by policy stores nothing. But its
-    // parameters have the trap's key if an engine owns or owned the module.
+    // An fsdp::Unit stores that an engine owns it. A module chosen by policy stores nothing, but if
+    // an engine owns or owned it, its parameters have the key of the trap (touch_trap.h).
     const at::Tensor watched = first_watched(unit);
     const bool is_attached = unit.unit != nullptr && unit.unit->attached();
     if (!is_attached && !watched.defined()) continue;

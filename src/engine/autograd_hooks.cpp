@@ -21,8 +21,8 @@ namespace {
 namespace ag = torch::autograd;
 
 // Returns true if the current graph task will run `node`. Under autograd::grad, autograd runs only
-// the nodes on a path to one of the given inputs. exec_info marks these nodes. Otherwise autograd
-// runs the whole graph.
+// the nodes on a path to one of the given inputs. exec_info marks these nodes. Without given
+// inputs, autograd runs the whole graph.
 bool will_run(ag::Node* node) {
   const auto* selected = ag::get_current_graph_task_exec_info();
   if (selected != nullptr && !selected->empty()) {
@@ -48,9 +48,9 @@ class GradientHook final : public ag::FunctionPreHook {
   GradientArrived arrived_;
 };
 
-// A pre-hook of a node that made an output of a call. It fires the call when backward reaches the
-// node. The graph owns the hook. When the hook is destroyed, the node is destroyed too and cannot
-// run again.
+// A pre-hook of a node that made an output of a call. It runs the call's pre_backward when backward
+// reaches the node. The graph owns the hook. When the hook is destroyed, the node is destroyed too
+// and cannot run again.
 class OutputHook final : public ag::FunctionPreHook {
  public:
   OutputHook(std::shared_ptr<Call> call, ag::Node* node) : call_(std::move(call)), node_(node) {
@@ -59,8 +59,8 @@ class OutputHook final : public ag::FunctionPreHook {
     call_->output_nodes.push_back(node_);
   }
   ~OutputHook() override {
-    // The freed node is removed from output_nodes. Otherwise a new node at the same address would
-    // be mistaken for an output of this call.
+    // The freed node is removed from output_nodes, so that a new node at the same address is not
+    // mistaken for an output of this call.
     if (const auto clock = call_->clock.lock()) {
       const std::lock_guard lock(clock->mutex);
       std::erase(call_->output_nodes, static_cast<void*>(node_));
@@ -70,7 +70,7 @@ class OutputHook final : public ag::FunctionPreHook {
     const auto clock = call_->clock.lock();
     if (!clock) return gradients;  // the engine was destroyed, and an access to a parameter throws
     const std::lock_guard lock(clock->mutex);
-    // Autograd turns grad mode off in hooks, unless backward was called with create_graph.
+    // In hooks, grad mode is on only if backward was called with create_graph.
     if (at::GradMode::is_enabled()) {
       throw StateError(
           {.what = "backward with create_graph is not supported through a sharded unit",
@@ -85,9 +85,9 @@ class OutputHook final : public ag::FunctionPreHook {
   ag::Node* node_;
 };
 
-// A pre-hook of the newest node that produced an input of a call. Backward reaches this node after
-// all nodes of the call. The hook holds the call weakly, because the producer's graph may outlive
-// the call's graph.
+// A pre-hook of the newest node (highest sequence number) that produced an input of a call.
+// Backward reaches this node after all nodes of the call. The hook holds the call weakly, because
+// the producer's graph may outlive the call's graph.
 class ProducerHook final : public ag::FunctionPreHook {
  public:
   explicit ProducerHook(std::weak_ptr<Call> call) : call_(std::move(call)) {}
@@ -96,8 +96,8 @@ class ProducerHook final : public ag::FunctionPreHook {
     const auto clock = call ? call->clock.lock() : nullptr;
     if (!clock) return gradients;
     const std::lock_guard lock(clock->mutex);
-    // Backward may reach the producer without running the call. The call's outputs then do not
-    // contribute to the loss.
+    // If the call's outputs do not contribute to the loss, backward reaches the producer without
+    // having run the call's pre_backward. Then there is nothing to finish, and tick is not called.
     if (call->fired_task == current_task()) clock->tick(current_task(), current_sequence());
     return gradients;
   }
@@ -175,8 +175,8 @@ std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& outputs, uint64
   std::vector<at::Tensor> leaves;
   std::vector<ag::Node*> to_see;
   std::unordered_set<const ag::Node*> seen;
-  // Nodes older than `begin` made the inputs, so the walk stops at them. It never stops at a leaf,
-  // because AccumulateGrad nodes have the highest sequence number.
+  // Nodes with a number below `begin` made the inputs, so the walk stops at them. It never stops at
+  // a leaf, because AccumulateGrad nodes have the highest sequence number.
   const auto see = [&](ag::Node* node) {
     if (node != nullptr && node->sequence_nr() >= begin && seen.insert(node).second) {
       to_see.push_back(node);
@@ -199,7 +199,8 @@ std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& outputs, uint64
 bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call) {
   bool hooked = false;
   const auto hook = [&](const torch_compat::NodePtr& node) {
-    // If the node is older than the call, the call returned an input. This node is not hooked.
+    // If the node's number is below call->begin, the call returned an input. This node is not
+    // hooked.
     if (!node || node->sequence_nr() < call->begin) return;
     node->add_pre_hook(std::make_unique<OutputHook>(call, node.get()));
     hooked = true;
@@ -223,7 +224,7 @@ at::Tensor pass_through(const at::Tensor& input) {
 void hook_producer(ag::Node& producer, const std::shared_ptr<Call>& call) {
   // The hook is inserted before the node's other hooks. The node often made an output of the
   // previous unit. Then it also has that unit's OutputHook, which gathers that unit's parameters.
-  // This unit must be closed before that.
+  // This call's unit must be closed before that gather.
   auto& hooks = producer.pre_hooks();
   hooks.insert(hooks.begin(), std::make_unique<ProducerHook>(call));
 }

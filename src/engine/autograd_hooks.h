@@ -25,7 +25,7 @@ int current_task();
 // function they make no nodes, although grad mode is on ([Note: grad mode in a first run]).
 bool makes_graph();
 // Returns the sequence number of the running node. If no node runs (in hooks of tensors), returns
-// the highest number.
+// the highest possible number.
 uint64_t current_sequence();
 // Returns the sequence number that the next node made in this thread will have.
 uint64_t next_sequence();
@@ -49,8 +49,8 @@ torch_compat::NodePtr capture_gradients(const at::Tensor& parameter, GradientArr
 // Returns true if the gradients of `parameter` still arrive at `node`.
 bool is_current(const torch::autograd::Node& node, const at::Tensor& parameter);
 
-// Returns the newest node that produced one of `inputs`; null if there is none. The nodes of leaves
-// are ignored, because they may run at any time.
+// Returns the newest node (highest sequence number) that produced one of `inputs`; null if there is
+// none. The nodes of leaves are ignored, because they may run at any time.
 torch_compat::NodePtr newest_producer(const std::vector<at::Tensor>& inputs);
 uint64_t sequence_of(const torch::autograd::Node& node);
 
@@ -67,9 +67,8 @@ bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call);
 // be hooked. An in-place change of `input` or of the view would replace the hooked node. LibTorch
 // refuses such a change, because the view is marked as made in a custom Function.
 at::Tensor pass_through(const at::Tensor& input);
-// Installs a hook that makes the backward scheduler tick before `producer` runs. The hook runs
-// before the node's other hooks, so this call's unit is resharded before the previous unit is
-// gathered.
+// Installs a hook that calls BackwardScheduler::tick before `producer` runs. The hook runs before
+// the node's other hooks, so this call's unit is resharded before the previous unit is gathered.
 void hook_producer(torch::autograd::Node& producer, const std::shared_ptr<Call>& call);
 
 }  // namespace fsdp::autograd_hooks

@@ -51,8 +51,8 @@ BatchCopies::BatchCopies(at::Device device) : device_(device), stream_(copy_stre
 
 BatchCopies::~BatchCopies() {
   // The destinations of the copies return to LibTorch's allocator. The allocator reuses this memory
-  // in the order of the compute stream. So compute must wait for the copies of unused batches.
-  // Otherwise these copies could overwrite the data of the memory's next user.
+  // in the order of the compute stream. Therefore compute waits for the copies of unused batches.
+  // Without this wait, a copy could overwrite the data of the memory's next user.
   try {
     while (!copied_.empty()) take();
   } catch (const std::exception&) {  // the next use of the device throws the error

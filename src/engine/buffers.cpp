@@ -77,8 +77,8 @@ std::vector<std::pair<std::string, at::Tensor>> dense_buffers(torch::nn::Module&
   return result;
 }
 
-// Copies rank 0's values into the buffer on every rank. A strided buffer is first received into a
-// contiguous copy.
+// Copies rank 0's values into the buffer on every rank. A buffer that is not contiguous is first
+// received into a contiguous copy.
 void broadcast(const std::string& label, at::Tensor buffer, ShardContext& context) {
   const at::Tensor whole = buffer.contiguous();
   void* data = whole.data_ptr();
@@ -142,7 +142,8 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
     if (!divides) all.div_(context.mesh.world_size());
     const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(), *dtype_of(kFloating[i])};
     context.streams.settle(*context.streams.reduce, [&] {
-      // The buffers were concatenated on compute, and the reduce stream reads the result.
+      // The reduce stream waits for compute, because it reads the concatenated buffers, which
+      // compute has written.
       Event joined(context.streams.device);
       context.streams.compute->record(joined);
       context.streams.reduce->wait(joined);  // wait 16

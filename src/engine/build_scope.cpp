@@ -72,7 +72,7 @@ BuildState::BuildState(Mesh mesh_in, Options options_in)
   default_device_.emplace(context->streams.torch_device);
   return_freed_blocks();
   // All ranks draw the same initial values, so no broadcast is needed. finish() seeds each rank
-  // differently; otherwise dropout would be the same on all ranks.
+  // differently, so that dropout differs between ranks.
   at::manual_seed(options.seed);
   // current_scope is set last. If an earlier statement throws, ~BuildState does not run and could
   // not reset current_scope.
@@ -118,7 +118,8 @@ const void* BuildState::key_of(const FoundUnit& unit) {
 }
 
 void BuildState::shard(const void* unit, torch::nn::Module& module) {
-  // Inner units were sharded earlier, when their own constructors returned.
+  // Excludes the parameters of inner units, which were sharded earlier, when the constructors of
+  // these units returned.
   const auto known = [&](const at::Tensor& tensor) {
     return sharded_.contains(tensor.unsafeGetTensorImpl());
   };
@@ -139,7 +140,7 @@ void BuildState::shard(const void* unit, torch::nn::Module& module) {
     at::Tensor& tensor = parameters[i].tensor;
     const ParameterSpec& spec = layout.parameters()[i];
     // The parameter keeps its TensorImpl, shape and dtype; its memory is freed. Until the engine
-    // binds the unit's own storage, an access to the parameter throws the message.
+    // binds the unit's own storage, an access to the parameter throws the message below.
     const torch_compat::BoundStorage unreadable(
         static_cast<int64_t>(tensor.nbytes()), tensor.device(),
         fmt::format("fsdp: parameter '{}' was sharded when its unit was constructed and cannot be "

@@ -25,7 +25,7 @@ struct BuiltUnit {
   std::vector<Buffer> main;
 };
 
-// The private side of a BuildScope.
+// The private members of a BuildScope.
 struct BuildState {
   BuildState(Mesh mesh, Options options);
   ~BuildState();
@@ -40,7 +40,9 @@ struct BuildState {
 
   Mesh mesh;
   Options options;
-  const Precision precision;  // the engine's types, because units have no names yet
+  // The engine's dtypes. A unit's own dtypes (Options::unit_options) depend on its name, and units
+  // have no names while the scope is open.
+  const Precision precision;
   std::unique_ptr<ShardContext> context;
   // The sharded units. The key (key_of) is the address of the unit's UnitBase. For a unit chosen by
   // policy, it is the address of the unit's first module.
@@ -59,7 +61,7 @@ struct BuildState {
   // A lock that is held while the scope is open. All threads share LibTorch's default generator, so
   // thread ranks build one after another.
   std::unique_lock<std::mutex> building_;
-  std::optional<CollectiveSequence::Alone> alone_;  // while building_ is locked
+  std::optional<CollectiveSequence::Alone> alone_;  // held while building_ is locked
   std::optional<DefaultDevice> default_device_;
 };
 

@@ -43,14 +43,14 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options optio
     state_ = std::make_shared<EngineParts>(std::move(root), std::move(options), std::move(context));
     Attachment(*state_, nullptr).run();
   });
-  // The construction has freed the memory of the whole model. This call first returns that memory
-  // to the system. From here on, freed blocks are kept for the next step.
+  // The construction of the engine has freed the memory of the whole model. This call first returns
+  // that memory to the system. From here on, freed blocks are kept for the next step.
   keep_freed_blocks();
 }
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
   BuildState& scope = *building.state_;
-  // The scope ends first, so that other thread ranks can build even if this engine is refused.
+  // The scope ends first, so that other thread ranks can build even if this constructor throws.
   scope.finish();
   if (!scope.context) {
     throw StateError({.what = "this BuildScope was passed to an engine before",
@@ -74,8 +74,8 @@ at::Device Engine::device() const { return state_->context->streams.torch_device
 std::vector<ShardedParameter> Engine::sharded_parameters() {
   const std::lock_guard lock(state_->clock->mutex);
   state_->follow_compute("sharded_parameters");
-  // watch_shards is called before the views are made, because a view can get the trap's key only
-  // when it is made.
+  // watch_shards is called before the views are made, because a view can get the key of the trap
+  // (touch_trap.h) only when it is made.
   state_->watch_shards();
   std::vector<ShardedParameter> result;
   for (const auto& unit : state_->model.units) {

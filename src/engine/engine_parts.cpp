@@ -38,7 +38,7 @@ void EngineParts::shut_down() noexcept {
   const std::lock_guard lock(clock->mutex);
   // After this call, a graph that outlives the engine cannot reach any of the engine's units.
   clock->leave(pass);
-  // If one unit fails here, the other units must still be unbound. After this function, an access
+  // If one unit throws here, the other units must still be unbound. After this function, an access
   // to a parameter must throw and must not read freed memory.
   const auto quietly = [](const auto& act) {
     try {
@@ -58,7 +58,8 @@ void EngineParts::shut_down() noexcept {
     unit->shard->parameters().set_reason("cannot be read: the engine was destroyed",
                                          "keep fsdp::Engine alive as long as the model is used");
   }
-  // Reports may outlive the engine. They read their values now, while the units' names still exist.
+  // GradientReports may outlive the engine. They read their values now, while the units' names
+  // still exist.
   gradients.settle();
   context->streams.finish();  // an unused prefetch may still read main shards
   model.units.clear();
@@ -126,7 +127,9 @@ void EngineParts::add_optimizer_state(int64_t bytes) {
   if (bytes < 0 || model.options.try_beyond_plan) return;
   try {
     require_within_limit(*clock, context->memory.cap().limit);
-  } catch (const InvalidArgument&) {  // the optimizer's constructor throws; no destructor runs
+  } catch (const InvalidArgument&) {
+    // The bytes are subtracted here, because the caller may be a constructor, and if a constructor
+    // throws, no destructor subtracts them.
     memory.add_optimizer_state(-bytes);
     memory.remake(pass.schedule());
     throw;

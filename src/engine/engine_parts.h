@@ -47,8 +47,8 @@ class EngineParts : public std::enable_shared_from_this<EngineParts> {
                                               const ChosenParameters& chosen = {});
   // Clears the gradients of `chosen`.
   void zero_grad(const ChosenParameters& chosen = {});
-  // Arms the trap. Must be called before main shards are returned to the user. If the trap is not
-  // available, a warning states the reason.
+  // Arms the trap (touch_trap.h). Must be called before main shards are returned to the user. If
+  // the trap is not available, a warning states the reason.
   void watch_shards();
 
   const std::unique_ptr<ShardContext> context;

@@ -102,7 +102,7 @@ void EnginePass::settle_main_state() const {
   if (any_views) of_.context.main->settle();
 }
 
-// Waits for prefetches. The caller gets the first error, so an error of this wait is dropped.
+// Waits for prefetches. Drops an error of this wait, because the caller gets the error of the pass.
 void EnginePass::wait_after_throw() noexcept {
   try {
     of_.context.streams.wait_for_left_gathers();
@@ -146,10 +146,10 @@ void EnginePass::end_forward(int unit, Call& call, bool failed) {
   call.spans.reset();
   try {
     with_place([&] { return ended.describe("forward"); }, [&] { end_call(ended, call); });
-  } catch (const DeviceError&) {  // the device is lost, and forward already throws
+  } catch (const DeviceError&) {  // ignored if forward already throws another error
     if (!failed) throw;
   }
-  if (failed) ended.forget_written();  // forward already throws its own error
+  if (failed) ended.forget_written();  // not reported, because forward throws its own error
   ended.throw_if_written();
 }
 
@@ -159,7 +159,7 @@ void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
     of_.context.memory.count_thread();
     return of_.context.streams.follow_compute();
   }
-  throw StateError({.what = "a unit was called on a CUDA stream other than the model's forward",
+  throw StateError({.what = "a unit was called on another CUDA stream than the model's forward",
                     .where = name_of_unit(unit.shard->fqn()),
                     .cause = "its parameters are only valid for work on the forward's stream",
                     .hint = "set the stream before the model's forward, not inside the model"});
@@ -167,8 +167,8 @@ void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
 
 // ---- backward ----
 
-// Runs at the first pre_backward of a pass. As in plain LibTorch, a graph older than a change of
-// the parameters must throw: sync_changes increments the versions that the graph saved.
+// Runs at the first pre_backward of a pass. As in plain LibTorch, backward must throw if parameters
+// changed after its graph was made: sync_changes increments the versions that the graph saved.
 void EnginePass::begin_backward() {
   of_.context.memory.count_thread();
   keeps_graph_ = autograd_hooks::keeps_graph();
@@ -196,8 +196,8 @@ void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor
          .cause = "recomputation runs its own backward, for all parameters",
          .hint = "call backward(), or do not recompute this forward"});
   }
-  // A custom Function may compute a gradient without reading a parameter. The engine then notices
-  // this backward only by the gradient.
+  // A custom Function may compute a gradient without reading a parameter. Then no earlier event has
+  // shown that backward has reached this unit, so the unit is opened here.
   if (unit.is_by_policy() && !unit.is_open()) {
     unit.fire_unhooked(of_.clock, autograd_hooks::current_task(),
                        autograd_hooks::current_sequence());
@@ -223,7 +223,7 @@ void EnginePass::open(int unit, bool captures) {
              });
 }
 
-// If `captures` is false, nothing was captured, and gradients kept by earlier passes are unchanged.
+// If `captures` is false, this backward captured nothing and leaves earlier gradients unchanged.
 void EnginePass::close(int unit, bool captures) {
   EngineUnit& closed = unit_at(unit);
   with_place([&] { return closed.describe("backward"); },
@@ -246,12 +246,12 @@ void EnginePass::idle(int unit) {
 void EnginePass::abandon(int unit) {
   EngineUnit& abandoned = unit_at(unit);
   abandoned.span.reset();
-  abandoned.forget_written();  // backward already throws its own error
+  abandoned.forget_written();  // not reported, because backward throws its own error
   try {
     abandoned.shard->gradients().abandon();
     const bool is_bound = abandoned.shard->parameters().state() != ParameterState::kSharded;
     if (is_bound && schedule_->active_calls(unit) == 0) reshard(unit);
-  } catch (const DeviceError&) {  // the device is lost, and backward already throws
+  } catch (const DeviceError&) {  // ignored: backward already throws another error
   }
 }
 
@@ -265,7 +265,7 @@ void EnginePass::end_backward(bool captures) {
         of_.context.streams.span(*of_.context.streams.compute, "wait for reduces", "");
     of_.context.streams.compute->wait(reduced);  // wait 7
   }
-  // Compute now waits for all reductions, so LibTorch may reuse the memory of zero-copy gradients.
+  // As compute waits for all reductions, LibTorch may reuse the memory of zero-copy gradients.
   for (auto& held : of_.context.zero_copy.held) held.clear();
   of_.context.streams.wait_for_left_gathers();
   settle_main_state();
@@ -278,7 +278,7 @@ void EnginePass::finalize_backward() {
   const bool captures = of_.clock.captures();
   const bool goes_on = schedule_->is_inside_forward();
   with_place([] { return "end of backward"; }, [&] { end_backward(captures); });
-  if (goes_on) {  // [Note: a backward inside a forward] in pass.h
+  if (goes_on) {  // the forward continues: [Note: a backward inside a forward] in pass.h
     if (captures && schedule_->reduces()) ++count_;
     return;
   }
@@ -308,7 +308,7 @@ void EnginePass::abandon_backward() {
   }
   try {
     schedule_->abandon();
-  } catch (const DeviceError&) {  // the device is lost, and backward already throws
+  } catch (const DeviceError&) {  // ignored: backward already throws another error
   }
   wait_after_throw();
 }
@@ -316,7 +316,7 @@ void EnginePass::abandon_backward() {
 // ---- actions that the schedule requests ----
 
 bool EnginePass::unshard(int unit, Urgency urgency) {
-  // A demand sends its event before the gather. A prefetch sends it only if a gather was started.
+  // kDemand reports the event before the gather, kPrefetch only after a gather was issued.
   if (urgency == Urgency::kDemand) event("unshard", unit);
   const bool unshards =
       with_place([&] { return unit_at(unit).describe("gather"); },

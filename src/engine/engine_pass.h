@@ -63,7 +63,7 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   // Returns true if the running forward makes a graph.
   bool forward_has_graph() const { return forward_has_graph_; }
   // Waits for prefetches after a forward or backward threw. Errors of the wait are dropped, because
-  // the caller gets the first error.
+  // the caller gets the error of the pass.
   void wait_after_throw() noexcept;
   // Records the inputs and the graph leaves of the outermost call of the first forward
   // (unregistered_parameters.h).

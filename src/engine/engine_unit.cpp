@@ -29,7 +29,8 @@ void EngineUnit::capture_gradients() {
   accumulators_.resize(shard->tensors().size());
   for (size_t i = 0; i < shard->tensors().size(); ++i) {
     const int parameter = static_cast<int>(i);
-    // torch::load may replace a parameter's accumulator. This also removes the hook.
+    // torch::load may replace a parameter's accumulator, which removes the hook. Then a hook is
+    // installed again.
     if (accumulators_[i] && autograd_hooks::is_current(*accumulators_[i], shard->tensors()[i])) {
       continue;
     }
@@ -99,8 +100,8 @@ void EngineUnit::take_gradient(int parameter, const at::Tensor& gradient) {
   // have no bytes.
   const bool captures =
       shard->gradients().state() == GradientState::kCapturing || !shard->layout().has_trainable();
-  // Checked in release builds too, because a gradient that arrives after the reduction would be
-  // lost silently.
+  // This check is not an assertion that release builds omit, because a gradient that arrives after
+  // the reduction would be lost silently.
   if (!is_open() || !captures) {
     throw StateError(
         {.what =
@@ -115,7 +116,8 @@ void EngineUnit::take_gradient(int parameter, const at::Tensor& gradient) {
 }
 
 void EngineUnit::require_no_autocast(const at::Device& device) const {
-  // LibTorch throws if it is queried for autocast on meta tensors.
+  // Meta devices are excluded first, because LibTorch throws if it is queried for their autocast
+  // state.
   if (device.is_meta() || !at::autocast::is_autocast_enabled(device.type())) return;
   throw StateError({.what = "a sharded unit was called under autocast",
                     .where = name_of_unit(shard->fqn()),
@@ -139,8 +141,8 @@ void EngineUnit::forget_unhooked_since_mark() {
 }
 
 bool EngineUnit::fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequence) {
-  // Returns the newest call that began at or before node `begun_by` and has not fired in this task.
-  // Its forward must have run in the task around this one, or outside backward.
+  // Returns the last call that began at or before node `begun_by`, whose pre_backward has not run
+  // in this task, and whose forward ran in the task around this one or outside backward.
   const auto newest = [&](uint64_t begun_by) -> std::shared_ptr<Call> {
     for (auto call = unhooked_.rbegin(); call != unhooked_.rend(); ++call) {
       if ((*call)->begin > begun_by || (*call)->fired_task == task) continue;
@@ -151,9 +153,9 @@ bool EngineUnit::fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequ
   constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
   std::shared_ptr<Call> call = newest(sequence);
   if (!call) {
-    // TorchScript's differentiable graph is one node for the forwards of several units, and is
-    // older than all of their calls. With the highest number, no tick treats one of these calls as
-    // finished.
+    // TorchScript's DifferentiableGraph is one autograd node for the forwards of several units. It
+    // is created before the calls of these units, so its sequence number is lower than theirs. With
+    // the highest number instead, BackwardScheduler::tick does not take these calls as finished.
     sequence = kAny;
     call = newest(kAny);
   }

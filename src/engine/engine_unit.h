@@ -22,8 +22,9 @@ namespace fsdp {
 class EngineParts;
 class EngineUnit;
 
-// The owner that is stored in a unit's storages. These are the storages of its shards and, if a
-// policy chose the unit, the storages of its parameters.
+// Connects storages with their unit, so that the touch trap finds the unit of an operator's input.
+// The storages of a unit's shards refer to this object. If a policy chose the unit, the storages of
+// its parameters do, too.
 struct TouchedUnit final : touch_trap::Touched {
   EngineUnit* unit = nullptr;
   bool is_by_policy = false;
@@ -75,7 +76,7 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
   // Returns true if the unit is `other` or is inside `other`.
   bool is_inside(const ScheduledUnit& other) const;
 
-  // ---- units by policy ----
+  // ---- units chosen by policy ----
 
   // Keeps a call whose forward ran an operator that made no node to hook, for example inside a
   // custom Function. The engine notices the backward of such a call only when that backward reads a
@@ -86,8 +87,8 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
   void forget_unhooked() { unhooked_.clear(); }
   void mark_unhooked() { marked_ = unhooked_.size(); }
   void forget_unhooked_since_mark();
-  // Fires the newest unhooked call to which node `sequence` of graph task `task` can belong.
-  // Returns false if there is no such call.
+  // Runs the pre_backward of an unhooked call: of those to which node `sequence` of graph task
+  // `task` can belong, the one that began last. Returns false if there is no such call.
   bool fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequence);
   // Zeroes the unit's gradients if module->zero_grad() has removed `.grad` of its parameters.
   // Errors: StateError if `.grad` of only some of them was removed.
@@ -102,7 +103,7 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
 
   EngineParts& owner;
   const Place place;
-  std::optional<StreamSpan> span;  // from open to close
+  std::optional<StreamSpan> span;  // the unit's backward in a trace, from open to close
 
  private:
   const OnGradient on_gradient_;
@@ -118,7 +119,7 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
   // The node of each parameter's hook; null for a parameter without a hook. Autograd itself holds
   // the nodes weakly.
   std::vector<torch_compat::NodePtr> accumulators_;
-  std::string written_;  // FQN of a parameter whose change is lost
+  std::string written_;  // FQN of a parameter whose change is lost; empty: none
 };
 
 }  // namespace fsdp

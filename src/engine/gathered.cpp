@@ -32,7 +32,8 @@ void give_back_whole(EngineUnit& unit, std::optional<WriteBack> write_back) {
   UnitParameters& parameters = unit.shard->parameters();
   if (write_back) {
     parameters.write_back(*write_back == WriteBack::kFromRankZero);
-    // torch::load may have replaced the nodes of parameters. This also removes the hooks.
+    // torch::load may have replaced the AccumulateGrad nodes of parameters, which removes the
+    // hooks. So missing hooks are installed again.
     unit.capture_gradients();
   }
   if (parameters.state() != ParameterState::kSharded) unit.owner.pass.reshard(unit.index);
@@ -64,14 +65,16 @@ void Gathered::bind() {
     const EngineUnit& unit = *state_.model.units[index];
     with_place([&] { return unit.describe("fsdp::Gathered"); }, [&] { gather_whole(unit); });
   }
-  // The scope counts as open only from here on. If a gather throws, the destructor does not run.
+  // The engine counts the units as gathered only from here on, because if a gather above throws,
+  // the destructor does not run and could not reset the number.
   state_.pass.set_gathered(static_cast<int>(units_.size()));
 }
 
 Gathered::~Gathered() noexcept(false) {
   const std::lock_guard lock(state_.clock->mutex);
   std::string lost;
-  // The number is reset first, so that the engine is usable again even if the code below throws.
+  // The number of gathered units is reset first, so that the engine is usable again even if the
+  // code below throws.
   state_.pass.set_gathered(0);
   // While an exception unwinds this rank, a collective could block the other ranks forever, so
   // nothing is written back.

@@ -25,8 +25,8 @@ kernels::NormType norm_type_of(double norm_type) {
 
 }  // namespace
 
-// The block contains this rank's Found, the Found reduced over the ranks, and then norm,
-// coefficient and found_inf.
+// The block contains a Found with this rank's values, a Found with the values reduced over the
+// ranks, and then norm, coefficient and found_inf.
 StepScalars::StepScalars(const ShardContext& context, int ranks, int rank)
     : ranks_(ranks),
       rank_(rank),
@@ -66,8 +66,8 @@ std::vector<kernels::GradSegment> GradientMeasure::table_of(const ChosenParamete
       const auto is_chosen = [&](const PlacedParameter& each) {
         return chosen.has(unit->index, each.parameter);
       };
-      // The whole slice is one segment of the table. Gaps and padding are zero and add nothing to a
-      // norm.
+      // If all parameters of the slice are chosen, the whole slice is one segment of the table.
+      // Gaps and padding are zero and add nothing to a norm.
       if (std::ranges::all_of(placed, is_chosen)) {
         table.push_back({main.grad, main.numel, begin});
         continue;
@@ -85,7 +85,7 @@ std::vector<kernels::GradSegment> GradientMeasure::table_of(const ChosenParamete
 GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_norm,
                                                    const ChosenParameters& chosen) {
   const kernels::NormType type = norm_type_of(norm_type);
-  // This condition is also true for NaN.
+  // Written with ! so that NaN is refused, too: every comparison with NaN is false.
   if (!(max_norm >= 0)) {
     throw InvalidArgument(
         {.what = fmt::format("clip_grad_norm: max_norm is {}, expected 0 or more", max_norm),
@@ -105,7 +105,7 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
   const StepScalars& scalars = *taken;
   const int64_t scratch_bytes = kernels::norm_scratch_bytes(stream, table);
   if (scratch_.bytes() < scratch_bytes) {
-    stream.hold(std::make_shared<Buffer>(std::move(scratch_)));  // an older norm may still use it
+    stream.hold(std::make_shared<Buffer>(std::move(scratch_)));  // an earlier norm may still use it
     scratch_ = context_.main->allocate_own(scratch_bytes);
   }
   kernels::grad_norm(stream, table, type,
@@ -125,8 +125,8 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
 void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type) const {
   const CollectivePart part{scalars.here().values, scalars.everywhere().values, scalars.numel(),
                             DType::kFloat64};
-  // Each rank sets its own position and leaves zeros at the positions of other ranks. A sum or a
-  // maximum then combines all of them.
+  // Each rank sets its own entry (the position that it found) and leaves zeros in the entries of
+  // other ranks. A sum or a maximum then combines all of them.
   const ReduceOp op = type == kernels::NormType::kInf ? ReduceOp::kMax : ReduceOp::kSum;
   const CollectiveTag tag =
       context_.comms.next_tag(Operation::kAllReduce, part.numel, "gradient norm");
@@ -157,7 +157,8 @@ std::shared_ptr<StepScalars> GradientMeasure::take_scalars() {
   std::erase_if(reports_, [](const auto& each) { return each.expired(); });
   for (const auto& each : scalars_) {
     if (each.use_count() > 1) continue;
-    std::atomic_thread_fence(std::memory_order_acquire);  // after another thread's last use
+    // Orders the reuse of the block after its last use by another thread.
+    std::atomic_thread_fence(std::memory_order_acquire);
     return each;
   }
   const bool is_cut = cut();
@@ -236,7 +237,7 @@ GradientReport::Measurement::Values GradientReport::Measurement::read() {
 void GradientReport::Measurement::settle() noexcept {
   try {
     read();
-  } catch (const std::exception&) {  // a failed collective, whose wait has already thrown
+  } catch (const std::exception&) {  // ignored: the failed collective has thrown it already
   }
   const std::lock_guard lock(mutex);
   owner = nullptr;

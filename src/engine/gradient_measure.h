@@ -28,8 +28,8 @@ class StepScalars {
   StepScalars(const ShardContext& context, int ranks, int rank);
 
   // A kernels::GradNorm, followed by one value per rank: the position of the rank's first
-  // non-finite element (see kernels::grad_norm). A rank writes only its own position. All values
-  // are float64, so one all_reduce reduces all of them.
+  // non-finite element (see kernels::grad_norm). A rank writes only its own value. All values are
+  // float64, so one all_reduce reduces all of them.
   struct Found {
     double* values;
     kernels::GradNorm* norm() const { return reinterpret_cast<kernels::GradNorm*>(values); }
@@ -92,9 +92,10 @@ class GradientMeasure {
 
  private:
   friend struct GradientReport::Measurement;
-  // Returns true if the main shards of some unit are cut. Constant once there are units.
+  // Returns true if ranks own different main shards of some unit, so that sums over ranks are
+  // needed. The result does not change after the units are made.
   bool cut() const;
-  // Returns the gradients that this rank measures.
+  // Returns the segments of main gradients of `chosen` that this rank measures.
   std::vector<kernels::GradSegment> table_of(const ChosenParameters& chosen) const;
   std::shared_ptr<StepScalars> take_scalars();
   void reduce(const StepScalars& scalars, kernels::NormType type) const;
@@ -130,7 +131,7 @@ struct GradientReport::Measurement {
   std::mutex mutex;
   const GradientMeasure* owner = nullptr;  // null after the engine's destruction
   std::shared_ptr<StepScalars> scalars;    // null after a read or the engine's destruction
-  Stream* measured_on = nullptr;           // kept, because the compute stream may change
+  Stream* measured_on = nullptr;           // the kernels' stream; compute may change later
   std::optional<Values> values;
 };
 

@@ -61,7 +61,8 @@ std::string describe_held(const Passes& engines, const MemoryDemand& demand) {
     parts.push_back(fmt::format("{} {}", name_of(category), format_bytes(in_use[category])));
   }
   const int64_t rest = demand.now.engine - in_use.total();
-  if (rest > 0) parts.push_back("other " + format_bytes(rest));  // free slots, new buffers
+  // The rest is memory that the ledgers do not count as in use: free slots and new buffers.
+  if (rest > 0) parts.push_back("other " + format_bytes(rest));
   return fmt::format("held: {} by the engine{} and {} by LibTorch; planned: {} by the engine",
                      format_bytes(demand.now.engine),
                      parts.empty() ? "" : fmt::format(" ({})", fmt::join(parts, ", ")),

@@ -29,8 +29,8 @@ bool is_as(const Flags& flags) {
       flags, [](const auto& each) { return each.first->is_training() == each.second; });
 }
 
-// Sets the flags. Module::train also sets the flags of the modules inside, so the loop repeats
-// until all flags are right.
+// Sets the training flags of modules. Module::train also sets the flags of the modules inside, so
+// the loop repeats until each module has its flag.
 void set(const Flags& flags) {
   for (size_t pass = 0; pass < flags.size() && !is_as(flags); ++pass) {
     for (const auto& [module, training] : flags) {
@@ -127,8 +127,8 @@ ModuleStates::Restored::Restored(const ModuleStates& states)
     write(each.buffer, each.found);
   }
   if (is_as(states.flags_)) return;
-  // Setting the flag of a module also sets the flags of the modules inside it, so their flags are
-  // saved too.
+  // Setting the training flag of a module also sets the flags of the modules inside it, so their
+  // flags are saved too.
   for (const auto& [module, training] : states.flags_) {
     for (const auto& inside : module->modules()) {
       flags_.emplace_back(inside, inside->is_training());
@@ -143,7 +143,7 @@ ModuleStates::Restored::~Restored() {
     try {
       write(each.buffer, each.value);
       torch_compat::set_version(each.buffer, each.version);
-    } catch (const std::exception&) {  // the device is lost, and backward already throws
+    } catch (const std::exception&) {  // ignored: backward already throws another error
     }
   }
 }

@@ -129,7 +129,7 @@ class Walk {
   struct Neighbours {
     int layers = 0;  // number of layers of the unit; 0: no unit
     int left = 0;    // layers of the unit that are not visited yet
-    int unit = -1;   // -1: all so far belong to units found earlier
+    int unit = -1;   // index of the unit; -1: no unit was made for the layers visited so far
 
     // Adds the next child. `layers_of_unit` is the number of layers of the unit for which the
     // policy chose the child. 0 means that the policy did not choose the child.
@@ -176,7 +176,8 @@ class Walk {
   void add(FoundParameter parameter, const torch::nn::Module& module, int unit) {
     if (!parameter.tensor.defined() || (options_.ignore && options_.ignore(parameter.fqn))) return;
     parameter.has_statistics = has_statistics(module, parameter.tensor);
-    // named_parameters does not remove duplicates. Tied parameters have the same TensorImpl.
+    // named_parameters does not remove duplicates. Tied parameters are one tensor registered
+    // several times, so their TensorImpl is the key.
     const c10::TensorImpl* key = parameter.tensor.unsafeGetTensorImpl();
     const auto found = index_.find(key);
     if (found != index_.end()) {

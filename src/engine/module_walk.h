@@ -19,10 +19,10 @@ namespace fsdp {
 struct FoundParameter {
   std::string fqn;
   at::Tensor tensor;
-  // True if the parameter's module has a floating buffer of the parameter's shape. Such a buffer is
-  // the running statistics of a normalisation. LibTorch's kernels require statistics and parameter
-  // to have the same type. Therefore such a parameter is never computed in a narrower type than its
-  // constructed type.
+  // True if the parameter's module has a floating buffer of the parameter's shape. Such a buffer
+  // may be the running statistics of a normalisation. LibTorch's kernels require statistics and
+  // parameter to have the same type. Therefore such a parameter is never computed in a narrower
+  // type than its constructed type.
   bool has_statistics = false;
 };
 
@@ -65,8 +65,8 @@ std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
                                             const std::function<bool(const at::Tensor&)>& known,
                                             at::Device computes_on);
 
-// Makes the mesh's communicator for modules if the tree contains a SyncBatchNorm. Otherwise the
-// first step would have to make it. Collective over all ranks.
+// If the tree contains a SyncBatchNorm, makes the mesh's communicator for modules now, so that the
+// first step does not have to make it. Collective over all ranks.
 void connect_modules(const torch::nn::Module& root, const Mesh& mesh);
 
 }  // namespace fsdp

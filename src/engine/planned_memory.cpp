@@ -72,7 +72,7 @@ void PlannedMemory::expect_captures(const Pass& pass) {
 }
 
 // Adds to the plan the memory that passes used beyond the simulated record, for example for a
-// second forward beside the first, or for gradients that GradSync kept.
+// second forward beside the first, or for gradients that a GradSync scope kept.
 void PlannedMemory::learn_from_overflow(const Pass& pass) {
   const bool parameters = context_.memory.parameter_slots.learn();
   const bool reduces = context_.memory.reduce_slots.learn();
@@ -86,8 +86,8 @@ void PlannedMemory::learn_from_overflow(const Pass& pass) {
   if (higher_forward) learned_forward_ = forward;
   const bool higher_backward = peak.total() > plan_.backward_peak.total();
   if (higher_backward) learned_peak_ = peak;
-  // If GradSync keeps gradients, the program itself requested the reduce slots, so no warning is
-  // given.
+  // If a GradSync scope keeps gradients, the program itself requested the reduce slots, so no
+  // warning is given.
   if (parameters || (reduces && !keeps_gradients_)) warn_of_overflow();
   const bool higher = higher_forward || higher_backward;
   if (parameters || reduces || unforeseen > 0 || higher) remake(pass);

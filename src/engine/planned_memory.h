@@ -44,7 +44,8 @@ class PlannedMemory {
   // gradients of an earlier backward, changes the plan before the backward needs the additional
   // memory. From then on, the plan assumes that `pass` accumulates gradients.
   void expect_captures(const Pass& pass);
-  // Notes that GradSync keeps gradients. The slots of these gradients then cause no warning.
+  // Notes that a GradSync scope keeps gradients. The slots of these gradients then cause no
+  // warning.
   void expect_kept_gradients() { keeps_gradients_ = true; }
 
  private:
@@ -59,10 +60,10 @@ class PlannedMemory {
   MemoryPlan plan_;
   int64_t optimizer_state_bytes_ = 0;
   int64_t learned_gradients_ = 0;  // bytes of main gradients that the simulated order does not need
-  MemoryBytes forward_peak_;       // of the running pass
+  MemoryBytes forward_peak_;       // highest peak of a forward of the running pass
   MemoryBytes learned_forward_;    // peaks of a forward and a backward that exceeded the plan
   MemoryBytes learned_peak_;
-  bool finds_gradients_ = false;  // true if the running backward finds gradients
+  bool finds_gradients_ = false;  // the argument of the last begin_backward
   bool accumulates_ = false;
   bool keeps_gradients_ = false;
   bool warned_ = false;

@@ -29,8 +29,8 @@ namespace ag = torch::autograd;
 using Generators = std::vector<at::Generator>;
 using States = std::vector<at::Tensor>;  // one per generator
 
-// Returns the generators from which a segment may draw: LibTorch's generators for the CPU and for
-// the devices of the inputs.
+// Returns the generators from which a recomputed function may draw random numbers: LibTorch's
+// generators for the CPU and for the devices of the inputs.
 Generators generators_of(const Tensors& inputs) {
   Generators generators{at::globalContext().defaultGenerator(at::kCPU)};
   for (const at::Tensor& input : inputs) {
@@ -108,7 +108,7 @@ struct SavedSegment : torch::CustomClassHolder {
   const UnitBase* const unit;  // the unit whose forward this is, or null
   Defined inputs, outputs;
   Generators generators;
-  States before, after;  // before and after its run in forward
+  States before, after;  // the generators' states before and after the first run
   ModuleStates modules;
   touched_units::CallsAround around;
 };
@@ -182,7 +182,8 @@ Tensors run_again(const SavedSegment& saved, const Tensors& inputs) {
   return outputs;
 }
 
-// Returns the outputs to which the gradients belong.
+// Returns the defined outputs of the second run, one for each gradient. Throws if they differ from
+// the outputs of the first run in number, position or shape.
 Tensors outputs_for(const SavedSegment& saved, Tensors outputs, const Tensors& gradients) {
   const bool is_as_before = Defined(outputs) == saved.outputs;
   outputs = defined_of(std::move(outputs));
@@ -210,8 +211,8 @@ struct Recompute : ag::Function<Recompute> {
     const Tensors inputs = given.vec();
     saved->generators = generators_of(inputs);
     saved->before = states_of(saved->generators);
-    // begin() and end() find the calls around the function: open-ended calls that began before the
-    // function and still run after it.
+    // begin() and end() record the open-ended calls ([Note: open-ended calls] in
+    // backward_scheduler.h) that began before the function and still run after it.
     saved->around.begin();
     Tensors outputs = first_run(*saved, saved->inputs.spread(inputs));
     saved->around.end();
@@ -220,7 +221,7 @@ struct Recompute : ag::Function<Recompute> {
     saved->outputs = Defined(outputs);
     outputs = defined_of(std::move(outputs));
     for (at::Tensor& output : outputs) make_own(output, inputs);
-    // If an input is changed after this, LibTorch's saved variables throw in backward.
+    // If an input is changed after this point, LibTorch's saved variables throw in backward.
     context->save_for_backward(inputs);
     context->saved_data["segment"] = c10::IValue::make_capsule(std::move(saved));
     return outputs;
@@ -237,7 +238,8 @@ struct Recompute : ag::Function<Recompute> {
       // the gradient to `.grad`.
       inputs.push_back(input.detach().set_requires_grad(input.requires_grad()));
     }
-    const ModuleStates::Restored restored(saved->modules);  // must include the inner backward
+    // The modules keep their recorded states until the inner backward below has ended.
+    const ModuleStates::Restored restored(saved->modules);
     const Tensors outputs = outputs_for(*saved, run_again(*saved, inputs), gradients);
     Tensors roots, root_gradients;
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -299,8 +301,8 @@ struct Recompute : ag::Function<Recompute> {
 
 Tensors run(Segment segment, const Tensors& inputs, const UnitBase* unit) {
   if (!at::GradMode::is_enabled()) return segment(inputs);
-  // This function is called inside the first run of another recomputed function. The second run of
-  // the other function will run this function again, too.
+  // Grad mode is on, but no graph is made: this is inside the first run of another recomputed
+  // function. Its second run will run this function again, too.
   if (!autograd_hooks::makes_graph()) return run_on_kept(segment, unit, inputs);
   auto saved = c10::make_intrusive<SavedSegment>(std::move(segment), unit);
   saved->inputs = Defined(inputs);

@@ -12,8 +12,8 @@ class ScriptModule final : public torch::nn::Module {
   explicit ScriptModule(std::string type) : torch::nn::Module(std::move(type)) {}
 };
 
-// The modules made so far, by the address of the script module's object. If two places use the same
-// object, both get the same module, so tied parameters remain tied.
+// The modules made so far, by the address of the script module's object. If an object is registered
+// at two places, both get the same module, so tied parameters remain tied.
 using Known = std::unordered_map<const void*, std::shared_ptr<torch::nn::Module>>;
 
 std::shared_ptr<torch::nn::Module> tree_of(const torch::jit::Module& script, Known& known) {

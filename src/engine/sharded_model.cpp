@@ -53,8 +53,8 @@ void ShardedModel::follow_zero_grads() const {
 bool ShardedModel::has_gradients() const {
   return std::ranges::any_of(units, [](const auto& unit) {
     const MainGradients& main = unit->shard->gradients().main();
-    // LibTorch's zero_grad clears views of main gradients without notifying the engine, so the
-    // content is checked too.
+    // LibTorch's zero_grad drops the `.grad` of the main shards' views without notifying the
+    // engine, so are_cleared() checks it.
     return main.are_ready() && !main.are_cleared();
   });
 }

@@ -33,8 +33,9 @@ struct ShardedModel {
   // Calls EngineUnit::follow_zero_grad of all units chosen by policy.
   // Requires: the caller holds the backward scheduler's mutex.
   void follow_zero_grads() const;
-  // Restores the guards in `.grad` of the modules' parameters. An optimizer's zero_grad removes the
-  // guards, after a step or between forward and backward.
+  // Restores the guards in `.grad` of the modules' parameters ([Note: guarded gradients] in
+  // parameter_bindings.h). An optimizer's zero_grad removes the guards, after a step or between
+  // forward and backward.
   void guard_gradients() const;
   // Returns the calls in the record of the pass, in the order of the record.
   std::vector<Call*> recorded_calls() const;

@@ -13,7 +13,7 @@ namespace fsdp {
 // Not thread-safe: the rank's thread must call it between forwards and backwards.
 class StepSpans {
  public:
-  // Requires: `log` outlives it.
+  // Requires: `log` outlives this object.
   explicit StepSpans(SpanLog& log) : log_(log) {}
 
   // Begins to record steps in the log. Does nothing inside another trace.

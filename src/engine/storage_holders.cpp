@@ -64,7 +64,8 @@ class Collect {
     if (!holders.parameters.insert(parameter.unsafeGetTensorImpl()).second) return;
     if (!parameter.is_view()) return;
     const at::TensorBase& base = parameter._base();
-    if (storage_of(base) != storage_of(parameter)) return;  // set_data moved it, as in clone()
+    // If set_data (used by clone()) has replaced the view's storage, the base no longer holds it.
+    if (storage_of(base) != storage_of(parameter)) return;
     auto& known = holders.bases[base.unsafeGetTensorImpl()];
     if (!known.first.defined()) known.first = base;
     ++known.second;
@@ -97,10 +98,11 @@ void check_holders(torch::nn::Module& module, const std::vector<FoundParameter>&
         {.what = fmt::format("parameter '{}' cannot be sharded: its memory is held by {} other "
                              "tensor{}",
                              found.fqn, others, others == 1 ? "" : "s"),
-         .cause = "a view, detach() or data() of the parameter, the archive that it was loaded "
-                  "from, or the graph of an earlier forward would keep the initial values",
-         .hint = "destroy the other tensors before the parameter is sharded, or keep a clone() "
-                 "instead"});
+         .cause = "the other tensors would keep the initial values; they can be views, detach() or "
+                  "data() of the parameter, the archive that it was loaded from, or the graph of "
+                  "an earlier forward",
+         .hint = "destroy these tensors before the parameter is sharded, or keep a clone() of "
+                 "the parameter instead"});
   }
 }
 

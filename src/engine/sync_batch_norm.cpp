@@ -41,7 +41,7 @@ void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label
                                                values.device().str(), device.str()),
                            .hint = "move the batch with input.to(engine.device())"});
   }
-  if (values.is_meta()) torch_compat::allow_access(values);  // a plan never reads the memory
+  if (values.is_meta()) torch_compat::allow_access(values);  // else data_ptr() throws in a plan
   Stream& stream = on_device
                        ? parts.device->compute_stream(torch_cuda::current_stream(values.device()))
                        : cpu_device().compute_stream();
@@ -49,8 +49,8 @@ void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label
                  state_of(mesh).module_communicator(), stream);
 }
 
-// Sums a value that the host needs immediately. The value stays in host memory, so the host does
-// not wait for the device.
+// Sums, over all ranks, a value that the host needs immediately. The value stays in host memory, so
+// the host does not wait for the device.
 double sum_over_ranks(const Mesh& mesh, double value, std::string_view label) {
   sum_over_ranks(mesh, &value, 1, label, state_of(mesh).control_communicator(),
                  cpu_device().compute_stream());
@@ -77,7 +77,7 @@ struct BatchStatistics {
 
 // Returns the statistics of the batches of all ranks. Each rank computes its mean and variance as
 // BatchNorm does, and fp64 sums combine them. No precision is lost if means are large compared with
-// deviations, because the same rounded mean is used in both sums.
+// deviations, because the sum of the means and the sum of the squares use the same rounded mean.
 BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
   const at::NoGradGuard no_grad;
   const int64_t channels = input.size(1);
@@ -111,7 +111,7 @@ BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
   return all;
 }
 
-// The values that backward needs in addition to tensors.
+// The values, other than saved tensors, that the forward of Normalize keeps for its backward.
 struct Held : torch::CustomClassHolder {
   Held(Mesh of_ranks, double values, double epsilon)
       : mesh(std::move(of_ranks)), count(values), eps(epsilon) {}
@@ -119,8 +119,8 @@ struct Held : torch::CustomClassHolder {
   const double count, eps;
 };
 
-// The normalisation as one autograd node. The statistics are inputs of the node. Their gradients
-// are contained in the gradient of the input.
+// The normalisation as one autograd node. The statistics are inputs of the node, but they get no
+// gradients of their own: the gradient of the input includes the part that passes through them.
 struct Normalize : torch::autograd::Function<Normalize> {
   using Context = torch::autograd::AutogradContext;
 
@@ -212,8 +212,8 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
     num_batches_tracked += 1;
     if (!options.momentum()) factor = 1.0 / num_batches_tracked.item<double>();
   }
-  // Calls plain BatchNorm. In evaluation no rank needs data of other ranks, and a single rank has
-  // the whole batch.
+  // BatchNorm of LibTorch is enough in two cases: in evaluation, where no rank needs data of other
+  // ranks, and on a single rank, which has the whole batch.
   if (!is_training() || mesh_.world_size() == 1) {
     return torch::nn::functional::detail::batch_norm(
         input, running_mean, running_var, weight, bias,

@@ -29,8 +29,8 @@ bool touches(const touch_trap::Touch& touch, const Call& call) {
   return std::ranges::any_of(touch.units, [&](auto* each) { return &unit_of(each) == call.of; });
 }
 
-// Returns true if fsdp::Gathered holds the unit. Any operator may then read and write its
-// parameters.
+// Returns true if the unit is unsharded inside an fsdp::Gathered. Any operator may then read and
+// write the parameters of the unit.
 bool is_gathered(const EngineUnit& unit) {
   return unit.owner.pass.gathered() > 0 &&
          unit.shard->parameters().state() == ParameterState::kUnsharded;
@@ -52,8 +52,8 @@ bool is_gathered(const EngineUnit& unit) {
                         "'{}' is given parameters of engines on two meshes: {} and {}", touch.name,
                         name_of_unit(one.shard->fqn()), name_of_unit(other.shard->fqn())),
                     .cause = "collectives of two meshes have no common order",
-                    .hint = "make both engines with one mesh; copy between the models inside "
-                            "fsdp::Gathered of both"});
+                    .hint = "make both engines with one mesh; to copy values between the "
+                            "models, gather both with fsdp::Gathered first"});
 }
 
 [[noreturn]] void refuse_written(const touch_trap::Touch& touch, const EngineUnit& unit,
@@ -73,17 +73,18 @@ bool is_gathered(const EngineUnit& unit) {
                            touch.name, name_of_unit(unit.shard->fqn())),
        .cause = "a hook reads them, or unshard_in_backward is false for a unit that reads its "
                 "weights in backward",
-       .hint = "make the module that reads them a fsdp::Unit"});
+       .hint = "set unshard_in_backward to true, or make the module that reads them a fsdp::Unit"});
 }
 
-thread_local int running_again_in = -1;  // a graph task; -1: none
+thread_local int running_again_in = -1;  // graph task of the innermost ForwardAgain; -1: none
 
 // Returns true if an operator in graph task `task` belongs to a forward that runs again. Returns
 // false if the operator belongs to a backward node. Backward nodes run with grad mode off.
 bool is_forward_again(const BackwardScheduler& clock, int task) {
   if (c10::GradMode::is_enabled() || running_again_in == task) return true;
-  // Grad mode is also off in a custom Function inside another library's checkpoint. In that case
-  // the innermost call began in this graph task, inside the checkpoint.
+  // Grad mode is also off in a custom Function inside another library's checkpoint. If the
+  // innermost call began in this graph task, it began inside such a checkpoint, so the operator
+  // belongs to a forward.
   return clock.in_call() && clock.innermost_call()->forward_task == task;
 }
 
@@ -94,11 +95,11 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
   const EnginePass& pass = unit.owner.pass;
   const std::lock_guard lock(unit.owner.clock->mutex);
   const bool of_gradient = touch.holds == touch_trap::Holds::kGradients;
-  // Main shards may be read at any time.
+  // An operator that only reads a main shard is allowed at any time.
   if (!of_gradient && !touch.writes) return;
   const std::string_view shards = of_gradient ? "gradients" : "main shards";
-  // A forward only reads main shards, so the caller may read them too. A backward may write
-  // gradients at any time.
+  // In a forward the caller may read gradients, because the forward writes none. In a backward
+  // every other access throws, because the backward may write gradients at any time.
   const bool in_backward = pass.schedule().in_backward();
   if (in_backward || (pass.schedule().active_calls() > 0 && touch.writes)) {
     throw StateError(
@@ -119,16 +120,19 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
   if (!unit.is_by_policy() ||
       unit.shard->parameters().guards() == ParameterBindings::Guards::kThere)
     return;
-  // The model's zero_grad has removed the guards of a unit chosen by policy, but its shards still
-  // have gradients. A LibTorch optimizer would use these gradients in its step.
-  throw StateError({.what = "cannot step: the model's zero_grad cleared the gradients",
-                    .where = name_of_unit(unit.shard->fqn()),
-                    .cause = fmt::format("'{}' needs the gradients in the shards", touch.name),
-                    .hint = "call zero_grad of LibTorch's optimizer instead of the model's"});
+  // The model's zero_grad has reset `.grad` of the unit's parameters, but the unit's shards still
+  // have gradients. A LibTorch optimizer would use the gradients of the shards in its step.
+  throw StateError(
+      {.what = "cannot step: the model's zero_grad removed the gradients from the parameters",
+       .where = name_of_unit(unit.shard->fqn()),
+       .cause = fmt::format("'{}' would use the gradients that the engine still keeps in its "
+                            "shards",
+                            touch.name),
+       .hint = "call zero_grad of LibTorch's optimizer instead of the model's"});
 }
 
-// The listener that the trap calls. It derives the calls of units chosen by policy from operators
-// on their parameters.
+// The listener that the trap (touch_trap.h) calls for each operator on a watched tensor. From the
+// operators on parameters it derives the calls of units chosen by policy.
 class Touches final : public touch_trap::Listener {
  public:
   void shard(const touch_trap::ShardTouch& touch) override { follow_shard(touch); }
@@ -147,8 +151,8 @@ class Touches final : public touch_trap::Listener {
     }
     const int task = autograd_hooks::current_task();
     if (task >= 0 && !is_forward_again(clock, task)) {
-      // The operator is a node of backward. Its results are gradients, so there is no output to
-      // hook.
+      // The operator runs in a node of backward. Its results are gradients, not outputs of a call,
+      // so no result is hooked.
       for (auto* each : touch.units) read_in_backward(touch, unit_of(each), task);
       return false;
     }
@@ -170,7 +174,8 @@ class Touches final : public touch_trap::Listener {
     const bool has_graph = autograd_hooks::makes_graph();
     for (auto* each : touch.units) {
       EngineUnit& unit = unit_of(each);
-      // The mutex is held only to find the call. It must not be held while results are hooked.
+      // The mutex is held while the call is looked up, but not while the results are hooked: see
+      // [Note: grad_fn before the mutex].
       const std::shared_ptr<Call> call = [&] {
         const std::lock_guard lock(clock.mutex);
         return clock.running_call(unit, task);
@@ -184,12 +189,12 @@ class Touches final : public touch_trap::Listener {
       }
       const std::lock_guard lock(clock.mutex);
       if (call->is_open_ended && hooked) call->in_graph = true;
-      // Inside a custom Function operators make no nodes, even if the forward has a graph. The unit
-      // keeps such a call without a hook.
+      // An operator inside a custom Function makes no node that could be hooked, even if the
+      // forward has a graph. The unit keeps a list of such calls, from which backward fires them.
       if (!hooked && unit.owner.pass.forward_has_graph()) unit.keep_unhooked(call);
     }
     const std::lock_guard lock(clock.mutex);
-    // The nodes between this touch and the next touch belong to the unit of the next touch.
+    // The nodes made between this touch and the next touch belong to the call of the next touch.
     clock.note_boundary(autograd_hooks::next_sequence());
   }
 
@@ -210,7 +215,8 @@ class Touches final : public touch_trap::Listener {
 
  private:
   // Gathers the unit for a node of backward that reads its parameters. Usually a hook of the call's
-  // outputs has already gathered the unit. A call without hooked outputs is fired here.
+  // outputs has already gathered the unit. If the call has no hooked outputs, this function fires
+  // the call, which gathers the unit.
   static void read_in_backward(const touch_trap::Touch& touch, EngineUnit& unit, int task) {
     if (touch.written != nullptr) refuse_written(touch, unit, /*in_backward=*/true);
     if (unit.shard->parameters().state() == ParameterState::kUnsharded) return;
@@ -268,8 +274,8 @@ class Touches final : public touch_trap::Listener {
     call->forward_task = task;
     call->parent = parent;
     // The nodes made since the last touch, for example the node of a custom Function, belong to
-    // this call. A boundary of another thread does not apply, because each thread has its own
-    // numbers.
+    // this call. If another thread recorded the position of the last touch, this position is not
+    // used, because each thread has its own sequence numbers.
     call->begin = clock.boundary().value_or(autograd_hooks::next_sequence());
     unit.owner.pass.begin_call(unit, call);
   }
@@ -284,8 +290,8 @@ void CallsAround::begin() {
   if (!unit) return;
   const std::lock_guard lock(unit->owner.clock->mutex);
   for (const auto& call : unit->owner.clock->calls_under_way()) {
-    // Only open-ended calls must be fired for the function. A Unit's call is fired by the hooks of
-    // its outputs, which backward reaches first.
+    // Only open-ended calls must be fired before the node of the recomputed function runs. The call
+    // of an fsdp::Unit needs no such step: backward has already reached the call's hooked outputs.
     if (call->is_open_ended) calls_.push_back(call);
   }
   if (!calls_.empty()) clock_ = unit->owner.clock;
@@ -326,8 +332,8 @@ void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates&
     for (const at::Tensor& output : outputs) {
       if (!output.grad_fn()) continue;  // [Note: grad_fn before the mutex]
       {
-        // The function's node belongs to the call, even if the function touched another unit before
-        // the call began.
+        // The call begins at the function's node at the latest. Otherwise the node would not belong
+        // to the call if the function touched another unit before the call began.
         const std::lock_guard lock(clock.mutex);
         call->begin = std::min(call->begin, autograd_hooks::sequence_of(*output.grad_fn()));
         call->in_graph = true;
@@ -342,7 +348,7 @@ ForwardAgain::ForwardAgain()
 ForwardAgain::~ForwardAgain() { running_again_in = around_; }
 
 void arm() {
-  static auto* const touches = new Touches;  // never destroyed; tensors use it until the end
+  static auto* const touches = new Touches;  // never destroyed; static tensors may use it
   touch_trap::arm(*touches);
 }
 

@@ -20,7 +20,8 @@ namespace fsdp::touched_units {
 
 // The open-ended calls of this thread that run around a recomputed function: they began before its
 // first run and end after it. Before the function's node runs in backward, fire() fires the calls
-// that backward will reach.
+// among them that backward will still reach: it unshards the units of these calls (see [Note:
+// closing] in backward_scheduler.h).
 class CallsAround {
  public:
   // begin() is called before the function's first run, end() after it, and fire() in backward
@@ -30,7 +31,7 @@ class CallsAround {
   void fire() const;
 
  private:
-  std::shared_ptr<BackwardScheduler> clock_;  // null if there are no such calls
+  std::shared_ptr<BackwardScheduler> clock_;  // null if `calls_` is empty
   std::vector<std::weak_ptr<Call>> calls_;
 };
 
@@ -40,7 +41,8 @@ class CallsAround {
 // With these hooks the layers are one call in backward too, even if a rank leaves out some layers.
 void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates& ran);
 
-// Arms the trap. Must be called before a model with units chosen by policy is sharded.
+// Arms the trap (touch_trap.h). Must be called before a model with units chosen by policy is
+// sharded.
 // Errors: StateError if the trap does not see operators.
 void arm();
 

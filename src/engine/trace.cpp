@@ -39,13 +39,13 @@ std::string microseconds(int64_t nanoseconds) {
 
 // [Note: rows of a trace]
 // Viewers draw the spans of a thread as a stack. They drop or misplace a span that partly overlaps
-// another span. So a lane has as many threads as are needed to nest its spans: one, or two if units
-// in backward overlap.
+// another span. So each lane of the log (SpanLane) is drawn with as many threads as are needed to
+// nest its spans: one, or two if the spans of units in backward overlap.
 class Rows {
  public:
   // Returns the row of a span.
-  // Requires: spans are passed in the order of lane, then of begin. If both are equal, the longer
-  //   span is first.
+  // Requires: spans are passed sorted by lane, then by begin. Spans that are equal in both are
+  //   passed in descending order of length.
   size_t place(const Span& span) {
     if (rows_.empty() || span.lane != lane_) {
       lane_ = span.lane;
@@ -151,7 +151,7 @@ std::string events_of(const SpanLog& log, const Mesh& mesh) {
 }  // namespace
 
 Trace::Trace(Engine& engine) : state_(state_of(engine)) {
-  settle(*state_.context);  // otherwise a span of earlier work could end in this trace
+  settle(*state_.context);  // so that the trace has no spans of earlier work
   state_.context->spans.start();
   with_place([] { return "trace"; }, [&] { state_.steps.begin(*state_.context->streams.compute); });
   // Writes the first point of the memory curves. Without it, a curve would begin at its next
@@ -161,7 +161,8 @@ Trace::Trace(Engine& engine) : state_(state_of(engine)) {
 Trace::~Trace() {
   SpanLog& spans = state_.context->spans;
   spans.stop();
-  // Traces may be nested. Step spans end with the outermost trace.
+  // Traces may be nested. When the outermost trace ends, the span of the current step is dropped,
+  // because the step has not ended.
   if (!spans.is_on()) state_.steps.forget();
 }
 

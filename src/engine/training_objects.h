@@ -23,9 +23,9 @@ class TrainingObjects {
   std::vector<std::string> names() const;
   // Returns the elements of `parameters` that no optimizer trains.
   std::vector<std::string> untrained(const std::vector<std::string>& parameters) const;
-  // Returns the names of the objects that have none of these places.
+  // Returns the names of the objects whose TrainingPlace is not among `places`.
   std::vector<std::string> without(const std::vector<const TrainingPlace*>& places) const;
-  // Returns true at the first call only: no optimizer has made a step before this call.
+  // Returns true at the first call only. The first step of any optimizer makes this call.
   bool begin_steps() { return !std::exchange(has_stepped_, true); }
 
  private:
@@ -33,7 +33,7 @@ class TrainingObjects {
   struct Entry {
     TrainingKind kind;
     std::string name;
-    std::vector<std::string> parameters;  // FQNs of those that an optimizer trains, sorted
+    std::vector<std::string> parameters;  // FQNs that an optimizer trains, sorted
     const TrainingPlace* place;
   };
   mutable std::mutex mutex_;

@@ -21,7 +21,8 @@ void look_at(const torch::nn::Module& module, const std::string& fqn, at::Scalar
     const at::Tensor& buffer = item.value();
     if (!buffer.defined() || !buffer.is_floating_point()) continue;
     const at::ScalarType type = buffer.scalar_type();
-    // Running statistics have the type of their module's parameters, so they fit.
+    // A buffer that has the type of a parameter of its module, such as the running statistics of a
+    // BatchNorm, does not cause the error.
     const bool fits = type == computes || std::ranges::any_of(parameters, [&](const auto& each) {
                         return each.defined() && each.scalar_type() == type;
                       });

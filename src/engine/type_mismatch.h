@@ -7,7 +7,7 @@
 
 namespace fsdp {
 
-// Throws InvalidArgument if two things are true: LibTorch refused an operator in the unit's forward
+// Throws InvalidArgument if two conditions hold: LibTorch refused an operator in the unit's forward
 // because of the types of its tensors, and the unit has floating buffers of another type than its
 // compute type. The error names the buffers, both types and the fix (param_dtype casts parameters
 // and inputs, but never buffers). Otherwise does nothing.

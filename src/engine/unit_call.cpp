@@ -16,7 +16,7 @@ namespace fsdp {
 
 struct UnitCall::State {
   std::shared_ptr<Call> call;
-  std::vector<at::Tensor> inputs;    // the cast inputs of forward
+  std::vector<at::Tensor> inputs;    // inputs of forward, after the cast
   std::vector<at::Tensor*> outputs;  // tensors in the caller's result, replaced if they are cast
   torch_compat::NodePtr producer;
   bool outermost = false;
@@ -37,7 +37,7 @@ UnitCall::UnitCall(UnitBase& unit) {
 
 UnitCall::UnitCall(const Engine& engine) {
   EngineParts& state = *engine.state_;
-  if (!state.model.units[0]->is_by_policy()) return;  // the root is a Unit; its own call does this
+  if (!state.model.units[0]->is_by_policy()) return;  // an fsdp::Unit makes its own UnitCall
   unit_ = state.model.units[0];
   state_ = std::make_unique<State>();
 }
@@ -58,8 +58,9 @@ void UnitCall::begin() {
   state_->running.emplace(unit_);
   BackwardScheduler& clock = *engine.clock;
   // [Note: grad_fn before the mutex] LibTorch locks a view while it makes the view's grad_fn again.
-  // This may free a node with an OutputHook, whose destructor locks the backward scheduler's mutex.
-  // So no code reads a grad_fn while it holds this mutex. Otherwise two threads could deadlock.
+  // Making the grad_fn may free an older node with an OutputHook, whose destructor locks the
+  // backward scheduler's mutex. So no code reads a grad_fn while it holds this mutex, because two
+  // threads could then deadlock.
   if (autograd_hooks::makes_graph())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);
@@ -74,7 +75,7 @@ void UnitCall::begin() {
   } else {
     clock.check_thread();
   }
-  // The forward of a Unit ends the open-ended calls of all units that are not around it.
+  // The forward of an fsdp::Unit ends the open-ended calls of all units that are not around it.
   clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
     return call.forward_task == task && unit_->is_inside(*call.unit.lock());
   });
@@ -94,12 +95,13 @@ void UnitCall::begin() {
   call.forward_task = task;
   if (clock.in_call()) call.parent = clock.innermost_call();
   engine.pass.begin_call(*unit_, state_->call);
-  // The number is read after the inputs were made and cast. The nodes that this thread makes from
-  // here on belong to the call.
+  // The sequence number is read after the inputs were made and cast. The nodes that this thread
+  // makes from here on belong to the call.
   call.begin = autograd_hooks::next_sequence();
   clock.note_boundary(call.begin);
-  // Sequence numbers are counted per thread. If an older node has a higher number, another thread
-  // made it, and the closing rule is not valid.
+  // Sequence numbers are counted per thread. If the node that produced an input has a higher
+  // number, another thread made this node. The number then does not show the order of nodes, which
+  // [Note: closing] requires, so begin() throws.
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
     throw StateError(
         {.what = "an input that requires grad was computed on a thread other than the forward's",
@@ -129,7 +131,8 @@ void UnitCall::end() {
       *output = output->to(scalar_type_of(*dtype));
     }
   }
-  // The module's own code has ended. The operators below belong to the engine.
+  // The module's forward has returned. The operators that run from here on belong to the engine,
+  // not to the unit.
   state_->running.reset();
   call->spans.reset();
   bool in_graph = false;
@@ -137,7 +140,8 @@ void UnitCall::end() {
     for (at::Tensor* output : state_->outputs) {
       bool hooked = autograd_hooks::hook_output(*output, call);
       // The unit returned an input, perhaps only on this rank (a dropped layer). On the other ranks
-      // the call fires if this output is used, so the call must fire on this rank too.
+      // backward fires the call if it reaches this output. A node that is added here lets backward
+      // fire the call on this rank, too.
       if (!hooked && output->defined() && output->requires_grad()) {
         *output = autograd_hooks::pass_through(*output);
         hooked = autograd_hooks::hook_output(*output, call);
@@ -172,7 +176,8 @@ void UnitCall::end() {
                engine.pass.end_call(*unit_, *call);
                if (call->forward_task < 0 && state_->outermost) engine.pass.end_forward(in_graph);
              });
-  // Throws last, when the unit is resharded or kept as planned, so the state is consistent.
+  // Throws if the forward wrote a parameter. This check is last, because the unit's state is
+  // consistent only after the unit was resharded or kept unsharded.
   unit_->throw_if_written();
 }
 

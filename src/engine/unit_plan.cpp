@@ -52,15 +52,16 @@ void choose_recomputed(const std::vector<FoundUnit>& units, int every,
   }
   int inside_root = 0;
   for (size_t i = 0; i < units.size(); ++i) {
-    // A unit inside another unit is not counted, because it is recomputed together with that unit.
+    // Only units directly inside the root are counted. Units inside these are recomputed together
+    // with them.
     const bool counts = i > 0 && units[i].parent == 0;
     const bool chosen = counts && every > 0 && ++inside_root % every == 0;
     if (!options[i].recompute) options[i].recompute = chosen;
   }
 }
 
-// Throws if a unit chosen by policy has an option that only a Unit's call supports: recompute, or a
-// cast of inputs or outputs.
+// Throws if a unit chosen by policy has an option that only the call of an fsdp::Unit supports:
+// recompute, or a cast of inputs or outputs.
 void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<UnitPlan>& plans,
                         const Options& options) {
   for (size_t i = 0; i < units.size(); ++i) {
@@ -84,7 +85,8 @@ void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<U
            .hint = "make it an fsdp::Unit, or set cast_forward_inputs = false and leave "
                    "output_dtype unset"});
     }
-    // The unit's operators get their inputs in the compute type of the unit around it.
+    // The unit's operators get their inputs in the compute type of the unit around it, so both
+    // units must have the same compute type.
     const std::optional<DType>& around = plans[units[i].parent].precision.param;
     if (!own.casts_inputs || own.param == around) continue;
     throw InvalidArgument(
@@ -129,7 +131,7 @@ std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Opti
   for (const FoundUnit& unit : units) own.push_back(options_of(options, unit.fqn));
   check_keep_last_units(options);
   choose_recomputed(units, options.recompute, own);
-  Precision::of(options.mixed_precision);  // first, so an error names the engine's option
+  Precision::of(options.mixed_precision);  // checked first, to name the engine's option
   std::vector<UnitPlan> plans;
   for (size_t i = 0; i < units.size(); ++i) {
     UnitOptions& each = own[i];

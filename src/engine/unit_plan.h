@@ -14,7 +14,7 @@ namespace fsdp {
 
 struct ShardContext;
 
-// The options, types and rules of one unit.
+// The merged options of one unit, and the unit's types and pass rules, which follow from them.
 struct UnitPlan {
   UnitOptions options;  // every field is set
   Precision precision;  // options.mixed_precision

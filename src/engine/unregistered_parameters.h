@@ -3,9 +3,10 @@
 // train its own copy.
 //
 // The candidates are collected from the graph of the first forward, and checked at the end of its
-// backward. At that time only the graph holds a tensor that forward made for itself (for
-// torch::autograd::grad with respect to an activation). A tensor that has another holder will be
-// used in the next step too, so it is an unregistered parameter.
+// backward. A forward may also make a leaf for its own use, for example to call
+// torch::autograd::grad with respect to it. At the end of backward only the graph holds such a
+// leaf. A tensor that has another holder will be used in the next step too, so it is an
+// unregistered parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,10 +24,11 @@ namespace fsdp {
 
 struct ShardedModel;
 
-// The search for unregistered parameters. One pass completes it.
+// The search for unregistered parameters. It examines one forward and the backward of this forward,
+// and is then complete.
 class UnregisteredParameters {
  public:
-  // Returns true if one pass was checked. Nothing more is collected then.
+  // Returns true if the search is complete. collect() and refuse() need not be called any more.
   bool is_done() const { return done_; }
   // Collects the `leaves` of a forward's graph, except the inputs, the models' parameters and
   // ignored parameters.
@@ -39,7 +41,7 @@ class UnregisteredParameters {
  private:
   // An unregistered parameter.
   struct Stray {
-    const c10::TensorImpl* tensor = nullptr;  // used only to find its name; may be freed
+    const c10::TensorImpl* tensor = nullptr;  // only compared, to find its name; may be freed
     std::string shape;
   };
   // Ends the search. Returns the candidates that have a holder other than the graph.

@@ -12,11 +12,12 @@
 namespace fsdp {
 namespace {
 
-// Eight rounds are used, because each round mixes a half-word of few bits only weakly.
+// The number of rounds of the Feistel network. It is as high as 8, because each round mixes a
+// half-word of few bits only weakly.
 constexpr int kFeistelRounds = 8;
 // The limit of the samples in a step. The sum of two such numbers fits into int64_t.
 constexpr int64_t kMostSamples = int64_t{1} << 62;
-// The limit of the epoch of a restart, so that later epochs fit into int64_t.
+// The last epoch at which a restart may begin. Later epochs then fit into int64_t, too.
 constexpr int64_t kMostEpochs = int64_t{1} << 62;
 
 std::optional<int64_t> checked_global_batch(const SamplerOptions& options) {
@@ -61,7 +62,8 @@ void check(const SamplerOptions& options) {
   if (options.global_batch_size < 0)
     refuse(fmt::format("global_batch_size {} is less than 0", options.global_batch_size));
   if (options.global_batch_size > 0) return check_global_batch_size(options);
-  // No later product is larger than this one, so none can overflow.
+  // The number of samples in a global batch is the largest product of these options that the
+  // sampler computes. If it does not overflow, no other product does.
   const auto samples = checked_global_batch(options);
   if (!samples || *samples > kMostSamples) {
     refuse(
@@ -118,11 +120,12 @@ GlobalBatch BatchSampler::batch(int64_t epoch, int64_t index) const {
 
 int64_t BatchSampler::end_of_epoch(int64_t first) const {
   if (!options_.drop_last) return options_.sample_count;
-  // Only whole micro-batches are kept, so no rank has a shorter slice than the others. With a
-  // global batch size, slices differ by one sample anyway, and the end must not depend on the
-  // ranks: only whole global batches are kept.
+  // Only whole micro-batches are kept, so no rank has a shorter slice than the others. If the
+  // option global_batch_size is set, slices may differ by one sample anyway, and the end of the
+  // epoch must not depend on the number of ranks. So only whole global batches are kept.
   const int64_t whole = options_.global_batch_size > 0 ? global_batch_size_ : micro_batch_size_;
-  // A global batch is a multiple of `whole`, so every batch that follows has the same end.
+  // A global batch is a multiple of `whole`, so the result is the same for the `first` sample of
+  // every later batch in the epoch.
   return options_.sample_count - (options_.sample_count - first) % whole;
 }
 
@@ -136,7 +139,8 @@ GlobalBatch BatchSampler::batch_from(int64_t epoch, int64_t first) const {
   return batch;
 }
 
-// Divides an incomplete micro-batch evenly. The first ranks get one sample more than the others.
+// Divides a micro-batch evenly over the ranks. If the division has a remainder (in an incomplete
+// micro-batch), each of the first ranks gets one sample more.
 MicroBatch BatchSampler::slice(int64_t epoch, int64_t first, int64_t count,
                                int64_t batch_samples) const {
   const int64_t share = count / options_.world_size;

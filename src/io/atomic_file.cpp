@@ -88,7 +88,7 @@ bool remove_if_dead(const std::filesystem::path& path) {
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   std::error_code ignored;
-  // A folder is refused now. Otherwise rename would refuse it only after all data is written.
+  // A folder is refused now, because rename would refuse it only after all data is written.
   if (!path_.has_filename()) cannot_create(path_, EISDIR);
   if (std::filesystem::is_directory(path_, ignored)) cannot_create(path_, EISDIR);
   // The file is in the same folder as its target, because rename works only within one file system.
@@ -161,8 +161,8 @@ void AtomicFile::finish() {
   if (::fsync(fd_) != 0) {
     fail_file(ExitCode::kIoError, "cannot sync the file", path_.string(), errno);
   }
-  // A second descriptor of the open file shares its lock. It holds the lock until the file has its
-  // final name.
+  // A second descriptor of the open file shares its lock. This descriptor holds the lock until the
+  // file has its final name.
   lock_ = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
   // Network file systems report a full disk only on close, so the file is closed before the rename.
   const int error = ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
@@ -186,7 +186,8 @@ void AtomicFile::commit() {
   sync_folder(folder_of(path_));
 }
 
-// Creates the temporary file and removes it again, because it is never committed.
+// Throws if no file can be created at `path`. Creates the temporary file of an AtomicFile, whose
+// destructor removes this file, because it is not committed.
 void try_to_write(const std::filesystem::path& path) { const AtomicFile never_committed(path); }
 
 void write_file(const std::filesystem::path& path, std::string_view content) {
@@ -196,7 +197,8 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
 }
 
 void remove_file(const std::filesystem::path& path) {
-  // The caller relies on the order of removals and renames, so the removal is also synced.
+  // The caller relies on the order in which removals and renames reach the disk, so the folder is
+  // synced after the removal.
   if (::unlink(path.c_str()) == 0) return sync_folder(folder_of(path));
   const int error = errno;
   // If there is no file, there is nothing to sync.

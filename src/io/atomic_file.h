@@ -1,4 +1,4 @@
-// AtomicFile: a file that appears under its name complete and on disk, or not at all.
+// AtomicFile: a file that appears under its name only when it is complete and on disk.
 #pragma once
 
 #include <cstddef>
@@ -32,10 +32,10 @@ class AtomicFile {
   void write_at(int64_t offset_bytes, std::span<const std::byte> bytes);
   // Writes the content to disk under the temporary name, so a full disk is reported before any name
   // changes.
-  // Errors: as above; StateError on a second call.
+  // Errors: those of write_at; StateError on a second call.
   void finish();
   // Calls finish() unless it was called, renames the file, and syncs the folder.
-  // Errors: as above.
+  // Errors: those of the constructor and of finish().
   void commit();
 
   const std::filesystem::path& path() const { return path_; }

@@ -68,7 +68,8 @@ BlockSums BlockSums::parse(std::span<const std::byte> bytes, const std::filesyst
   }
   uint64_t claimed = 0;
   for (size_t i = 8; i > 0; --i) claimed = claimed << 8 | static_cast<uint64_t>(bytes[7 + i]);
-  // The number of blocks follows from this file's size, so a wrong claim allocates no memory.
+  // The number of hashes is computed from the size of the `.sum` file. The claimed size of the
+  // described file is only compared with it, so a wrong claim cannot cause a large allocation.
   const int64_t hash_bytes = size - kSumsPrefixBytes;
   const auto count = static_cast<uint64_t>(hash_bytes) / sizeof(Hash128);
   const uint64_t needed = claimed / kBlockBytes + (claimed % kBlockBytes != 0);

@@ -23,7 +23,7 @@ struct Hash128 {
   std::string to_string() const;  // 32 hexadecimal digits
 };
 Hash128 hash_of(std::span<const std::byte> bytes);
-// Returns nothing if `text` is not 32 lower-case hexadecimal digits.
+// Reads the text of a hash. Returns nothing if `text` is not 32 lower-case hexadecimal digits.
 std::optional<Hash128> hash_from_text(std::string_view text);
 
 inline constexpr int64_t kBlockBytes = 8 << 20;
@@ -35,7 +35,8 @@ struct BlockSums {
   std::vector<Hash128> blocks;
 
   std::vector<std::byte> to_bytes() const;
-  // Errors: IoError kCorruptData that names `path` if the bytes have another length or beginning.
+  // Errors: IoError kCorruptData that names `path` if the length or the beginning of the bytes is
+  //   wrong.
   static BlockSums parse(std::span<const std::byte> bytes, const std::filesystem::path& path);
 };
 

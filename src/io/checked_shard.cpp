@@ -62,12 +62,13 @@ void compare_block(const std::filesystem::path& path, const MappedFile& file, co
           hash_difference(found, expected));
 }
 
-// Compares the blocks of the header before it is parsed. Returns their number.
+// Compares the blocks of the header with their hashes, before the header is parsed. Returns the
+// number of these blocks.
 int64_t check_header(const std::filesystem::path& path, const MappedFile& file,
                      const BlockSums& sums) {
   if (sums.blocks.empty()) damaged(path, "it is empty");
   compare_block(path, file, sums, 0, {});
-  // A wrong size in the header is reported when it is parsed.
+  // Here a wrong size of the header is not an error. The parser of the header reports it later.
   uint64_t header_bytes = 0;
   for (size_t i = std::min<size_t>(8, file.bytes().size()); i > 0; --i) {
     header_bytes = header_bytes << 8 | static_cast<uint64_t>(file.bytes()[i - 1]);
@@ -115,9 +116,10 @@ void CheckedShard::check_block(int64_t block, std::string_view tensor) {
 
 void CheckedShard::check(const StoredTensor& tensor, int64_t begin, int64_t end) {
   if (begin < 0 || end < begin || end > tensor.nbytes) {
-    throw InvalidArgument({.what = fmt::format("tensor {} has {} bytes, not bytes {}–{}",
-                                               quoted_name(tensor.name), tensor.nbytes, begin, end),
-                           .where = path().string()});
+    throw InvalidArgument(
+        {.what = fmt::format("bytes {}–{} of tensor {} do not exist: it has {} bytes", begin, end,
+                             quoted_name(tensor.name), tensor.nbytes),
+         .where = path().string()});
   }
   if (begin == end) return;
   const int64_t last = (tensor.offset_bytes + end - 1) / kBlockBytes;
@@ -127,7 +129,7 @@ void CheckedShard::check(const StoredTensor& tensor, int64_t begin, int64_t end)
 }
 
 void CheckedShard::check_all() {
-  // The tensors are in the order of their bytes, so the first tensor of a block names it.
+  // The tensors are in the order of their bytes, so an error names a block by its first tensor.
   auto tensor = file_.tensors().begin();
   for (int64_t block = 0; block < std::ssize(sums_.blocks); ++block) {
     const auto ends_before = [&] {

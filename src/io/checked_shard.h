@@ -31,20 +31,21 @@ class CheckedShard {
   const StoredTensor* find(std::string_view name) const { return file_.find(name); }
 
   // Compares the blocks that contain the bytes [begin, end) of the tensor, unless they were
-  // compared before. Releases the pages. Errors: IoError kCorruptData that names the file, the
-  // tensor and the bytes of the block.
+  // compared before. Then releases the pages of these blocks. Errors: IoError kCorruptData that
+  // names the file, the tensor and the bytes of the block.
   void check(const StoredTensor& tensor, int64_t begin, int64_t end);
   // Compares all blocks (fsdp-ckpt verify). Errors: as check().
   void check_all();
 
  private:
-  // The file while its header is not checked yet.
+  // The mapped file and its hashes. The constructor of Unread checks the blocks of the header,
+  // before `file_` parses the header.
   struct Unread;
   explicit CheckedShard(Unread unread);
-  // `tensor`: for the message; empty for the header.
+  // `tensor` is the name that an error gives; it is empty for a block of the header.
   void check_block(int64_t block, std::string_view tensor);
 
-  MappedFile mapping_;  // of the whole file, for the hashes
+  MappedFile mapping_;  // maps the whole file, to compute hashes
   BlockSums sums_;
   std::vector<char> checked_;  // by block
   SafetensorsFile file_;

@@ -21,7 +21,7 @@ namespace {
 constexpr std::string_view kIntervalsTensor = "intervals";
 constexpr int64_t kIntervalFields = 4;
 static_assert(sizeof(ManifestInterval) == kIntervalFields * sizeof(int64_t));
-static_assert(std::endian::native == std::endian::little);  // the file's order of bytes
+static_assert(std::endian::native == std::endian::little);  // byte order of the file
 
 [[noreturn]] void cannot_store(std::string what) {
   throw InvalidArgument(
@@ -81,7 +81,8 @@ std::string text_of(const ManifestFile& file) {
                      json_of(file.bytes), json_of(file.sum.to_string()));
 }
 
-// Returns a member whose array has one element per line, so that an error can name the line.
+// Returns the text of a member whose value is an array. Each element has its own line, so that an
+// error can name the line.
 template <typename Item>
 std::string lines_of(std::string_view key, const std::vector<Item>& items) {
   std::string text = fmt::format("\"{}\": [", key);
@@ -92,7 +93,7 @@ std::string lines_of(std::string_view key, const std::vector<Item>& items) {
   return text + "],\n";
 }
 
-// Compares size and hash with the manifest's entry.
+// Compares the size and the hash of intervals.safetensors with the manifest's entry for this file.
 void check_intervals_file(const MappedFile& file, const ManifestFile& entry,
                           const std::filesystem::path& path) {
   const auto refuse_file = [&](std::string what) {
@@ -145,11 +146,11 @@ std::vector<ManifestInterval> parse_intervals(std::span<const std::byte> bytes,
            tensor.shape.size() == 2 && tensor.shape[1] == kIntervalFields;
   };
   if (layout.tensors.size() != 1 || !layout.metadata.empty() || !is_rows(layout.tensors[0])) {
-    throw IoError(
-        ExitCode::kCorruptData,
-        {.what = fmt::format("the file does not have one tensor '{}', I64 of shape [n, {}]",
-                             kIntervalsTensor, kIntervalFields),
-         .where = path.string()});
+    throw IoError(ExitCode::kCorruptData,
+                  {.what = fmt::format(
+                       "the file must have exactly one tensor, '{}', of type I64 and shape [n, {}]",
+                       kIntervalsTensor, kIntervalFields),
+                   .where = path.string()});
   }
   const StoredTensor& rows = layout.tensors[0];
   std::vector<ManifestInterval> intervals(static_cast<size_t>(rows.shape[0]));
@@ -201,7 +202,8 @@ CheckpointManifest read_manifest(const std::filesystem::path& folder) {
         ExitCode::kCorruptData,
         {.what = std::move(what), .where = where.string(), .hint = "load an earlier checkpoint"});
   };
-  // A folder that is missing is another mistake than a folder that lacks its manifest.
+  // map_plain_file is called only if the folder exists, so that a missing folder and a folder
+  // without a manifest give different errors.
   std::error_code ignored;
   const MappedFile file =
       std::filesystem::is_directory(folder, ignored) ? map_plain_file(path) : MappedFile(path);

@@ -7,7 +7,8 @@
 //     intervals.safetensors              which elements of which tensor a shard has
 //     manifest.json
 //
-// A shard has each of its tensors under the tensor's own name, as one dimension of elements.
+// A shard stores its elements of each tensor under the tensor's own name, as a tensor of one
+// dimension.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -30,12 +31,12 @@ namespace fsdp {
 // define.
 struct ManifestTensor {
   std::string name;  // "model/weight/layers.0.mix.weight"
-  // Other names of a tied parameter, in the same form. No name occurs twice in a manifest.
+  // Other names of a tied parameter, in the form of `name`. No name occurs twice in a manifest.
   std::vector<std::string> other_names;
   StoredDType dtype = StoredDType::kF32;
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;
-  int64_t granule = 1;  // consecutive elements that are never cut
+  int64_t granule = 1;  // number of consecutive elements that no interval cuts apart
   bool operator==(const ManifestTensor&) const = default;
 
   int64_t numel() const;
@@ -77,13 +78,14 @@ struct CheckpointManifest {
   std::string time;           // UTC, "2026-11-26T23:20:00Z"
   bool finite = true;         // false: a weight or a value of the optimizers is not finite
   int64_t world_size = 1;
-  // What may change bits on resume, by name: "strategy", "mesh", "param_dtype", "libtorch",
-  // "threads per rank", "cpu capability", "build".
+  // Conditions that may change the bits of a resumed run, by name: "strategy", "mesh",
+  // "param_dtype", "libtorch", "threads per rank", "cpu capability", "build".
   std::map<std::string, std::string> conditions;
   std::vector<ManifestObject> objects;
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;  // the shards, by rank; last intervals.safetensors
-  // Sorted by tensor and begin; stored in a file of their own.
+  // The intervals of all tensors in all shards, sorted by tensor and begin. They are stored in
+  // intervals.safetensors.
   std::vector<ManifestInterval> intervals;
   bool operator==(const CheckpointManifest&) const = default;
 };
@@ -93,7 +95,7 @@ inline constexpr std::string_view kIntervalsName = "intervals.safetensors";
 inline constexpr int kManifestVersion = 1;
 
 // Returns the bytes of intervals.safetensors: one I64 tensor "intervals" of shape [n, 4].
-// Errors: InvalidArgument if they are more than 100 MB.
+// Errors: InvalidArgument if the file would exceed 100 MB.
 std::vector<std::byte> intervals_file(const std::vector<ManifestInterval>& intervals);
 // Reads the bytes of intervals.safetensors. Checks only the form of the file.
 // Errors: IoError kCorruptData that names `path`.

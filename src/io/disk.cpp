@@ -39,7 +39,7 @@ int Disk::unlink(const char* path) { return ::unlink(path); }
 int Disk::rmdir(const char* path) { return ::rmdir(path); }
 
 Disk& Disk::system() {
-  static Disk disk;  // it has no state
+  static Disk disk;  // shared by all callers: it has no state
   return disk;
 }
 

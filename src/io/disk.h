@@ -25,13 +25,13 @@ class Disk {
   virtual int close(int fd);
   virtual int mkdir(const char* path, mode_t mode);
   virtual int rename(const char* from, const char* to);
-  // Exchanges the names of two folders of one file system. Without support by the file system, this
-  // takes three renames, of which a crash can leave the first ones.
+  // Exchanges the names of two folders of one file system. If the file system does not support
+  // this, the function makes three renames, and a crash can happen between two of them.
   virtual int exchange(const char* a, const char* b);
   virtual int unlink(const char* path);
   virtual int rmdir(const char* path);
 
-  // Returns the calls of the system.
+  // Returns the Disk that calls the operating system.
   static Disk& system();
 };
 

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::string_view kNanPrefix = "nan(";
 
-// Converts all of `text`, and only if the conversion back gives the same text. So each value has
-// one text.
+// Converts all of `text`. Returns nothing if the conversion of the value back to text gives another
+// text. So each value has one text.
 template <typename Value, typename... Format>
 std::optional<Value> exact_value(std::string_view digits, std::string_view text, Format... format) {
   Value value{};
@@ -63,7 +63,8 @@ std::optional<double> double_from_text(std::string_view text) {
   const std::string_view magnitude = text.substr(negative ? 1 : 0);
   if (!magnitude.starts_with("0x")) return std::nullopt;
   const auto value = exact_value<double>(magnitude.substr(2), magnitude, std::chars_format::hex);
-  // The magnitude's own sign is refused, because the text of a negative value begins with "-0x".
+  // exact_value refuses a sign after "0x", because exact_text writes the sign of a value before
+  // "0x".
   return value && negative ? std::optional(-*value) : value;
 }
 

@@ -17,7 +17,7 @@ using namespace std::string_view_literals;
 struct KindRow {
   FileKind kind;
   std::string_view name;
-  std::string_view hint;  // the way to a readable file; empty: no reader refuses this kind
+  std::string_view hint;  // how to get a readable file; empty if no reader refuses this kind
 };
 constexpr std::array kKinds{
     KindRow{FileKind::kUnknown, "a file of unknown kind", ""},
@@ -173,7 +173,7 @@ FileKind file_kind(std::string_view begin) {
   if (is_safetensors(begin)) return FileKind::kSafetensors;
   for (const Magic& magic : kMagics) {
     if (begin.size() < magic.at || !begin.substr(magic.at).starts_with(magic.bytes)) continue;
-    if (magic.at == 0 || !is_text(begin)) return magic.kind;  // text may contain the word there
+    if (magic.at == 0 || !is_text(begin)) return magic.kind;  // a text may contain these bytes
   }
   if (is_pickle(begin)) return FileKind::kPickle;
   if (is_utf16(begin)) return FileKind::kUtf16;

@@ -80,12 +80,13 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& n
       ::close(std::exchange(fd_, -1));
       return;
     }
-    // Otherwise the previous holder removed the file between open and flock: try again.
+    // If the path no longer names the file, the previous holder removed the file between open and
+    // flock: try again.
     if (still_named(fd_, path_)) break;
     ::close(std::exchange(fd_, -1));
   }
   const std::string holder = this_process() + '\n';
-  // The text is only for users, so errors do not matter.
+  // The text only names the holder to users, so errors of these calls are ignored.
   [[maybe_unused]] const int cut = ::ftruncate(fd_, 0);
   [[maybe_unused]] const ssize_t written = ::pwrite(fd_, holder.data(), holder.size(), 0);
 }
@@ -97,7 +98,7 @@ FolderLock::FolderLock(FolderLock&& other) noexcept
 
 FolderLock::~FolderLock() {
   if (fd_ < 0) return;
-  // The file is removed while it is still locked. Otherwise this call could remove the file of the
+  // The file is removed while it is still locked, so that this call cannot remove the file of the
   // next holder.
   if (still_named(fd_, path_)) ::unlink(path_.c_str());
   ::close(fd_);

@@ -118,13 +118,15 @@ std::string reason_of(std::string text, std::string_view last_token) {
     text.replace(at, length, fmt::format(" near {}", quoted_name(last_token)));
   }
   constexpr size_t kMaxReasonBytes = 300;
-  // The cut may split a UTF-8 character. That is harmless, because printable() escapes its bytes.
+  // Shortening the reason may split a UTF-8 character. This does no harm, because printable()
+  // escapes its bytes.
   if (text.size() > kMaxReasonBytes) text.resize(kMaxReasonBytes);
   return printable(text);
 }
 
 // A handler of the library's events. It checks the rules that the library does not check, and
-// passes values on. Its functions always return true, because errors are exceptions.
+// passes the values to a JsonEvents object. Its functions always return true, because errors are
+// exceptions.
 class StrictSax final : public nlohmann::json_sax<json> {
  public:
   StrictSax(JsonEvents& events, const JsonCursor& cursor, JsonLimits limits)

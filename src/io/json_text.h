@@ -50,7 +50,8 @@ class JsonCursor {
   const char* at_;
 };
 
-// A receiver of a document's values. A handler calls fail() to refuse a value.
+// The base class of handlers, which receive the values of a document. A handler calls fail() to
+// refuse a value.
 class JsonEvents {
  public:
   virtual ~JsonEvents() = default;

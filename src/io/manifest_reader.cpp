@@ -38,7 +38,7 @@ struct PartRow {
   Part part;
   Part parent;
   std::string_view what;
-  Part element = Part::kOutside;  // of an array of objects
+  Part element = Part::kOutside;  // part of each element, if this is an array of objects
   bool is_array = false;
 };
 constexpr std::array kParts{
@@ -107,7 +107,7 @@ constexpr std::array kMembers{
     Member{Part::kFile, "bytes", Form::kInteger},
     Member{Part::kFile, "sum", Form::kHash},
 };
-static_assert(kMembers.size() <= 32);  // a bit of `seen_` for each
+static_assert(kMembers.size() <= 32);  // each member has a bit in `seen_`
 
 // A handler that reads the manifest. Each value is checked against the table of members. The limits
 // are checked while values are read, so that a hostile text cannot make the result grow.
@@ -210,8 +210,8 @@ class ManifestEvents final : public JsonEvents {
     return member_ != nullptr ? member_->opens : Part::kOutside;
   }
 
-  // Members of an outer object keep their bits, because no two parts that are open together are of
-  // the same kind.
+  // Begins a part: clears the bits of its members in `seen_`. The bits of the members of outer
+  // parts stay, because parts that are open at the same time are of different kinds.
   void enter(Part part) {
     for (size_t i = 0; i < kMembers.size(); ++i) {
       if (kMembers[i].of == part) seen_ &= ~(1U << i);
@@ -245,14 +245,14 @@ class ManifestEvents final : public JsonEvents {
   void add_dimension(std::vector<int64_t>& list, const std::string& value) {
     const auto number = integer_from_text(value);
     if (!number) fail(fmt::format("{} has {}, expected an integer", what(), quoted_name(value)));
-    // Strides are as many as sizes, so both count half.
+    // A tensor has as many strides as sizes, so each of them counts as half a dimension.
     if (++dimensions_ > 2 * kMaxManifestDimensions) {
       fail(fmt::format("the manifest has more than {} dimensions", kMaxManifestDimensions));
     }
     list.push_back(*number);
   }
 
-  // Stores the text of a member. Its form is checked first.
+  // Checks that the text has the form of the member, and stores the text.
   void put_text(std::string& value) {
     if (member_ == nullptr) unexpected("text");
     switch (member_->form) {
@@ -303,7 +303,7 @@ class ManifestEvents final : public JsonEvents {
     }
   }
   void put(const Hash128& hash) {
-    // The manifest's own hash was compared before.
+    // The only other hash is the manifest's own, which was compared before the text was parsed.
     if (part_ == Part::kFile) manifest_.files.back().sum = hash;
   }
   void put(StoredDType dtype) { manifest_.tensors.back().dtype = dtype; }
@@ -315,7 +315,7 @@ class ManifestEvents final : public JsonEvents {
   CheckpointManifest& manifest_;
   Part part_ = Part::kOutside;
   const Member* member_ = nullptr;  // whose value follows
-  uint32_t seen_ = 0;               // by index into kMembers
+  uint32_t seen_ = 0;               // one bit per index into kMembers
   std::string key_;
   std::string value_name_;
   std::optional<ManifestValue> value_;
@@ -353,8 +353,8 @@ void check_own_hash(std::string_view text, const std::filesystem::path& path) {
       fmt::format("the hash is {}, expected {}", found.to_string(), stored->to_string()));
 }
 
-// Returns a number of tensors that is not less than the text has, so that the list does not move
-// while it grows.
+// Returns an upper bound of the number of tensors in the text, so that the list does not move while
+// it grows.
 size_t most_tensors(std::string_view text) {
   constexpr std::string_view kOnce = "\"granule\"";
   int64_t count = 0;

@@ -8,8 +8,8 @@
 
 namespace fsdp {
 
-// The last member of a manifest, and the end of the text, are these texts around the hash of all
-// bytes before them.
+// A manifest ends with kManifestHashBegin, the hash of all bytes before kManifestHashBegin, and
+// kManifestHashEnd.
 inline constexpr std::string_view kManifestHashBegin = "\"hash\": \"";
 inline constexpr std::string_view kManifestHashEnd = "\"\n}\n";
 // Returns the last member and the end of a manifest that begins with `body`.

@@ -67,7 +67,7 @@ std::string fault_of(const ManifestTensor& tensor) {
   return {};
 }
 
-// Returns a name that occurs twice, or null. All names of all tensors are in one namespace.
+// Returns a name that occurs twice among the names and other names of all tensors, or null.
 const std::string* name_given_twice(const std::vector<ManifestTensor>& tensors) {
   std::vector<const std::string*> names;
   size_t count = tensors.size();
@@ -120,7 +120,8 @@ std::string fault_of_files(const std::vector<ManifestFile>& files) {
     if (!is_plain_name(file.name) || file.name.starts_with('.')) {
       return fmt::format("{} is not a plain file name", quoted_name(file.name));
     }
-    // Each shard has a `.sum` file of its own, because only the ending differs.
+    // The name of a `.sum` file is the name of its shard with another ending. Because all shards
+    // have the same ending, no two shards have the same `.sum` file.
     if (!file.name.ends_with(".safetensors")) {
       return fmt::format("file {} does not end with .safetensors", quoted_name(file.name));
     }
@@ -217,7 +218,7 @@ std::string fault_of_intervals(const CheckpointManifest& manifest,
       return fmt::format("interval {} is not in the order of tensors and elements", i);
     }
   }
-  // The last file is not a shard.
+  // The last file is intervals.safetensors. All others are shards.
   const int64_t shards = std::ssize(manifest.files) - 1;
   auto at = intervals.begin();
   for (int64_t i = 0; i < count; ++i) {

@@ -17,7 +17,7 @@ inline constexpr int64_t kMaxManifestDimensions = 1 << 19;  // of all tensors to
 // Limit for objects, their values, conditions, files and other names of tensors together.
 inline constexpr int64_t kMaxManifestEntries = 1 << 14;
 
-// Limit for each text, with quotes and escapes.
+// Limit for the bytes of each text, including its quotes and escapes.
 inline constexpr int64_t kMaxManifestTextBytes = 2 << 20;
 
 // Returns the first fault of the manifest without its intervals, or an empty text.

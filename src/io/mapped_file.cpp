@@ -49,7 +49,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   if (::fstat(file.get(), &status) != 0) cannot_read(path, system_cause(errno));
   if (S_ISDIR(status.st_mode)) cannot_read(path, "it is a folder", "name a file in it");
   if (!S_ISREG(status.st_mode)) cannot_read(path, "it is not a regular file");
-  // mmap refuses a length of 0.
+  // An empty file is not mapped, because mmap refuses a length of 0.
   if (status.st_size == 0) return;
   const auto size = static_cast<size_t>(status.st_size);
   // The mapping outlives the descriptor, which is closed at the end of the constructor.
@@ -66,7 +66,7 @@ void MappedFile::forget(std::span<const std::byte> part) const {
   const size_t begin = static_cast<size_t>(part.data() - bytes_.data()) / kBlockBytes * kBlockBytes;
   const size_t end = static_cast<size_t>(part.data() - bytes_.data()) + part.size();
   const size_t block_end = (end + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
-  // If the call fails, the pages stay resident, which is harmless.
+  // If madvise fails, the pages stay resident, which is harmless.
   ::madvise(const_cast<std::byte*>(bytes_.data()) + begin,
             std::min(block_end, bytes_.size()) - begin, MADV_DONTNEED);
 }

@@ -13,11 +13,11 @@ namespace fsdp {
 
 // A read-only mapping of a file. Move-only. The bytes are valid as long as the object exists. The
 // descriptor is closed at once, so any number of files may be mapped.
-// Requires: no process truncates the file in the meantime. A process may replace the file by
-//   rename.
+// Requires: no process truncates the file as long as the object exists. A process may replace the
+//   file by rename.
 class MappedFile {
  public:
-  // Errors: IoError kIoError if it is missing, unreadable, or not a regular file.
+  // Errors: IoError kIoError if the file is missing, unreadable, or not a regular file.
   explicit MappedFile(const std::filesystem::path& path);
   MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
   MappedFile& operator=(MappedFile&& other) noexcept {

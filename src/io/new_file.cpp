@@ -19,7 +19,8 @@ auto uninterrupted(const Call& call) {
   return result;
 }
 
-// Closes a descriptor. After EINTR, Linux has closed it, and the number may belong to another file.
+// Closes a descriptor. The call is not repeated after EINTR: Linux has closed the descriptor, and
+// its number may belong to another file.
 int close_once(Disk& disk, int fd) { return disk.close(fd) == 0 || errno == EINTR ? 0 : -1; }
 
 bool can_be_direct(int64_t offset, std::span<const std::byte> bytes) {
@@ -34,7 +35,8 @@ NewFile::NewFile(Disk& disk, std::filesystem::path path, Caching caching)
   fd_ = uninterrupted(
       [&] { return disk_.open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
   if (fd_ < 0) cannot_create(path_, errno);
-  // The flag is set after the creation. open() with O_DIRECT may create the file and then fail.
+  // O_DIRECT is set after the file was created, because open() with O_DIRECT may create the file
+  // and then fail.
   direct_ =
       caching == Caching::kDirect && ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) | O_DIRECT) == 0;
 }
@@ -56,7 +58,8 @@ void NewFile::reserve(int64_t bytes) {
 
 void NewFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    // The end of the file, or the rest of a short write, is not aligned.
+    // The end of the file and the rest of a short write are not aligned, so they are written
+    // through the page cache.
     if (direct_ && !can_be_direct(offset_bytes, bytes)) stop_direct();
     const ssize_t written = disk_.pwrite(fd_, bytes.data(), bytes.size(), offset_bytes);
     if (written < 0 && errno == EINTR) continue;
@@ -65,7 +68,7 @@ void NewFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes) {
       continue;
     }
     if (written <= 0) {
-      // A device that writes nothing and names no reason is treated as full.
+      // If pwrite writes nothing and reports no error, the device is treated as full.
       fail_file(ExitCode::kIoError, "cannot write the file",
                 fmt::format("{}, byte {}", path_.string(), offset_bytes),
                 written == 0 ? ENOSPC : errno);
@@ -79,7 +82,7 @@ void NewFile::finish() {
   if (uninterrupted([&] { return disk_.fsync(fd_); }) != 0) {
     fail_file(ExitCode::kIoError, "cannot sync the file", path_.string(), errno);
   }
-  // Network file systems report a full disk only on close.
+  // An error of close is reported, because network file systems report a full disk only on close.
   if (close_once(disk_, std::exchange(fd_, -1)) != 0) {
     fail_file(ExitCode::kIoError, "cannot close the file", path_.string(), errno);
   }

@@ -11,11 +11,11 @@
 namespace fsdp {
 
 enum class Caching : uint8_t {
-  kBuffered,  // by the page cache
+  kBuffered,  // through the page cache
   kDirect,    // around the page cache (O_DIRECT) as long as the file system and the writes allow it
 };
 
-// A file that did not exist before. It stays under its name after a failure. Interrupted calls are
+// A file that did not exist before. After a failure it is not removed. Interrupted calls are
 // repeated and short writes are continued.
 class NewFile {
  public:
@@ -46,10 +46,10 @@ class NewFile {
 // Writes a small file of a checkpoint and syncs it. Errors: IoError kCannotCreate, kIoError.
 void write_new_file(Disk& disk, const std::filesystem::path& path,
                     std::span<const std::byte> bytes);
-// Syncs the names in a folder. Errors: IoError kIoError.
+// Syncs a folder, so that the names of its files are on disk. Errors: IoError kIoError.
 void sync_names(Disk& disk, const std::filesystem::path& folder);
 
-// O_DIRECT needs offsets, sizes and addresses that are multiples of this.
+// O_DIRECT needs offsets, sizes and addresses that are multiples of this number.
 inline constexpr int64_t kDirectAlignment = 4096;
 
 }  // namespace fsdp

@@ -89,7 +89,7 @@ class PickleParser {
   }
   void push_integer(int64_t value) { push({.kind = Kind::kInteger, .integer = value}); }
   PickleValue* pop() {
-    // Values below the last mark belong to a container that is not complete yet.
+    // Values below the last mark stay: they belong to a container that is not complete yet.
     const size_t floor = marks_.empty() ? 0 : marks_.back();
     if (stack_.size() <= floor) broken("a value is missing");
     PickleValue* value = stack_.back();
@@ -155,7 +155,7 @@ class PickleParser {
   void push_global() {
     const std::string module = line();
     std::string name = fmt::format("{}.{}", module, line());
-    constexpr size_t kMaxNameBytes = 256;  // objects keep a copy
+    constexpr size_t kMaxNameBytes = 256;  // each object keeps a copy of its class name
     if (name.size() > kMaxNameBytes) broken("a class name is too long");
     if (runs_code(name)) {
       refuse(fmt::format("the file names {}, which runs code and does not belong in a weight file",
@@ -189,7 +189,7 @@ class PickleParser {
     }
   }
   void push_tensor(Kind kind, RebuiltTensor made) {
-    // The limit is enough for the weights and for other tensors of a training script.
+    // The limit exceeds kMaxEntries, because storages and tensors other than weights count too.
     constexpr int64_t kMaxTensors = 4 * kMaxEntries;
     if (++tensors_ > kMaxTensors) {
       refuse(fmt::format("the file has more than {} tensors and storages", kMaxTensors),

@@ -24,7 +24,7 @@ constexpr std::array kStorageTypes{
     StorageType{"torch.ComplexFloatStorage", StoredDType::kC64},
     StorageType{"torch.storage.UntypedStorage", StoredDType::kU8},
 };
-// The types that have no storage class.
+// The element types for which PyTorch has no storage class.
 constexpr std::array kTypes{
     StorageType{"torch.uint16", StoredDType::kU16},
     StorageType{"torch.uint32", StoredDType::kU32},

@@ -29,7 +29,8 @@ enum class PickleFunction : uint8_t {
 };
 std::optional<PickleFunction> pickle_function(std::string_view name);
 
-// Returns true if a tensor keeps its values when it becomes an instance of the class.
+// Returns true for torch.Tensor, Parameter and Buffer. An instance of these classes has the values
+// of the tensor from which it is made.
 bool is_tensor_class(std::string_view name);
 // Returns true for storage types, and for functions of torch that make a tensor but are not
 // supported.

@@ -60,8 +60,9 @@ void check_autograd(const Arguments& arguments, size_t requires_grad) {
   }
 }
 
-// Returns the reason why the tensor cannot be read if its values differ from those of its storage
-// ({'conj': True} or {'neg': True}). Otherwise returns an empty text.
+// If the tensor's values differ from those of its storage ({'conj': True} or {'neg': True}),
+// returns this as the reason why the tensor cannot be read. If they do not differ, returns an empty
+// text.
 std::string metadata_of(const PickleValue& metadata) {
   if (metadata.kind == Kind::kOther) return {};
   if (metadata.kind != Kind::kDict) throw WrongArguments{"has metadata that is not a dict"};

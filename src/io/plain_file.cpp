@@ -16,7 +16,7 @@ bool is_plain_name(std::string_view name) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '-';
   };
-  // File systems limit a name to 255 bytes.
+  // Longer names are refused, because file systems limit a name to 255 bytes.
   return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
          std::ranges::all_of(name, allowed);
 }

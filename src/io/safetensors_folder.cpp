@@ -58,8 +58,8 @@ SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::
                     : "check the path");
   }
   for (const SafetensorsFile& file : files_) {
-    // The loop runs after all files are in `files_`, because the pointers into `files_` must stay
-    // valid.
+    // This loop needs all files in `files_`: adding a file later could invalidate the pointers into
+    // `files_`.
     for (const StoredTensor& tensor : file.tensors()) tensors_.push_back({&file, &tensor});
   }
 }
@@ -95,7 +95,8 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
     shards.push_back(std::move(shard));
   }
   check_shards(index, index_path, shards);
-  // A wrong total does no harm, because each tensor is checked. So it is reported as a note.
+  // A wrong total_size in the index does no harm, because each tensor is checked. So it is reported
+  // as a note, not as an error.
   if (index.total_bytes && *index.total_bytes != total_bytes) {
     notes_.push_back(fmt::format("{} says {} bytes in all, but the shards hold {} bytes",
                                  kWeightsIndex, *index.total_bytes, total_bytes));

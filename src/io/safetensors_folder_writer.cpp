@@ -117,7 +117,7 @@ void SafetensorsFolderWriter::State::remove_earlier() {
   const bool one = files.size() == 1;
   remove_file(folder / (one ? kWeightsIndex : kWeightsFile));
   for (const std::string& name : weights_in(folder)) {
-    // Shards of the new set may have the same names as shards of the earlier set.
+    // A file that has the name of a shard of the new set stays, because it is that new shard.
     if (is_shard_name(name) && !names.contains(name)) remove_file(folder / name);
   }
 }

@@ -31,7 +31,8 @@ struct ShardNames {
   std::vector<std::string_view> tensors;
 };
 // Compares the index with its shards, which are the files that the index names.
-// Errors: IoError kCorruptData, which names a tensor that is not in the shard of the index.
+// Errors: IoError kCorruptData, which names a tensor that is not in the shard that the index gives
+//   for it.
 void check_shards(const SafetensorsIndex& index, const std::filesystem::path& index_path,
                   std::span<const ShardNames> shards);
 

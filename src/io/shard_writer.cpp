@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <numeric>
 #include <utility>
@@ -79,18 +80,20 @@ struct ShardWriter::State {
   void append(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const size_t count = std::min(bytes.size(), static_cast<size_t>(kBlockBytes - in_block));
-      std::ranges::copy(bytes.first(count), block.get() + in_block);
+      // memcpy is used, because GCC 12 compiles std::ranges::copy of std::byte to a loop over
+      // single bytes.
+      std::memcpy(block.get() + in_block, bytes.data(), count);
       in_block += static_cast<int64_t>(count);
       bytes = bytes.subspan(count);
       if (in_block == kBlockBytes) write_block();
     }
   }
 
-  // The hash is made before the write, so that it covers what the memory had then.
+  // The hash is computed before the write, so that it covers the bytes that were in memory then.
   void write_block() {
     const std::span<const std::byte> bytes(block.get(), static_cast<size_t>(in_block));
     sums.blocks.push_back(hash_of(bytes));
-    // The end of the last block is written by itself, because it cannot bypass the page cache.
+    // The end of the last block is written separately, because it cannot bypass the page cache.
     const auto aligned = bytes.size() / kDirectAlignment * kDirectAlignment;
     file->write_at(flushed, bytes.first(aligned));
     file->write_at(flushed + static_cast<int64_t>(aligned), bytes.subspan(aligned));
@@ -105,7 +108,7 @@ struct ShardWriter::State {
   BlockSums sums;
   AlignedMemory block{nullptr, std::free};
   int64_t in_block = 0;  // bytes in `block`
-  int64_t flushed = 0;   // bytes of the blocks before it
+  int64_t flushed = 0;   // bytes of the earlier blocks
   std::unique_ptr<NewFile> file;
   Phase phase = Phase::kOpen;
 };

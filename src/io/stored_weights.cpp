@@ -14,7 +14,7 @@
 namespace fsdp {
 namespace {
 
-// The names that transformers used before safetensors.
+// The file names that transformers used for weights before safetensors.
 constexpr const char* kPickledWeights = "pytorch_model.bin";
 constexpr const char* kPickledIndex = "pytorch_model.bin.index.json";
 
@@ -45,7 +45,7 @@ struct StoredWeights::Files {
 StoredWeights::Files::Files(const std::filesystem::path& its_path) : path(its_path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) {
-    // The content decides the format, not the name.
+    // The format is recognised by the file's content, not by its name.
     if (TorchArchive::is_one(path)) {
       open_archive(path);
     } else {
@@ -53,8 +53,8 @@ StoredWeights::Files::Files(const std::filesystem::path& its_path) : path(its_pa
     }
     return;
   }
-  // If a folder has files of both formats, the safetensors are read. If it has none, the
-  // constructor of SafetensorsFolder throws.
+  // If a folder has files of both formats, the safetensors are read. If it has files of neither
+  // format, the constructor of SafetensorsFolder throws.
   const bool has_safetensors = holds(path / kWeightsFile) || holds(path / kWeightsIndex);
   if (!has_safetensors && holds(path / kPickledWeights)) {
     open_archive(path / kPickledWeights);

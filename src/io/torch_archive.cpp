@@ -78,7 +78,7 @@ class TensorReader {
     if (!count || tensor.strides.size() != tensor.shape.size() || tensor.offset < 0) {
       refuse_tensor("has an invalid shape, strides or offset");
     }
-    // An empty storage needs no record.
+    // An empty storage needs no record, so the archive may lack its record.
     const std::span<const std::byte> record = tensor.record_bytes > 0
                                                   ? records_.at("data/" + tensor.record).bytes
                                                   : std::span<const std::byte>();
@@ -192,7 +192,8 @@ bool TorchArchive::is_one(const std::filesystem::path& path) {
 
 TorchArchive::TorchArchive(std::filesystem::path path) : path_(std::move(path)), mapping_(path_) {
   const std::string file = path_.string();
-  // The file is reported as the old format, not as a broken archive.
+  // A plain pickle is reported as the old format. The parser below would report it as a broken
+  // archive.
   if (file_kind(mapping_.text()) == FileKind::kPickle) {
     Place{file}.refuse("the file is a plain pickle, as torch.save wrote before PyTorch 1.6",
                        "read it with torch.load and save it again");

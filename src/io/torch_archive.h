@@ -28,7 +28,7 @@ struct TorchLayout {
 // Effects: reads the archive's directory, its pickle and records of a few bytes.
 // Errors: IoError kCorruptData in the cases of parse_zip and parse_pickle. Also if a tensor is not
 //   a view of its record, has its neg or conj bit set, or is quantised or sparse; the error then
-//   names the tensor. The same error for another byte order and for an unknown version.
+//   names the tensor. Also if the archive has another byte order or an unknown version.
 TorchLayout parse_torch_archive(std::span<const std::byte> bytes, const std::string& file);
 
 class TorchArchive final : public WeightsFile {

@@ -118,8 +118,8 @@ class Walk {
     refuse("the file holds neither a state_dict nor a module");
   }
 
-  // Returns `dict`. If a training script stored the weights as one entry among others, returns that
-  // entry.
+  // Returns the dict of the weights. It is an entry of `dict` if a training script stored the
+  // weights as one entry among others. Otherwise it is `dict` itself.
   const PickleValue& weights_of(const PickleValue& dict) {
     for (const std::string_view key : kNested) {
       const PickleValue* value = find(dict, key);

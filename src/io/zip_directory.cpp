@@ -88,8 +88,8 @@ class ZipParser {
     const size_t last = bytes_.size() - kEndBytes;
     for (size_t back = 0; back <= std::min(last, kMaxComment); ++back) {
       if (number<uint32_t>(bytes_, last - back) != kEnd) continue;
-      // Nothing may follow the end record. Otherwise another reader could find another end record
-      // in the same file.
+      // Nothing may follow the end record's comment, because another reader could find another end
+      // record there.
       if (number<uint16_t>(bytes_, last - back + 20) != back) broken("bytes follow its end");
       return last - back;
     }
@@ -122,8 +122,8 @@ class ZipParser {
       refuse(fmt::format("the archive has {} records, at most {} are read", count, kMaxRecords),
              "save only model.state_dict()");
     }
-    // An entry takes at least the size of its fixed part, so memory is limited by the directory's
-    // bytes.
+    // Each entry has at least the size of its fixed part. So this check limits the memory for
+    // `count` entries by the directory's bytes.
     if (size < count * kEntryBytes) broken("its directory is truncated");
     return part(bytes_, offset, size, "its directory is outside the file");
   }
@@ -189,8 +189,8 @@ class ZipParser {
                       "unpack it, or pass another file: torch.save did not write it");
       }
     }
-    // LibTorch ignores case when it compares names. Two names that differ only in case could be one
-    // record there and two records here.
+    // LibTorch ignores case when it compares names. For two names that differ only in case,
+    // LibTorch could read the same record twice. So such names are refused as one name.
     std::string without_case = entry.name;
     for (char& c : without_case) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
     if (!names_.insert(std::move(without_case)).second) refuse_record(entry, "appears twice");

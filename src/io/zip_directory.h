@@ -19,7 +19,7 @@ namespace fsdp {
 struct ZipRecord {
   std::span<const std::byte> bytes;
   uint32_t check_sum = 0;
-  std::string unread;  // reason why it cannot be read, "is compressed"; `bytes` is then empty
+  std::string unread;  // why the record cannot be read ("is compressed"); `bytes` is then empty
 };
 
 struct ZipDirectory {

@@ -51,9 +51,9 @@ void fill_in_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack)
 }
 
 bool make_on_default_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
-  // RNN modules call this operator when they are constructed. If its result is false, they leave
-  // their parameters unchanged. Otherwise cuDNN would move the parameters into one storage, which
-  // cannot be sharded.
+  // RNN modules call aten::cudnn_is_acceptable when they are constructed. If the result is true,
+  // cuDNN moves the parameters of the module into one storage, which cannot be sharded. So the
+  // result is set to false.
   if (schema.name() == "aten::cudnn_is_acceptable") {
     torch::jit::drop(stack, 1);
     torch::jit::push(stack, false);
@@ -75,7 +75,8 @@ DefaultDevice::DefaultDevice(at::Device device) : before_(device_of_thread) {
 DefaultDevice::~DefaultDevice() {
   if (!key_) return;
   device_of_thread = before_;
-  // Only the destructor of the outermost scope removes the function.
+  // Only the destructor of the outermost scope of the thread removes make_on_default_device from
+  // the trap.
   if (!before_) touch_trap::set_of_thread(nullptr);
 }
 

@@ -16,8 +16,8 @@ namespace fsdp {
 // The scope does not affect some calls: calls that receive a tensor (zeros_like, new_zeros, to),
 // calls with a generator or with pinned memory, and calls whose memory the host provides or fills
 // (mapped files, at::empty, torch::tensor of a list, at::from_blob). LSTM and similar modules keep
-// the parameters that they were constructed with. Otherwise cuDNN would change the layout of these
-// parameters so that they share memory.
+// the parameters that they were constructed with: the scope prevents cuDNN from moving these
+// parameters into one shared block of memory.
 class DefaultDevice {
  public:
   explicit DefaultDevice(at::Device device);

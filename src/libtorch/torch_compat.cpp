@@ -47,8 +47,8 @@ BoundStorage::BoundStorage(int64_t bytes, at::Device device, std::string message
     watched_ = watched.get();
     storage_ = std::move(watched);
   } else {
-    // The storage is not resizable, so resize_ throws. Otherwise resize_ would move the parameter
-    // out of the engine's memory.
+    // The storage is not resizable, so resize_ throws. In a resizable storage, resize_ would move
+    // the parameter out of the engine's memory.
     storage_ = c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), static_cast<size_t>(bytes),
         at::DataPtr(nullptr, device), /*allocator=*/nullptr, /*resizable=*/false);
@@ -92,7 +92,8 @@ void BoundStorage::adopt(at::Tensor parameter, DType dtype, std::span<const int6
   // The trap must not report set_data, because it is the engine's own operator.
   const touch_trap::Unseen unseen;
   parameter.set_data(view(dtype, 0, sizes, strides));
-  // The key is added last, because set_data refuses an additional key on some devices (meta).
+  // The trap's dispatch key is added to the parameter last, because on some devices (meta) set_data
+  // refuses a parameter with an additional key.
   if (watched_ != nullptr) touch_trap::watch(parameter);
 }
 
@@ -118,7 +119,7 @@ void allow_access(const at::Tensor& tensor) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   storage->*throw_flag() = false;
   at::DataPtr own = std::move(storage->_mutable_data_ptr_no_checks());
-  storage->set_data_ptr_noswap(std::move(own));  // updates the cached flag
+  storage->set_data_ptr_noswap(std::move(own));  // updates LibTorch's cached copy of the flag
 }
 
 at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,

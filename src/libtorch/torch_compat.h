@@ -48,7 +48,7 @@ class BoundStorage {
   // Unbinds the storage and sets the message that an access throws. Accesses through views that
   // users or autograd still hold throw the message, too.
   void set_message(std::string message);
-  // Removes the owner, so operators are no longer reported.
+  // Removes the owner of the storage, so that the trap no longer reports operators on it.
   void forget_owner();
 
   // Returns a tensor over the storage. Strides and offset are in elements of `dtype`.

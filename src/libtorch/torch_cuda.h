@@ -24,9 +24,9 @@ void* current_stream(at::Device device);
 // work would not overlap.
 void leave_default_stream(at::Device device);
 
-// Makes autograd run backward in the calling thread if this thread starts it. Otherwise all threads
-// of the process share one autograd thread per device. If a hook in the shared thread waits for
-// another rank, it could block the nodes of that rank forever.
+// Makes autograd run backward in the calling thread if this thread starts it. Without this call,
+// all threads of the process share one autograd thread per device. If a hook in the shared thread
+// waits for another rank, it could block the nodes of that rank forever.
 void run_backward_here(at::Device device);
 
 // Frees the memory that LibTorch's GPU allocator caches. Returns false if there is no such

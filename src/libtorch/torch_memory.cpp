@@ -55,8 +55,8 @@ c10::Allocator* host_blocks() {
   return current == c10::GetDefaultCPUAllocator() ? &KeepingHost::instance() : current;
 }
 
-// A plain pointer, because a thread may still allocate after the destructors of its thread_local
-// objects have run.
+// The meter of the calling thread. It is a plain pointer, because a thread may still allocate after
+// the destructors of its thread_local objects have run.
 thread_local MemoryMeter* counting = nullptr;
 
 // Owns the calling thread's meter. Resets `counting` when the thread ends.
@@ -91,7 +91,7 @@ class Counted {
 
 // A counted block.
 struct Block {
-  Counted counted;    // declared first, so subtracted after the memory is freed
+  Counted counted;    // declared first: destroyed after `from` has freed the memory
   c10::DataPtr from;  // memory of the allocator below
 };
 
@@ -123,7 +123,8 @@ class BlocksOut {
     std::unordered_map<void*, Block> blocks;
   };
 
-  // LibTorch aligns blocks to 64 bytes, so the six lowest bits are always zero.
+  // LibTorch aligns blocks to 64 bytes, so the six lowest bits of an address are always zero and do
+  // not help to choose a part.
   Part& part_of(void* data) {
     return parts_[(reinterpret_cast<uintptr_t>(data) >> 6) % parts_.size()];
   }
@@ -140,13 +141,14 @@ class CountingHost final : public c10::Allocator {
     return *allocator;
   }
 
-  // Sets the allocator below. Requires: LibTorch does not use this counting allocator yet.
+  // Sets the allocator to which this one forwards. Requires: LibTorch does not use this counting
+  // allocator yet.
   void lie_over(c10::Allocator* below) { below_.store(below); }
 
   c10::DataPtr allocate(size_t bytes) override {
     if (counting == nullptr || bytes == 0) return below().allocate(bytes);
-    // The block is counted before it is allocated. If the limit refuses it, the allocator below is
-    // not called.
+    // The block is counted before it is allocated. If the meter's limit is exceeded, the allocator
+    // below is not called.
     Counted counted(*counting, bytes);
     c10::DataPtr block = below().allocate(bytes);
     void* const data = block.get();
@@ -162,7 +164,8 @@ class CountingHost final : public c10::Allocator {
  private:
   static void give_back(void* data) {
     CountingHost& self = instance();
-    // A block from before the install, or from a thread without a meter, is not in the table.
+    // A block that was allocated before the install or by a thread without a meter is not in the
+    // table. It is freed by the allocator below.
     if (const std::optional<Block> block = self.out_.take(data)) return;
     self.below().raw_deleter()(data);
   }
@@ -173,8 +176,8 @@ class CountingHost final : public c10::Allocator {
   BlocksOut out_;
 };
 
-// The counting allocator for meta tensors. Meta tensors have no block, so the count is the context
-// of the DataPtr.
+// The counting allocator for meta tensors. Meta tensors have no block, so the DataPtr has the
+// Counted object as its context.
 class CountingMeta final : public c10::Allocator {
  public:
   static CountingMeta& instance() {

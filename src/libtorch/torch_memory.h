@@ -8,8 +8,9 @@
 // meter, the counting allocator only forwards the request. The counting allocator returns the
 // blocks of the allocator below it unchanged, and stores the counts in a table by address. The
 // table is necessary because oneDNN frees memory by its address alone, and may have allocated this
-// memory before the install. Freeing a block, in any thread, subtracts it from the meter that
-// counted it. Meta tensors have no memory and no address; their bytes are counted nevertheless.
+// memory before the counting allocator was installed. Freeing a block, in any thread, subtracts it
+// from the meter that counted it. Meta tensors have no memory and no address; their bytes are
+// counted nevertheless.
 //
 // Three kinds of memory are not counted: memory that threads without a meter allocate (OpenMP's
 // workers, loaders), memory that operators allocate by malloc directly, and memory of other
@@ -29,8 +30,8 @@ namespace fsdp::torch_memory {
 //   allocator would not be counted.
 void install();
 
-// Return and set the calling thread's meter. If the meter is null, the thread's memory is not
-// counted.
+// Return and set the calling thread's meter. If the meter is null, memory that the thread allocates
+// is not counted.
 const std::shared_ptr<MemoryMeter>& current_meter();
 void set_current_meter(std::shared_ptr<MemoryMeter> meter);
 

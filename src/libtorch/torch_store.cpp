@@ -43,8 +43,8 @@ auto as_comm_errors(const StoreAddress& address, Body body) {
   }
 }
 
-// Throws because the store cannot be opened. `cause` is the reason on the rank that hosts the
-// store. On a client, this function finds the reason itself (reach_of).
+// Throws the error for a store that cannot be opened. `cause` is the reason on the rank that hosts
+// the store. On a client, this function finds the reason itself (reach_of).
 [[noreturn]] void refuse(const StoreAddress& address, const std::string& cause) {
   Reach reach = reach_of(address.host, address.port, kLookFor);
   if (address.is_server && reach.resolves) {
@@ -107,7 +107,7 @@ class TorchStore final : public KeyValueStore {
   // time-out.
   bool wait(const std::vector<std::string>& keys, milliseconds at_most) override {
     const auto deadline = std::chrono::steady_clock::now() + at_most;
-    // A check of many keys costs the server more time, so the check is made less often.
+    // The server's time for a check grows with the number of keys, so the longest pause grows, too.
     const auto longest = kLongestPause + keys.size() * kPauseOfKey;
     for (std::chrono::microseconds pause = kShortestPause;; pause = 2 * pause) {
       if (as_comm_errors(address_, [&] { return store_->check(keys); })) return true;

@@ -70,7 +70,9 @@ class Given {
   const Units& units() const { return units_; }
   Touched* written() const { return written_; }
 
-  // Checks the results of an operator on cut shards. Throws StateError if a result is a number.
+  // Checks the results of an operator that received cut shards (Watch::is_cut). Throws StateError
+  // if a result is a scalar or has fewer elements than the shard, because it would be computed from
+  // this rank's slice only. See [Note: numbers of a shard].
   void look_at_results(at::ArrayRef<c10::IValue> results) const {
     if (!is_cut_) return;
     const std::string& name = schema_.name();
@@ -93,12 +95,13 @@ class Given {
  private:
   void add(const c10::TensorImpl& tensor, bool written) {
     const WatchedStorage* storage = watched_storage(tensor);
-    // A tensor that has the key but no WatchedStorage is a result that still has the values of a
-    // cut shard.
+    // A tensor that has the key but no WatchedStorage is the result of an earlier operator on a cut
+    // shard, and still has the values of that shard.
     const Watch computed{.holds = Holds::kMainShard, .is_cut = true};
     const Watch& watch = storage != nullptr ? storage->watch : computed;
     if (watch.holds == Holds::kParameters) {
-      // Without an owner, the engine was destroyed, and an access throws the storage's own message.
+      // If the storage has no owner, its engine was destroyed. The operator is not reported,
+      // because its access to the storage throws the storage's own message.
       if (watch.owner == nullptr) return;
       if (std::ranges::find(units_, watch.owner) == units_.end()) units_.push_back(watch.owner);
       if (written && written_ == nullptr) written_ = watch.owner;
@@ -115,7 +118,8 @@ class Given {
   }
 
   // Checks one result, and watches it if it has the shard's values. `is_own` is false if the result
-  // is an argument that was written. Results in a list correspond to arguments of different sizes.
+  // is an argument that was written. In a list, each result may correspond to another argument, so
+  // the size of a result is not compared with the largest argument.
   void look_at(const at::Tensor& result, bool is_own, bool in_list) const {
     if (!result.defined() || !result.has_storage()) return;
     if (std::ranges::find(storages_, result.storage().unsafeGetStorageImpl()) != storages_.end()) {
@@ -124,7 +128,7 @@ class Given {
     if (result.dim() == 0 ? dim_ > 0 : !in_list && result.numel() < numel_ && !picks()) {
       refuse_number();
     }
-    // If a result has another holder, it is a tensor that existed before the operator. Such a
+    // If a result has further references, it is a tensor that existed before the operator. Such a
     // tensor must not be changed.
     if (is_own && keeps_values() && result.use_count() == 1) watch(result);
   }
@@ -158,7 +162,7 @@ class Given {
   Units units_;
   Touched* written_ = nullptr;
   bool is_cut_ = false, first_is_cut_ = false;
-  int64_t numel_ = 0, dim_ = 0;  // the largest values among cut shards
+  int64_t numel_ = 0, dim_ = 0;  // the largest numel and dim of a cut shard
   c10::SmallVector<const c10::StorageImpl*, 4> storages_;
 };
 
@@ -173,8 +177,8 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   const c10::FunctionSchema& schema = op.schema();
   if (of_thread != nullptr && of_thread(schema, *stack)) return;
   const Given given(schema, torch::jit::last(*stack, schema.arguments().size()));
-  // The operator receives no parameter of a unit by policy. It was called with shards, or in a
-  // thread with a default device.
+  // If the operator receives no parameter of a unit by policy, it was called with shards or in a
+  // thread with a default device. Then before() and after() of the listener are not called.
   if (given.units().empty()) {
     const c10::impl::ExcludeDispatchKeyGuard below(kKey);
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
@@ -250,7 +254,7 @@ class Proof final : public Listener {
     watched.unsafeGetTensorImpl()->set_sizes_contiguous({1});
     watch(watched);
     // The trap must report the operator once, with its result, and the result must not inherit the
-    // key. Under Unseen the trap must not report the operator.
+    // key. Inside an `Unseen` scope the trap must not report the operator.
     const at::Tensor result = at::neg(watched);
     const bool is_seen = seen_ == 1 && returned_ == 1 && !result.key_set().has(kKey);
     const Unseen unseen;

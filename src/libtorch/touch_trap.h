@@ -114,7 +114,7 @@ class WatchedStorage final : public c10::StorageImpl {
 
 // Returns the dispatch key that makes operators reach the trap.
 c10::DispatchKeySet key();
-// Adds the key to a dense tensor.
+// Adds key() to a dense tensor, so that operators on the tensor reach the trap.
 void watch(const at::Tensor& tensor);
 // Returns the owner of a parameter, a shard or a view of one of these; null if `tensor` has no
 // owner.

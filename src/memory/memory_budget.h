@@ -25,14 +25,14 @@ struct MemoryCap {
 // that destroyed engines have not freed. Thread-safe.
 class MemoryBudget {
  public:
-  // Returns the cap that all existing engines share, and makes it if there is none. Errors:
-  // InvalidArgument if `limit` is negative, or if engines with another limit exist.
+  // Returns the cap that all existing engines of the rank share. Makes the cap if there is none.
+  // Errors: InvalidArgument if `limit` is negative, or if engines with another limit exist.
   std::shared_ptr<const MemoryCap> cap(int64_t limit);
 
  private:
   std::mutex mutex_;
   std::weak_ptr<const MemoryCap> cap_;
-  std::shared_ptr<MemoryMeter> meter_;  // from the first limit on
+  std::shared_ptr<MemoryMeter> meter_;  // null before the first limit is set
 };
 
 }  // namespace fsdp

@@ -85,7 +85,8 @@ std::tuple<at::Tensor, at::Tensor> flash(const at::Tensor& query, const at::Tens
   return {output, sums.transpose(1, 2)};
 }
 
-// Allocates as the CPU's kernel does. Gradients are views of tensors in the layout [B,S,N,D].
+// Allocates the same memory as the CPU's kernel. Gradients are views of tensors in the layout
+// [B,S,N,D].
 std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
     const at::Tensor& gradient, const at::Tensor& query, const at::Tensor& key,
     const at::Tensor& value, const at::Tensor& /*output*/, const at::Tensor& /*sums*/,

@@ -54,10 +54,11 @@ bool is_onednn(ConvBackend backend) {
 }
 
 // [Note: oneDNN's layouts] oneDNN stores channels in blocks and pads the last block. A block holds
-// as many numbers as a register. oneDNN copies its arguments into such blocks and its results out
-// of them. This was measured for oneDNN in LibTorch 2.15 (tests/meta/meta_kernels_test.cpp repeats
-// the measurement). If the input has fewer channels than a block holds, forward does not copy the
-// input, and the gradient of the weight copies it into blocks of eight.
+// as many numbers as a vector register. oneDNN copies its arguments into such blocks and its
+// results out of them. This was measured for oneDNN in LibTorch 2.15
+// (tests/meta/meta_kernels_test.cpp repeats the measurement). If the input has fewer channels than
+// a block holds, forward does not copy the input, and the computation of the weight's gradient
+// copies the input into blocks of eight channels.
 class Blocks {
  public:
   Blocks(const at::Tensor& input, const at::Tensor& output, const at::Tensor& weight,
@@ -153,8 +154,9 @@ constexpr int64_t kMatrixScratch = 16 * 1024;
 at::Tensor gradient_of_input(const at::Tensor& input, const Blocks& blocks, const Geometry& of) {
   const Memory memory(input.options());
   const int64_t block = blocks.whole();
-  // oneDNN computes this case by matrix products. It needs little scratch and no blocks of channels
-  // in the activations.
+  // oneDNN computes the input gradient of a strided convolution that is not transposed by matrix
+  // products. The products need little scratch (kMatrixScratch), and activations are not padded to
+  // blocks of channels.
   const bool by_matrices = of.is_strided() && !of.transposed;
   at::Tensor made;
   {

@@ -20,8 +20,8 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
   return at::empty(shape, self.options());
 }
 
-// LibTorch's own function is not used. LibTorch's function treats meta tensors as a tensor subclass
-// and allocates one more tensor.
+// LibTorch's own index_select_backward is not used, because it treats meta tensors as a tensor
+// subclass and allocates one more tensor.
 at::Tensor index_select_backward(const at::Tensor& gradient, at::IntArrayRef sizes, int64_t dim,
                                  const at::Tensor& index) {
   return at::zeros(sizes, gradient.options()).index_add_(dim, index, gradient);

@@ -15,8 +15,7 @@
 namespace fsdp {
 namespace {
 
-// LibTorch does not use this key. It also does not use the key of [Note: a default device] in
-// default_device.cpp.
+// Neither LibTorch nor [Note: a default device] in default_device.cpp uses this key.
 constexpr c10::DispatchKey kModeKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 // The settings of MetaMode and MetaMode::Guard in one thread.
@@ -48,7 +47,7 @@ bool lies_on_host(const at::Tensor& tensor) {
 }
 
 // Returns a meta tensor with the properties of `tensor`. It is not counted, because the memory of
-// the host tensor already is.
+// the host tensor is counted already.
 at::Tensor without_memory(const at::Tensor& tensor) {
   if (!lies_on_host(tensor)) return tensor;
   const torch_memory::MeterScope uncounted(nullptr);
@@ -118,8 +117,8 @@ void guard(const c10::IValue& made) {
 void call_planned(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard inside(kModeKey);
-  // This is decided before the operator runs, because the call replaces the arguments on the stack
-  // by the results.
+  // `is_factory` is computed before the operator runs, because the call replaces the arguments on
+  // the stack by the results.
   const bool is_factory = planning.guards && !takes_tensors(op, *stack);
   if (planning.plans) meet(op.schema(), *stack);
   keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kModeKey);

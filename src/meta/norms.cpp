@@ -22,7 +22,7 @@ using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 bool is_reduced(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
 
 // Returns the type of the mean and the deviation. It is fp32 if the input is narrow and the
-// parameters are fp32. Otherwise it is the type of the input.
+// parameters are fp32. In all other cases it is the type of the input.
 at::ScalarType type_of_statistics(const at::Tensor& input, const MaybeTensor& one,
                                   const MaybeTensor& other = {}) {
   const auto is_wide = [](const MaybeTensor& parameter) {
@@ -70,7 +70,7 @@ Three layer_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
   if (wanted[1]) std::get<1>(result) = like_contiguous(*weight);
   if (wanted[2]) std::get<2>(result) = like_contiguous(*bias);
   if (wanted[1] || wanted[2]) {
-    // The CPU kernel has a sum per thread for the gradients of weight and bias.
+    // For the gradients of weight and bias, the CPU kernel allocates one partial sum per thread.
     meta::scratch(2 * at::get_num_threads() * length,
                   x.options().dtype(type_of_statistics(input, weight, bias)));
   }

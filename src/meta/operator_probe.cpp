@@ -39,8 +39,8 @@ class HostCopies {
     return entry->second.host;
   }
 
-  // If the operator returned the copy of an argument (in place, out), returns that argument.
-  // Otherwise returns a meta tensor with the properties of the result.
+  // If the operator returned the copy of an argument (in place, out), returns that argument. For
+  // any other result returns a meta tensor with the properties of the result.
   at::Tensor give_back(const at::Tensor& result) const {
     if (!result.defined()) return result;
     for (const auto& [impl, pair] : copies_) {
@@ -129,8 +129,8 @@ void run_on_zeros(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     given = meter->reading().now.torch;
     op.callBoxed(results);
   }
-  // The operator's peak on the CPU is counted on meta as well, before the results are allocated
-  // there.
+  // The operator's peak on the CPU is also counted by the meter of the planned run, before the
+  // results are allocated as meta tensors.
   meta::scratch_bytes(meter->reading().peaks.torch - given);
   torch::jit::drop(*stack, count);
   for (const c10::IValue& result : results) {

@@ -14,7 +14,8 @@ namespace fsdp {
 inline constexpr long long kLargestProbe = 256LL << 20;
 
 // Registers a probe for every operator that is registered at the time of the call. A probed
-// operator still throws in a thread without an OperatorProbes object. Call it once in a process.
+// operator still throws in a thread without an OperatorProbes object. Call this function once in a
+// process.
 void add_operator_probes();
 
 // A scope in which the calling thread may run operators on zeros.
@@ -25,9 +26,10 @@ class OperatorProbes {
   OperatorProbes(const OperatorProbes&) = delete;
   OperatorProbes& operator=(const OperatorProbes&) = delete;
 
-  // Records that this thread ran the operator. Requires: this thread has an OperatorProbes object.
+  // Records that this thread ran the operator on zeros. Requires: this thread has an OperatorProbes
+  // object.
   static void note(const std::string& name);
-  // Returns the names of the operators that ran, without repetitions.
+  // Returns the names of the operators that ran on zeros in this scope, without repetitions.
   const std::vector<std::string>& run() const { return run_; }
 
  private:

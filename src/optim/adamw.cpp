@@ -29,7 +29,7 @@ struct AdamWState final : Optimizer::State {
   kernels::UpdateRule rule() const override {
     return kernels::AdamW{.beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps};
   }
-  // Only the bias corrections depend on the step number.
+  // Without bias corrections, no value of the update depends on the step number.
   bool reads_steps() const override { return options.bias_correction; }
 
   AdamWOptions options;

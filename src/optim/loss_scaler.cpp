@@ -46,8 +46,8 @@ LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
       place_(std::make_shared<const TrainingPlace>(state_of(engine).training,
                                                    TrainingKind::kLossScaler, "LossScaler")) {
   load({.scale = options_.init_scale});
-  // load() has set is_found_, because it assumes that a loaded scale was used in a step. The
-  // initial scale was not used in a step yet.
+  // load() has set is_found_, because it assumes that a step has used the loaded scale. No step has
+  // used the initial scale yet.
   is_found_ = false;
 }
 
@@ -73,15 +73,15 @@ void LossScaler::apply() {
                       .where = "fsdp::LossScaler",
                       .hint = "destroy the LossScaler before the engine"});
   }
-  // Captures read the scale under this mutex. No collective sends the scale, so the annotation lets
-  // the next collective compare it over the ranks.
+  // The capture of a gradient reads the scale under this mutex. All ranks must have the same scale,
+  // but no collective sends it. So the next collective compares this annotation over the ranks.
   const std::lock_guard lock(engine->clock->mutex);
   engine->context->format.set_loss_scale(static_cast<float>(state_.scale));
   state_of(engine->context->mesh).order().note(fmt::format("loss scale {}", state_.scale));
 }
 
 at::Tensor LossScaler::scale(const at::Tensor& loss) const {
-  // Computed in float32, because the product may exceed the range of float16.
+  // Computed in float32, because the scaled loss may exceed the range of float16.
   return loss.to(at::kFloat) * state_.scale;
 }
 
@@ -95,7 +95,7 @@ void LossScaler::update(std::initializer_list<StepReport> reports) {
          .hint = "set skip_nonfinite = true in the optimizer's options"});
   }
   State next = state_;
-  bool skipped = false;  // every report is read, even after a skipped step
+  bool skipped = false;  // after a skipped step the other reports are read, too
   for (const StepReport& report : reports) skipped = report.skipped() || skipped;
   if (skipped) {
     next = {.scale = state_.scale * options_.backoff_factor};
@@ -103,8 +103,8 @@ void LossScaler::update(std::initializer_list<StepReport> reports) {
     const double grown = state_.scale * options_.growth_factor;
     next = {.scale = is_scale(grown) ? grown : state_.scale};
   }
-  // If gradients overflow even at the smallest scale, the scale is not the cause. The state is
-  // unchanged then.
+  // If gradients overflow even at the smallest scale, the scale is not the cause. update() then
+  // throws and leaves the state unchanged.
   require(is_scale(next.scale), "the scale after an overflow", next.scale,
           "see StepReport::gradients.first_nonfinite(): gradients are not finite at any scale");
   if (skipped && !is_found_) warn_of_search(next.scale);

@@ -56,10 +56,10 @@ auto next(const LinearLROptions& of) {
     const auto& [start, end, total] = of;
     if (at.epoch == 0) return at.lr * start;
     if (at.epoch > total) return at.lr;
-    // The factor of the previous epoch.
+    // `before` is the factor of the previous epoch, multiplied by `total`.
     const double before = static_cast<double>(total) * start +
                           static_cast<double>(at.epoch - 1) * (end - start);  // times total
-    // The last step to 0 may be rounded to a negative rate.
+    // If `end` is 0, rounding may make the rate of the last epoch slightly negative.
     return std::max(0.0, at.lr * (1.0 + (end - start) / before));
   };
 }
@@ -76,8 +76,8 @@ auto next(const CosineAnnealingLROptions& of) {
       return 1 + std::cos(std::numbers::pi * static_cast<double>(epoch) / last);
     };
     if (at.epoch == 0) return at.lr;
-    // The previous rate is eta_min, so no factor on lr - eta_min can raise it again. The formula
-    // adds instead.
+    // Here the previous rate is eta_min. A factor on lr - eta_min, which is 0, cannot raise the
+    // rate again, so the formula adds a term.
     if ((at.epoch - 1 - T_max) % (2 * T_max) == 0) {
       return at.lr + (at.base_lr - eta_min) * (1 - std::cos(std::numbers::pi / last)) / 2;
     }
@@ -176,8 +176,8 @@ SequentialLR::SequentialLR(Optimizer& optimizer, SequentialLROptions options)
 void SequentialLR::advance(bool /*restarts*/) {
   const auto& [schedulers, milestones] = options_;
   const auto after = std::ranges::upper_bound(milestones, epoch());
-  // The scheduler that follows the last reached milestone. At the milestone it restarts from the
-  // initial rates, as in PyTorch.
+  // `now` is the scheduler that follows the last reached milestone. At the milestone it restarts
+  // from the initial rates, as in PyTorch.
   LRScheduler& now = *schedulers[after - milestones.begin()];
   if (epoch() == 0) {
     now.start(/*restarts=*/false);

@@ -62,14 +62,15 @@ double anneal(OneCycleLROptions::Anneal along, double start, double end, double 
   return end + (start - end) / 2.0 * (std::cos(std::numbers::pi * part) + 1);
 }
 
-// Returns the function from an epoch to its rate. The function also sets the optimizer's momentum.
+// Returns the function that computes the rate of an epoch. The function also sets the optimizer's
+// momentum.
 auto cycle_of(Optimizer& optimizer, const OneCycleLROptions& options) {
   const OneCycleLROptions of = checked(options);
   const double initial = of.max_lr / of.div_factor;
   std::vector<Phase> phases = phases_of(of, initial);
   if (of.cycle_momentum) {
-    // Both values are set, and thereby checked, at construction. The second one is the momentum of
-    // the first step.
+    // set_momentum checks the value that it sets, so both momenta are set here. max_momentum is set
+    // last, because it is the momentum of the first step.
     for (const double each : {of.base_momentum, of.max_momentum}) optimizer.set_momentum(each);
   }
   state_of(optimizer).begin_schedules_at(initial);

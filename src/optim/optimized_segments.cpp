@@ -163,9 +163,9 @@ void OptimizedSegments::make_runs(OptimizedSegment& optimized) const {
                            .group = of_.group_of[optimized.unit][parameter],
                            .step = optimized.step_of[i]};
     OptimizerRun* last = optimized.runs.empty() ? nullptr : &optimized.runs.back();
-    // Neighbours are joined, so that a kernel call has few OptimizerRuns. The gap between two
-    // parameters is zero and stays zero under every rule. The distance between neighbours must be
-    // the same in the parameters and in the moments.
+    // Neighbouring parameters are joined, so that a kernel call has few OptimizerRuns. The gap
+    // between two parameters is zero and stays zero under every rule. The distance between
+    // neighbours must be the same in the parameters and in the moments.
     const bool adjoins = last != nullptr &&
                          interval.offset - (last->offset + last->numel) < ShardLayout::kAlignment &&
                          run.moment_offset - last->moment_offset == run.offset - last->offset;
@@ -224,7 +224,7 @@ void OptimizedSegments::set_counts(int64_t applied,
       counts.push_back(each.steps);
     }
   }
-  for (auto& counter : counter_of) {  // for segments that are frozen now
+  for (auto& counter : counter_of) {  // for segments without an element in `parameters`
     if (!counter.empty()) continue;
     counter.emplace(0, counts.size());
     counts.push_back(0);
@@ -271,7 +271,8 @@ float* OptimizedSegments::laid_out(const OptimizedSegment& segment, size_t momen
   auto* data = static_cast<float*>(segment.moments[moment].data());
   const int64_t slice_numel = layout_of(segment).slice_numel;
   const std::vector<MomentPiece>& pieces = segment.pieces;
-  // If the only piece is the whole slice, the moment already has the slice's layout.
+  // If the only piece is the whole slice, the moment already has the layout of the slice, so no
+  // copy is needed.
   if (pieces.size() == 1 && pieces.front().numel == slice_numel) return data;
   MainPlace& main = *of_.engine.context->main;
   room = main.allocate_own(slice_numel * size_of(DType::kFloat32));

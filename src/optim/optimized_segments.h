@@ -19,7 +19,7 @@ struct OptimizerRun {
   int64_t numel = 0;
   int64_t moment_offset = 0;
   int group = 0;
-  kernels::StepCount* step = nullptr;  // a counter of the segment
+  kernels::StepCount* step = nullptr;  // counts the updates of these elements
 };
 
 // A range of a slice that has moments. The moments of elements [offset, offset + numel) begin at
@@ -33,13 +33,13 @@ struct MomentPiece {
 // The optimizer's state for one trainable segment.
 struct OptimizedSegment {
   int unit = 0;
-  int segment = 0;  // of the unit's layout
-  int first = 0;    // the first of its parameters that the optimizer trains
+  int segment = 0;  // index in the unit's layout
+  int first = 0;    // first parameter in the segment that the optimizer trains
   std::vector<OptimizerRun> runs;
   // Has one element, the whole slice, if this optimizer trains the whole segment. Otherwise it has
   // one element per range that this optimizer trains.
   std::vector<MomentPiece> pieces;
-  std::vector<Buffer> moments;  // fp32, each as long as the pieces
+  std::vector<Buffer> moments;  // fp32; each has moment_numel() elements
   // The counters of updates of this segment's parameters, in the memory of the main state. Normally
   // all parameters share one counter. There are several counters only after a checkpoint was loaded
   // in which these parameters had different numbers of updates.

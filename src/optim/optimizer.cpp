@@ -61,7 +61,8 @@ void Optimizer::State::begin_schedules_at(double initial) {
 
 void Optimizer::State::change_rates(double initial,
                                     const std::function<double(double lr, double initial)>& next) {
-  // All rates are computed and checked before any rate is set.
+  // All rates are computed and checked before any rate is set, so an error leaves all rates
+  // unchanged.
   const double changed = next(lr, initial);
   require_rate(changed);
   std::vector<std::optional<double>> of_groups;
@@ -110,8 +111,8 @@ void Optimizer::State::set_group_values(const std::map<std::string, double>& val
 // ---- a step ----
 
 void Optimizer::State::check_gradients_complete() const {
-  // The clip coefficient of the last clip_grad_norm does not include gradients that were added
-  // later.
+  // Throws if a backward has added gradients after clip_grad_norm, because the clip coefficient
+  // does not include them.
   if (clipped_ && clipped_additions_ != additions()) {
     throw StateError({.what = "gradients were added after clip_grad_norm measured them",
                       .hint = "call clip_grad_norm after the last backward of a step, or call the "
@@ -132,7 +133,8 @@ int64_t Optimizer::State::additions() const {
   return sum;
 }
 
-// Warns once per engine, at the first step of the first of its optimizers.
+// Warns of trainable parameters that no optimizer trains. Warns once per engine, at the first step
+// of any of its optimizers.
 void Optimizer::State::warn_of_untrained() const {
   if (!engine.training->begin_steps() || chosen_.are_all()) return;
   const std::vector<std::string> untrained =
@@ -203,10 +205,11 @@ StepReport Optimizer::State::issue_step() {
   warn_of_untrained();
   StepReport report{.gradients = {}, .skips_nonfinite = skip_nonfinite_};
   note_step();
-  // The result of clip_grad_norm is used for one step only.
+  // The result of clip_grad_norm is used for one step only, so it is removed here.
   std::optional<GradientMeasure::Measured> measured = std::exchange(clipped_, std::nullopt);
   const bool clips = measured.has_value();
-  // Without clip_grad_norm, nothing has checked for non-finite gradients yet.
+  // Without clip_grad_norm, nothing has checked for non-finite gradients yet, so they are measured
+  // here.
   if (!measured && skip_nonfinite_) {
     constexpr double kNoClipping = std::numeric_limits<double>::infinity();
     measured = engine.measure_gradients(2.0, kNoClipping, chosen_);
@@ -244,7 +247,8 @@ kernels::UpdateSegment Optimizer::State::update_of(const OptimizedSegment& optim
 
 void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
   std::vector<kernels::UpdateSegment> updates;
-  // main_segments() settles the gradients of a unit, so it is called once per unit.
+  // main_segments() is called only once per unit, because each call looks for changes that the user
+  // has made to `.grad`.
   std::vector<std::vector<MainSegment>> kept(engine.model.units.size());
   std::vector<char> changed(kept.size(), 0);
   std::vector<kernels::StepCount*> counters{segments_.applied()};
@@ -270,8 +274,8 @@ void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
   kernels::count_steps(stream, counters, betas(), scalars.found_inf);
   kernels::update(stream, updates, rule(), scalars);
   for (size_t i = 0; i < changed.size(); ++i) {
-    // The unit is marked even if the device skips the step, because the host does not know the
-    // device's decision.
+    // The unit is marked as changed even if the device skips the step, because the host does not
+    // know the device's decision.
     if (changed[i]) engine.model.units[i]->shard->mark_changed(/*copies_written=*/true);
   }
 }

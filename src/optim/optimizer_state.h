@@ -66,8 +66,8 @@ struct Optimizer::State {
   // Stores, at the first call, the current rates as the initial rates of schedulers. Returns the
   // optimizer's initial rate.
   double begin_schedules();
-  // Stores the initial rates of schedulers for a scheduler that has its own initial rate,
-  // `initial`.
+  // Does the same as begin_schedules() for a scheduler that has its own initial rate. `initial`
+  // becomes the optimizer's initial rate, even if an earlier scheduler has set another one.
   void begin_schedules_at(double initial);
   // Changes the optimizer's rate, whose initial value is `initial`, and the rates of groups that
   // have their own rate. If a new rate is invalid, throws and changes no rate.
@@ -86,11 +86,12 @@ struct Optimizer::State {
   // Returns the settings that the program has set on groups, with the keys "NAME.lr",
   // "NAME.initial_lr" and "NAME.weight_decay".
   std::map<std::string, double> group_values() const;
-  // Sets these settings on the groups, and resets settings that `values` does not contain.
+  // Sets the settings in `values`, which has the keys of group_values(), on the groups. Resets
+  // settings that `values` does not contain.
   // Requires: the groups of all keys exist.
   void set_group_values(const std::map<std::string, double>& values);
 
-  const std::shared_ptr<EngineParts> engine_held;  // shut down after the engine's destruction
+  const std::shared_ptr<EngineParts> engine_held;  // shut down, but not freed, with the engine
   EngineParts& engine;
   const std::string name;
   double lr;
@@ -115,14 +116,14 @@ struct Optimizer::State {
 
   const ChosenParameters chosen_;
   const std::string described_;
-  const TrainingPlace place_;  // declared before segments_, which allocates
+  const TrainingPlace place_;  // its checks run before segments_ allocates
   GroupedParameters grouped_;
   const bool skip_nonfinite_;
   std::optional<double> initial_lr_;  // set by the first scheduler
   OptimizedSegments segments_;
   int64_t issued_ = 0;
   std::optional<GradientMeasure::Measured> clipped_;  // from clip_grad_norm, for the next step
-  int64_t clipped_additions_ = 0;                     // additions() at that time
+  int64_t clipped_additions_ = 0;                     // additions() at clip_grad_norm
   int64_t used_additions_ = 0;                        // additions() at the last step or zero_grad
 };
 

@@ -76,8 +76,8 @@ std::vector<OptimizerParamGroup> make_groups(const DefaultGroup& all_others,
                                              std::string_view optimizer) {
   std::vector<OptimizerParamGroup> groups;
   groups.reserve(options.size() + 1);
-  // Groups read the optimizer's own rate through a pointer. If a scheduler changes this rate, it
-  // changes for all groups.
+  // A group without a rate of its own reads the optimizer's rate through a pointer, so it follows a
+  // scheduler that changes this rate.
   groups.emplace_back("default", 1.0, all_others.weight_decay, all_others.lr);
   for (const ParameterGroup& each : options) {
     // Index 0 is the default group, so the first group without a name is "group 1".
@@ -139,8 +139,8 @@ ChosenParameters choose_parameters(const ShardedModel& model, const ParameterMat
       {.what = fmt::format("{} has no parameter to train", optimizer),
        .where = fmt::format("fsdp::{}", optimizer),
        .cause = "its `parameters` selects no parameter of the engine",
-       .hint = "compare `parameters` with the names of Engine::sharded_parameters(); pass a "
-               "module's name to fsdp::under: the names of the module's parameters begin with it"});
+       .hint = "compare `parameters` with the names of Engine::sharded_parameters(); if "
+               "you use fsdp::under, pass the name of a module of the model"});
 }
 
 std::vector<std::string> names_of(const ShardedModel& model, const ChosenParameters& chosen,

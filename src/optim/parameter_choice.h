@@ -31,7 +31,7 @@ std::string describe_optimizer(std::string_view name, const ChosenParameters& ch
 // The groups of an optimizer, and the group of each parameter.
 struct GroupedParameters {
   std::vector<OptimizerParamGroup> groups;  // the default group first
-  std::vector<std::vector<int>> group_of;   // by unit and parameter; -1 if it is not chosen
+  std::vector<std::vector<int>> group_of;   // by unit and parameter; -1: not trained
 };
 
 // The settings of the default group. `lr` must outlive the groups that are made from it.

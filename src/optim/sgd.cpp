@@ -10,8 +10,8 @@ struct SgdState final : Optimizer::State {
       : State(owner, "SGD", settings_of(from, /*moments=*/from.momentum != 0 ? 1 : 0)),
         options(std::move(from)) {}
 
-  // Null if momentum is 0. A scheduler cannot turn momentum on later, because no momentum buffer
-  // was allocated.
+  // Returns null if momentum is 0. A scheduler cannot turn momentum on later, because no momentum
+  // buffer was allocated.
   double* momentum() override { return options.momentum != 0 ? &options.momentum : nullptr; }
   std::vector<std::string_view> moment_names() const override {
     if (options.momentum == 0) return {};

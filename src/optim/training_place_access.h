@@ -25,14 +25,14 @@ struct TrainingPlaceAccess {
   static EngineParts& engine(const Scheduler& scheduler) {
     return state_of(scheduler.optimizer_).engine;
   }
-  // Returns null if the engine was destroyed.
+  // Returns the engine of the loss scaler, or null if the engine was destroyed.
   static EngineParts* engine(const LossScaler& scaler) { return scaler.engine_.lock().get(); }
 
   static void append_places(const ReduceLROnPlateau& scheduler,
                             std::vector<const TrainingPlace*>& places) {
     places.push_back(scheduler.place_.get());
   }
-  // Appends the places of the scheduler and of those inside it.
+  // Appends the entries of the scheduler and of the schedulers inside it.
   static void append_places(const LRScheduler& scheduler,
                             std::vector<const TrainingPlace*>& places) {
     places.push_back(scheduler.place_.get());

@@ -18,7 +18,8 @@ Call::Call(std::weak_ptr<ScheduledUnit> owner, BackwardScheduler& owner_clock)
   unit.lock()->calls.push_back(this);
 }
 
-// A graph may outlive its engine and the scheduler, and any thread may free it.
+// The graph that owns the call may outlive the engine and the scheduler, and any thread may free
+// it.
 Call::~Call() {
   const auto still_there = clock.lock();
   if (!still_there) return;
@@ -32,7 +33,7 @@ bool Call::will_run() const {
 }
 
 // Returns the unit of the innermost forward under way, even if a backward runs inside this forward.
-// Otherwise returns the unit that backward opened last.
+// If no forward is under way, returns the unit that backward opened last.
 BackwardScheduler::Running BackwardScheduler::running() const {
   if (!calls_.empty()) {
     const Call& call = *calls_.back();
@@ -44,7 +45,8 @@ BackwardScheduler::Running BackwardScheduler::running() const {
 void BackwardScheduler::leave(ScheduledEngine& engine) {
   std::erase(engines_, &engine);
   std::erase_if(open_, [&](const ScheduledUnit* unit) { return unit->engine == &engine; });
-  // Tasks of a failed backward may remain. No other code would remove them.
+  // Tasks of a failed backward may remain in tasks_. After the last engine has left, no other code
+  // removes them.
   if (engines_.empty()) tasks_.clear();
 }
 
@@ -61,7 +63,7 @@ std::shared_ptr<Call> BackwardScheduler::innermost_call_but(const WhichCalls& th
 
 void BackwardScheduler::end_open_ended(bool failed, const WhichCalls& stays) {
   for (size_t i = calls_.size(); i > 0 && calls_[i - 1]->is_open_ended; --i) {
-    // The pointer is copied, because without a graph this list may hold the only reference.
+    // The pointer is copied, because calls_ may hold the only reference to a call without a graph.
     const std::shared_ptr<Call> call = calls_[i - 1];
     if (stays && stays(*call)) continue;
     calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(i) - 1);
@@ -72,7 +74,7 @@ void BackwardScheduler::end_open_ended(bool failed, const WhichCalls& stays) {
 }
 
 // A unit that is recomputed may have running calls in several tasks at once. The result is the call
-// of `task`.
+// whose forward runs in `task`.
 std::shared_ptr<Call> BackwardScheduler::running_call(const ScheduledUnit& unit, int task) const {
   for (auto call = calls_.rbegin(); call != calls_.rend(); ++call) {
     if ((*call)->forward_task == task && (*call)->of == &unit) return *call;
@@ -105,8 +107,8 @@ bool BackwardScheduler::is_enclosing(int task) const {
   return std::find(tasks_.begin(), tasks_.end(), task) != tasks_.end();
 }
 
-// A task that is not on the stack yet counts as inside the last task of the stack, because it would
-// be pushed on top.
+// A task that is not on the stack yet counts as inside the last task of the stack, because enter()
+// would push it on top of that task.
 bool BackwardScheduler::runs_in(int task, int enclosing) const {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   return enclosing == (found == tasks_.begin() ? -1 : *(found - 1));
@@ -116,8 +118,8 @@ void BackwardScheduler::enter(int task) {
   if (!tasks_.empty() && tasks_.back() == task) return;
   if (is_enclosing(task)) return;
   if (tasks_.empty()) {
-    // The outermost task decides for the whole backward, because the inner backward of a
-    // recomputation never has inputs, even under autograd::grad.
+    // Only the outermost task is queried, because the inner backward of a recomputation never has
+    // inputs, even under autograd::grad.
     inputs_given_ = queries_.inputs_given();
     backward_thread_ = std::this_thread::get_id();
   } else if (backward_thread_ != std::this_thread::get_id()) {
@@ -165,13 +167,14 @@ void BackwardScheduler::tick(int task, uint64_t sequence) {
         over = over && call->begin > sequence;
         oldest = std::min(oldest, call->ordinal);
       } else if (is_enclosing(call->fired_task)) {
-        // Sequence numbers of this task do not show which nodes of an enclosing task have run.
+        // The sequence number of a node in this task does not show which nodes of an enclosing task
+        // have run, so the call does not count as over.
         over = false;
       } else if (!more && call->will_run()) {
         more = true;
       }
     }
-    // A unit whose calls fired only in an enclosing task closes in that task.
+    // A unit whose calls fired only in an enclosing task is not closed in this task.
     if (!fired || !over) continue;
     if (more) {
       unit->state = ScheduledUnit::State::kIdle;
@@ -180,15 +183,15 @@ void BackwardScheduler::tick(int task, uint64_t sequence) {
     }
   }
   // Closing issues collectives, so it needs an order that is equal on all ranks. The order of calls
-  // in forward is equal. The order of opening may differ.
+  // in forward is equal on all ranks. The order in which units open may differ between ranks.
   std::sort(finished.begin(), finished.end(),
             [](const Finished& a, const Finished& b) { return a.key > b.key; });
   for (const Finished& each : finished) close(*each.unit);
 }
 
 void BackwardScheduler::rest_idle(const ScheduledUnit* except) {
-  // A unit may be idle and recomputed at the same time. Then its forward still reads its
-  // parameters.
+  // A unit may be idle while it is recomputed. It is not resharded then, because its forward still
+  // reads its parameters.
   const auto runs_forward = [&](const ScheduledUnit* unit) {
     return std::any_of(calls_.begin(), calls_.end(),
                        [&](const auto& call) { return call->unit.lock().get() == unit; });
@@ -197,8 +200,8 @@ void BackwardScheduler::rest_idle(const ScheduledUnit* except) {
     if (unit->state != ScheduledUnit::State::kIdle || unit == except || runs_forward(unit))
       continue;
     unit->engine->idle(unit->index);
-    // The unit's gradients are still open, so its state is not kClosed. The next tick at which its
-    // fired calls are over makes it idle again.
+    // The unit's gradients are still open, so its state is not kClosed. At the next call of tick()
+    // at which its fired calls are over, it becomes idle again.
     unit->state = ScheduledUnit::State::kOpen;
   }
 }
@@ -206,7 +209,7 @@ void BackwardScheduler::rest_idle(const ScheduledUnit* except) {
 void BackwardScheduler::pre_backward(Call& call, int task, uint64_t sequence) {
   end_open_ended();
   enter(task);
-  // A call has several output nodes. The first one that backward reaches fires it.
+  // A call may have several output nodes. The first node that backward reaches fires the call.
   if (call.fired_task == task) return;
   // Sequence numbers order only nodes of the same graph, so a call fires only in a backward of the
   // graph that its own forward made.
@@ -222,8 +225,8 @@ void BackwardScheduler::pre_backward(Call& call, int task, uint64_t sequence) {
   // Finished units close first, so that their slots are free when this unit unshards.
   tick(task, sequence);
   // If backward reaches the parent as well, the parent fires first, because its nodes enclose the
-  // nodes of this call. If the parent's forward is still running, its outputs have no nodes yet.
-  // But the parent owns all nodes that its forward has made.
+  // nodes of this call. If the parent's forward is still running, its outputs have no nodes yet. In
+  // this case the parent fires first too, because it owns all nodes that its forward has made.
   const auto parent = call.parent.lock();
   const auto is_around = [&] {
     return parent->will_run() || (is_running(*parent) && runs_in(task, parent->forward_task));
@@ -246,8 +249,8 @@ void BackwardScheduler::fire_running(const ScheduledUnit& unit, int task) {
   const auto call = running_call(unit, /*task=*/-1);
   if (!call) return;
   // The forward runs outside all backwards, so its call fires in the outermost task, even if the
-  // gradient arrives in an inner task. At the highest sequence number no call is over, so no unit
-  // closes here.
+  // gradient arrives in an inner task. With the highest sequence number, no call counts as over, so
+  // no unit closes here.
   pre_backward(*call, tasks_.empty() ? task : tasks_.front(), std::numeric_limits<uint64_t>::max());
 }
 
@@ -261,7 +264,8 @@ void BackwardScheduler::fire(Call& call, int task) {
   rest_idle(unit.get());
   if (unit->state == ScheduledUnit::State::kClosed) open_.push_back(unit.get());
   unit->state = ScheduledUnit::State::kOpen;
-  // This is also needed for an open unit, because it may have been resharded while it was idle.
+  // open() is called even if the unit is open already, because it may have been resharded while it
+  // was idle.
   unit->engine->open(unit->index, captures());
 }
 
@@ -271,13 +275,13 @@ void BackwardScheduler::close(ScheduledUnit& unit) {
   unit.engine->close(unit.index, captures());
 }
 
-// Closes all units that fired in the task and were not closed by a tick.
+// Closes all units that fired in the task and that tick() did not close.
 void BackwardScheduler::end_task(int task) {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   if (found == tasks_.end()) return;
   end_open_ended();
-  // If an inner task is still on the stack, it failed and the program caught the error. Such a task
-  // cannot continue after this one.
+  // If an inner task is still on the stack, it failed and the program caught the error. The inner
+  // task cannot continue after this task has ended.
   tasks_.erase(found, tasks_.end());
   struct Left {
     uint64_t key;
@@ -292,8 +296,8 @@ void BackwardScheduler::end_task(int task) {
       enclosed = enclosed || is_enclosing(call->fired_task);
     }
     const bool fired_here = oldest != std::numeric_limits<uint64_t>::max();
-    // A unit that is also open in an enclosing task closes in that task. The end of the outermost
-    // task closes all units.
+    // A unit of which a call fired in an enclosing task is closed in that task, not at the end of
+    // this task. The end of the outermost task closes all units.
     if (tasks_.empty() || (fired_here && !enclosed)) left.push_back({oldest, unit});
   }
   std::sort(left.begin(), left.end(), [](const Left& a, const Left& b) { return a.key > b.key; });

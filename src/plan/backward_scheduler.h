@@ -9,30 +9,32 @@
 // arrived. The arrival of a gradient never closes a unit, because ranks may receive different
 // gradients. Only the positions in the graph are equal on all ranks.
 //
-// The scheduler ticks at the pre_backward of each call and at a unit's forward inside a backward
-// (recomputation). To close units early, it also ticks at the newest node that produced an input of
-// a call. At a tick an open unit closes if three conditions hold. All its calls that fired in this
-// task are over. No other live call of the unit will run in this task. No call of the unit fired in
-// an enclosing task. If its fired calls are over but other calls of it will still run, the unit
-// becomes idle. An idle unit is resharded before the next other unit unshards, but its gradients
-// are not reduced. If several units close at one tick, they close in descending order of their
-// oldest fired call. The end of a task closes the remaining units that fired in the task. A call
-// fires after the calls that enclose it. The enclosing calls include a call whose forward has not
-// ended, if the backward was started inside that forward. docs/closing.md explains the rule.
+// A call fires when backward first reaches one of its outputs (pre_backward). The scheduler decides
+// which units to close (tick) when a call fires and when a unit's forward runs inside a backward
+// (recomputation). To close units early, it also does so at the node with the highest sequence
+// number that produced an input of a call. An open unit then closes if three conditions hold. All
+// its calls that fired in this task are over. No other existing call of the unit will run in this
+// task. No call of the unit fired in an enclosing task. If its fired calls are over but other calls
+// of it will still run, the unit becomes idle. An idle unit is resharded before the next other unit
+// unshards, but its gradients are not reduced. If several units close in one tick, they close in
+// descending order of their first fired calls (Call::ordinal). The end of a task closes the
+// remaining units that fired in the task. The calls that enclose a call fire before it. They
+// include a call whose forward has not ended, if the backward was started inside that forward.
+// docs/closing.md explains the rule.
 //
 // [Note: open-ended calls]
-// The engine is not notified when the forward of a unit by policy begins or ends. It sees only the
-// operators that touch the unit's parameters. Such a call begins where the last touch of any unit
-// ended. So the call owns all nodes made since that touch. This matters for a custom Function,
-// whose node exists before the Function's forward touches a parameter. The call ends when something
-// unrelated begins. This can be a touch of a unit that is neither inside nor around the call's
-// unit, the begin or end of a Unit's forward, or a backward. A touch of an enclosing unit (usually
-// the root's parameters) does not end the call. The reason is that the inner forward may continue,
-// and ranks may differ in such touches.
-// Backward enters the forward of a Unit through the outputs of the Unit. It may enter an open-ended
-// call at nodes other than the results of the call's touches. So a function that is recomputed
-// within an open-ended call counts as a call inside it. The open-ended call then fires before the
-// function's node runs, no matter which of the call's own nodes backward reaches first.
+// The engine is not notified when the forward of a unit chosen by policy begins or ends. It sees
+// only the operators on the unit's parameters. Each such operator is a touch of the unit. A call of
+// such a unit begins where the last touch of any unit ended. So the call owns all nodes made since
+// that touch. This matters for a custom Function, whose node exists before the Function's forward
+// touches a parameter. The call ends when something unrelated begins. This can be a touch of a unit
+// that is neither inside nor around the call's unit, the begin or end of an fsdp::Unit's forward,
+// or a backward. A touch of an enclosing unit (usually the root's parameters) does not end the
+// call. The reason is that the inner forward may continue, and ranks may differ in such touches.
+// Backward enters the forward of an fsdp::Unit through the outputs of the unit. It may enter an
+// open-ended call at nodes other than the results of the call's touches. So a function that is
+// recomputed within an open-ended call counts as a call inside it. The open-ended call then fires
+// before the function's node runs, no matter which of the call's own nodes backward reaches first.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +61,7 @@ struct Call {
   Call& operator=(const Call&) = delete;
 
   std::weak_ptr<ScheduledUnit> unit;
-  const ScheduledUnit* const of;  // address of the owner of `unit`, for comparison only
+  const ScheduledUnit* const of;  // address of the same unit, for comparison only
   std::weak_ptr<BackwardScheduler> clock;
   std::weak_ptr<Call> parent;         // the call whose forward contains this one
   uint64_t begin = 0;                 // sequence number of its first node
@@ -92,8 +94,8 @@ struct ScheduledUnit {
 class ScheduledEngine {
  public:
   virtual ~ScheduledEngine() = default;
-  // Unshards the unit and, if `captures`, opens its gradients. May be called for a unit that is
-  // open.
+  // Unshards the unit and, if `captures`, acquires memory for its gradients. May be called for a
+  // unit that is open already.
   virtual void open(int unit, bool captures) = 0;
   // Reshards the finished unit and, if `captures`, reduces or keeps its gradients.
   virtual void close(int unit, bool captures) = 0;
@@ -114,7 +116,7 @@ class ScheduledEngine {
 class BackwardScheduler : public SharedByEngines,
                           public std::enable_shared_from_this<BackwardScheduler> {
  public:
-  // Guards all transitions of all engines of the mesh, because several threads may run nodes of one
+  // Guards the states of all engines of the mesh, because several threads may run nodes of one
   // backward. The mutex is recursive: closing a unit may destroy tensors, and the hooks of these
   // tensors lock the mutex again.
   std::recursive_mutex mutex;
@@ -124,7 +126,7 @@ class BackwardScheduler : public SharedByEngines,
   struct Queries {
     std::function<bool(void* node)> will_run;
     std::function<bool()> inputs_given;                         // autograd::grad(…, inputs)
-    std::function<void(std::function<void()>)> at_end_of_task;  // no call if the task fails
+    std::function<void(std::function<void()>)> at_end_of_task;  // not called if the task fails
   };
   explicit BackwardScheduler(Queries queries) : queries_(std::move(queries)) {}
 
@@ -143,8 +145,8 @@ class BackwardScheduler : public SharedByEngines,
   const std::vector<std::shared_ptr<Call>>& calls_under_way() const { return calls_; }
   void push_call(std::shared_ptr<Call> call);
   void pop_call() { calls_.pop_back(); }
-  // Ends open-ended calls, newest first. Stops at the newest call that is not open-ended. Does not
-  // end calls for which `stays` returns true.
+  // Ends open-ended calls, from the innermost outwards. Stops at the first call that is not
+  // open-ended. Does not end calls for which `stays` returns true.
   void end_open_ended(bool failed = false, const WhichCalls& stays = {});
   // Returns the call of `unit` whose forward runs in `task`, or null. For a forward outside
   // backward, `task` is -1.
@@ -173,11 +175,12 @@ class BackwardScheduler : public SharedByEngines,
   void enter(int task);
   // Closes the units that are finished at node `sequence`. See [Note: closing].
   void tick(int task, uint64_t sequence);
-  // Reshards all idle units that run no forward. Called before another unit unshards.
+  // Reshards the idle units that run no forward, except the unit `except`. Called before another
+  // unit unshards.
   void rest_idle(const ScheduledUnit* except);
-  // Fires a call after the calls that enclose it. Called when backward reaches the first output
-  // node of the call. Errors: StateError if the call's forward did not run directly around `task`
-  // (see runs_in), or if its engine was destroyed.
+  // Fires the calls that enclose `call`, and then `call` itself. Called when backward reaches the
+  // first output node of the call. Errors: StateError if the call's forward did not run directly
+  // around `task` (see runs_in), or if its engine was destroyed.
   void pre_backward(Call& call, int task, uint64_t sequence);
   // Fires the open-ended calls that enclose a recomputed function, outermost first. Must be called
   // in backward, before the function's node runs.

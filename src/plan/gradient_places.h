@@ -1,13 +1,13 @@
 // GradientPlaces assigns positions in memory to a unit's whole gradients. The positions are valid
-// until the gradients are reduced. Like ShardLayout it handles integers only.
+// until the gradients are reduced. Like the class ShardLayout, it handles integers only.
 //
 // [Note: zero-copy gradients] Usually gradients are copied into a slot as they arrive, and peers
 // read them from the slot. Some units are little more than one large parameter (word embeddings,
 // the output layer over a vocabulary). For such a unit the largest gradient of the model would
-// exist twice. So this gradient stays in the tensor that LibTorch allocated and is sent from this
-// tensor. (LibTorch's own accumulation also keeps a gradient without a copy if the gradient has no
-// other holder.) The slot holds the rest of the segment, as if the parameter were cut out of the
-// segment:
+// exist twice, in LibTorch's tensor and in the slot. So this gradient stays in the tensor that
+// LibTorch allocated and is sent from this tensor. (LibTorch's own accumulation also keeps a
+// gradient without a copy if the gradient has no other holder.) The unit's slot holds the rest of
+// the segment, as if the parameter were cut out of the segment:
 //
 //   segment   |p0|gap|zero-copy ··········|gap|p2|padding|
 //   sent      |head  |gradient            |tail          |
@@ -30,8 +30,9 @@ class GradientPlaces {
   static constexpr int64_t kLentBytes = int64_t{1} << 20;
 
   GradientPlaces() = default;
-  // `may_lend` is true if gradients are reduced to slices and are not scaled. A gradient can be
-  // zero-copy only if `may_lend` is true and the dtype of its segment is `reduce_dtype`.
+  // `may_lend` is true if the unit's gradients are reduced to slices and sent without scaling. A
+  // gradient can be zero-copy only if `may_lend` is true and the dtype of its segment is
+  // `reduce_dtype`.
   GradientPlaces(const ShardLayout& layout, DType reduce_dtype, bool may_lend);
 
   bool lends(int parameter) const;
@@ -56,9 +57,9 @@ class GradientPlaces {
   struct Segment {
     int64_t offset_bytes = 0;  // in the slot
     int64_t numel = 0;         // number of elements in the segment
-    int zero_copy = -1;        // index of the parameter, or -1
+    int zero_copy = -1;        // index of the parameter with a zero-copy gradient, or -1
     int64_t zero_copy_begin = 0, zero_copy_numel = 0;
-    int64_t cut = 0;  // elements that the slot leaves out: zero_copy_numel, rounded down
+    int64_t cut = 0;  // omitted by the slot: zero_copy_numel, rounded down to kAlignment
   };
 
   DType dtype_ = DType::kFloat32;

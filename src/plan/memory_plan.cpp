@@ -47,7 +47,7 @@ class CountedUnits : public UnitActions {
   ParameterState parameters(int unit) const override { return units_[unit].parameters; }
   GradientState gradients(int unit) const override { return units_[unit].gradients; }
 
-  // Accepts every prefetch, because the plan determines the number of slots.
+  // Accepts every prefetch: the number of slots is a result of the plan, so no slot is missing.
   bool unshard(int unit, Urgency /*urgency*/) override {
     units_[unit].parameters = ParameterState::kGathering;
     parameter_slots_.take(sizes(unit).parameter_slot_bytes);
@@ -77,12 +77,12 @@ class CountedUnits : public UnitActions {
   void keep_gradients(int unit) override { units_[unit].gradients = GradientState::kKept; }
   void reduce(int unit, bool /*across*/) override {
     units_[unit].gradients = GradientState::kNone;
-    // The main gradient is allocated before the slot is released.
+    // The main gradient is allocated before the slot is released, so the peak includes both.
     take_main_gradient(unit);
     reduce_slots_.give(units_[unit].reduce_slot_bytes);
     add(MemoryCategory::kReduceSlots, -units_[unit].reduce_slot_bytes);
   }
-  void sum_across(int /*unit*/) override {}         // the played pass leaves no sums of groups
+  void sum_across(int /*unit*/) override {}         // the simulated pass reduces over all ranks
   void abandon_gradients(int /*unit*/) override {}  // a recorded pass has not failed
 
   void end_forward() {
@@ -145,9 +145,9 @@ class CountedUnits : public UnitActions {
 
   void add_slots(MemoryCategory category, const SlotCounter& counter, int64_t in_flight) {
     for (const auto& [bytes, count] : counter.peak()) {
-      // The plan has one slot more than the peak, so that a unit can open while a reduction still
-      // reads the last slot. The additional slot helps only if another unit uses slots of this
-      // size.
+      // The plan has one slot more than the peak, so that a unit can acquire a slot while a
+      // reduction still reads the last one. The additional slot helps only if more than one unit
+      // uses slots of this size.
       const int64_t units = std::count_if(
           inputs_.units.begin(), inputs_.units.end(), [&, size = bytes](const UnitSizes& unit) {
             return unit.reduce_slot_bytes == size ||

@@ -15,11 +15,11 @@ namespace fsdp {
 struct UnitSizes {
   int64_t parameter_slot_bytes = 0;  // 0 if whole parameters need no slot
   int64_t reduce_slot_bytes = 0;     // 0 without trainable parameters, or if captured in place
-  int64_t adding_slot_bytes = 0;     // reduce slot once an earlier backward left main gradients
+  int64_t adding_slot_bytes = 0;     // reduce slot if main gradients exist already
   int64_t main_shard_bytes = 0;
   std::vector<int64_t> main_gradient_slots;  // bytes by trainable segment
   int64_t resident_bytes = 0;
-  int64_t kept_gradient_bytes = 0;  // between micro-batches that do not reduce
+  int64_t kept_gradient_bytes = 0;  // whole gradients after a backward that does not reduce
   bool captures_in_place = false;   // gradients arrive in the main gradient, without a reduce slot
 };
 
@@ -36,9 +36,10 @@ struct MemoryInputs {
   bool accumulates = false;
 };
 
-// Plays `pass` and returns the engine's bytes by phase. The next pass is expected to equal `pass`.
-// The play begins without gradients and reduces all gradients. With `accumulates` the pass is
-// played a second time, with the main gradients that the first play left.
+// Simulates `pass` and returns the engine's bytes by phase. The simulated engine expects this pass,
+// so it prefetches as in a repeated pass. The simulation begins without gradients and reduces all
+// gradients. With `accumulates` the pass is simulated a second time, with the main gradients that
+// the first simulation left.
 MemoryPlan plan_memory(const MemoryInputs& inputs, const PassRecord& pass);
 
 }  // namespace fsdp

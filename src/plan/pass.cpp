@@ -51,7 +51,7 @@ void Pass::post_forward(int unit, int call, bool in_graph) {
     record_.add({.boundary = Boundary::kPostForward, .flag = in_graph, .unit = unit, .call = call});
   }
   forward_in_graph_ = forward_in_graph_ || in_graph;
-  if (unit_calls_[unit] > 0) return;  // a call around this one still reads the parameters
+  if (unit_calls_[unit] > 0) return;  // an enclosing call still reads the parameters
   if (active_calls_ > 0) {
     if (goes(unit)) reshard(unit);
     return;
@@ -63,7 +63,8 @@ void Pass::post_forward(int unit, int call, bool in_graph) {
     const bool stays = in_graph && (each == unit || !goes(each));
     if (!stays) reshard(each);
   }
-  // An evaluation is not part of a pass. The record must contain only what predicts the next pass.
+  // A forward without a graph (an evaluation) is not part of a pass. The record must contain only
+  // events that predict the next pass.
   if (!forward_in_graph_) record_.rewind(forward_began_);
 }
 
@@ -72,7 +73,7 @@ void Pass::pre_recompute(int unit) {
   note_in_backward({.boundary = Boundary::kPreForward, .unit = unit});
 }
 
-// The unit stays unsharded, because its own backward follows at once.
+// Ends a recomputation. The unit stays unsharded, because the unit's own backward follows at once.
 void Pass::post_recompute(int unit) {
   end_call(unit);
   note_in_backward({.boundary = Boundary::kPostForward, .unit = unit});
@@ -101,8 +102,8 @@ void Pass::end_call(int unit) {
 void Pass::begin_backward() {
   in_backward_ = true;
   if (is_inside_forward()) return;
-  // Before the first pass the hint is a guess from the module tree. The recorded forward predicts
-  // backward better.
+  // Before the first pass the hint is a guess from the module tree. So the order of backward is
+  // predicted from the forward that was just recorded.
   if (hint_.is_guess()) order_.expect_backward(record_.expected_backward_order());
   order_.begin_backward();
   note_in_backward({.boundary = Boundary::kBeginBackward});
@@ -130,7 +131,7 @@ void Pass::idle(int unit) {
 void Pass::close(int unit, bool captures) {
   reshard(unit);
   note_in_backward({.boundary = Boundary::kClose, .flag = captures, .unit = unit});
-  if (!captures) return;  // gradients that earlier passes kept are not touched
+  if (!captures) return;  // gradients that earlier passes kept stay unchanged
   if (actions_.gradients(unit) != GradientState::kCapturing) return;
   if (reduces()) {
     actions_.reduce(unit, sums_across());
@@ -146,12 +147,13 @@ void Pass::end_backward(bool captures) {
     // The unit may still be unsharded: recomputation or a prefetch gathered it, or it stayed
     // unsharded after forward and backward did not reach it.
     reshard(unit);
-    // Earlier passes without reduction may have kept gradients of units that this pass did not
-    // reach.
+    // If this pass reduces, it also reduces the gradients that earlier passes kept of units that
+    // this pass did not reach.
     if (captures && reduces() && actions_.gradients(unit) == GradientState::kKept) {
       actions_.reduce(unit, sums_across());
     }
-    // Earlier passes may have reduced within groups only.
+    // Earlier passes may have reduced gradients within groups only, so that the sum over the groups
+    // is still missing.
     if (captures && sums_across()) actions_.sum_across(unit);
   }
   note_in_backward({.boundary = Boundary::kEndBackward});
@@ -162,8 +164,8 @@ bool Pass::take_record(bool captures) {
   kept_calls_ = 0;
   if (!captures || taken.calls() == 0) return false;
   const bool differs = !(taken == hint_);
-  // A guess that was confirmed also becomes a record, so that the next backward need not be
-  // predicted.
+  // If the hint is a guess and equals the record, the record replaces it. The next begin_backward
+  // then does not predict the order of backward again.
   if (!differs && !hint_.is_guess()) return false;
   expect(std::move(taken));
   return differs;
@@ -175,8 +177,8 @@ void Pass::expect(PassRecord hint) {
   choose_kept();
 }
 
-// Called for every engine of the mesh. An engine that the backward did not reach keeps its
-// gradients.
+// Called for every engine of the mesh when a backward fails. An engine that this backward did not
+// reach keeps its gradients.
 void Pass::abandon() {
   const bool had_opened = std::exchange(in_backward_, false);
   if (!is_inside_forward()) {
@@ -208,7 +210,7 @@ void Pass::prefetch(const std::vector<int>& ahead) {
 }
 
 std::vector<int> Pass::needed_in_backward(int unit) {
-  if (is_inside_forward()) return {};  // the order is that of the pass around it
+  if (is_inside_forward()) return {};  // the order belongs to the pass around this backward
   order_.needed_in_backward(unit);
   std::vector<int> units = order_.ahead_in_backward(rules_[unit].prefetch_units);
   std::erase_if(units, [&](int each) { return !rules_[each].unshard_in_backward; });

@@ -1,7 +1,7 @@
 // Pass is the policy of a pass. At each boundary of forward and backward it decides which units are
 // unsharded, prefetched, awaited, opened, reduced and resharded. Engine and memory plan use the
-// same policy. The engine plays it with real units as autograd reaches the boundaries. The memory
-// plan plays it with counters, from a record of the boundaries. The policy handles integers only
+// same policy. The engine applies it to real units as autograd reaches the boundaries. The memory
+// plan applies it to counters, from a record of the boundaries. The policy handles integers only
 // and is not thread-safe.
 //
 // BackwardScheduler (backward_scheduler.h) decides when a unit is finished in backward. The caller
@@ -30,8 +30,8 @@ struct UnitRules {
 
 class Pass {
  public:
-  // `hint` is the expected pass. The last `kept_units` units of its forward, not counting the root,
-  // stay unsharded from forward to backward. `actions` must outlive the Pass.
+  // `hint` is the expected pass. The last `kept_units` units of the expected forward, not counting
+  // the root, stay unsharded from forward to backward. `actions` must outlive the Pass.
   Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint, int kept_units = 0);
 
   const std::vector<UnitRules>& rules() const { return rules_; }
@@ -56,7 +56,8 @@ class Pass {
   // Begins a backward. Called before its first pre_backward.
   void begin_backward();
   bool in_backward() const { return in_backward_; }
-  // Unshards the unit unless its backward reads no parameters. Opens its gradients if `captures`.
+  // Unshards the unit unless its backward reads no parameters. Acquires memory for its gradients if
+  // `captures`.
   void pre_backward(int unit, bool captures);
   // Reshards a unit that is idle: other calls of it will still run in this backward.
   void idle(int unit);
@@ -70,7 +71,7 @@ class Pass {
   // this is an ordinary backward.
   bool is_inside_forward() const { return forward_calls_ > 0; }
   // Cleans up after a failed backward, without communication. All partly captured gradients are
-  // dropped. If a forward runs around the backward, it continues.
+  // dropped. If a forward runs around the backward, that forward continues.
   void abandon();
 
   // Sets how passes treat gradients. With kNone, close keeps whole gradients until a later pass
@@ -85,10 +86,12 @@ class Pass {
   void expect(PassRecord hint);
   // Makes the pass that has just ended the hint for the next pass. Returns true if the new hint
   // differs from the old one. The old hint stays if the pass captured no gradients, or if its
-  // record is empty because an earlier pass has already taken the forwards of this pass.
+  // record has no forwards. It has none if the backward ran a graph whose forwards are in the
+  // record of an earlier pass.
   bool take_record(bool captures);
-  // Returns true if the record has far more calls than a pass should have. The reason may be
-  // forwards whose results were dropped without a backward.
+  // Returns true if the record is much longer than the hint: if it has more than twice the calls of
+  // the hint and of the last keep_only together, plus a margin. This happens, for example, if a
+  // program drops the results of many forwards without a backward.
   bool is_long() const { return record_.calls() > 2 * kept_calls_ + 2 * hint_.calls() + 64; }
   int recorded_calls() const { return record_.calls(); }
   // Drops all recorded calls except `calls`; see PassRecord::keep_only.
@@ -112,7 +115,7 @@ class Pass {
   UnitActions& actions_;
   const std::vector<UnitRules> rules_;
   const int kept_units_;
-  std::vector<char> is_kept_;    // by unit: one of the kept_units_
+  std::vector<char> is_kept_;    // by unit: true for the last kept_units_ units
   std::vector<int> unit_calls_;  // forwards under way, by unit
   PassRecord hint_;
   PassRecord record_;  // record of the pass under way
@@ -126,7 +129,8 @@ class Pass {
   int kept_calls_ = 0;     // number of calls left by the last keep_only
 };
 
-// Plays a recorded pass. `at_backward` is called before the backward of the pass begins.
+// Calls the functions of `pass` for the boundaries of a recorded pass. `at_backward` is called
+// before the backward of the pass begins.
 void play(const PassRecord& record, Pass& pass, const std::function<void()>& at_backward = {});
 
 }  // namespace fsdp

@@ -22,14 +22,15 @@ class Guess {
     const int call = record_.next_call();
     record_.add({.boundary = Boundary::kPreForward, .unit = unit, .call = call});
     for (const int child : children_[unit]) forward(child, in_graph && !recomputes(unit));
-    // The outputs of a recomputed unit are made by the node of fsdp::recompute, which is outside
-    // the unit's call.
+    // The flag is false for a recomputed unit, because its outputs are made by the node of
+    // fsdp::recompute, which is outside the unit's call.
     record_.add({.boundary = Boundary::kPostForward,
                  .flag = in_graph && !recomputes(unit),
                  .unit = unit,
                  .call = call});
   }
-  // A unit opens before the units inside it. It closes after them and before the next unit opens.
+  // Adds the backward of a unit. The unit opens before the units inside it. It closes after them
+  // and before the next unit opens.
   void backward(int unit) {
     if (recomputes(unit)) again(unit);
     record_.add({.boundary = Boundary::kPreBackward, .flag = true, .unit = unit});
@@ -99,7 +100,8 @@ std::vector<int> PassRecord::backward_order() const {
   return units;
 }
 
-// Backward first reaches the call that ended last in forward.
+// Backward first reaches the call that ended last in forward, so the order is the reverse order of
+// ends.
 std::vector<int> PassRecord::expected_backward_order() const {
   std::vector<int> units;
   for (auto event = events_.rbegin(); event != events_.rend(); ++event) {

@@ -44,7 +44,7 @@ class PassRecord {
   const std::vector<PassEvent>& events() const { return events_; }
 
   // The size of the record at some time. `rewind` drops all events that were added after the mark.
-  // Pass rewinds the record if a forward left no graph.
+  // It is called if a forward left no graph.
   struct Mark {
     size_t events = 0;
     int calls = 0;
@@ -66,7 +66,7 @@ class PassRecord {
   // Predicts the result of backward_order from the forwards alone.
   std::vector<int> expected_backward_order() const;
 
-  // Compares events only, so a correct guess equals the pass that it predicted.
+  // Compares events only, so a correct guess equals the record of the pass that it predicted.
   bool operator==(const PassRecord& other) const { return events_ == other.events_; }
 
  private:

@@ -120,8 +120,8 @@ Piece UnitCollectives::piece(Placement placement, int64_t segment_numel, int ran
   return piece;
 }
 
-// In a segment of main_ranks() elements, each slice is one element. The element's position equals
-// the slice's index.
+// Computes the index of the slice with a segment of main_ranks() elements: each slice is one
+// element, and the position of this element equals the index of the slice.
 int UnitCollectives::main_rank(int rank) const {
   return static_cast<int>(piece(row.optimizer, main_ranks(), rank).begin);
 }
@@ -189,8 +189,9 @@ UnitCollectives moves_of(const Placements& given, const MeshShape& shape, bool o
           ? std::vector<AxisCollective>{{Operation::kAllReduce, Axis::kWorld}}
           : collectives_along(Operation::kReduceScatter,
                               cuts(kReplicate, row.gradients, inside_first));
-  // Each group then has its own sums, which must be added over the groups. If optimizer state is
-  // cut over the groups too, a rank needs only its slice of the result.
+  // If gradients are reduced within groups, each group has its own sums, which must be added over
+  // the groups. If optimizer state is cut over the groups too, a rank needs only its slice of the
+  // result.
   if (row.gradients == kShardGroup) {
     const bool cut = row.optimizer == kShardWorld;
     collectives.across = {

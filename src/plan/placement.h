@@ -36,7 +36,7 @@ struct Placements {
 // from here.
 struct StrategyRow {
   Strategy strategy = Strategy::kFullShard;
-  std::string_view name;  // the field's word: "full-shard", "zero2", …
+  std::string_view name;  // name in flags and errors: "full-shard", "zero2", …
   Placements placements;
   std::string_view meaning;     // another common name of the strategy, for help; may be empty
   std::string_view other_name;  // second name that --strategy accepts; may be empty

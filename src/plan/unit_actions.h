@@ -49,10 +49,11 @@ class UnitActions {
   // Reduces gradients into the main gradients: kCapturing or kKept -> kNone. If `across`, the
   // gradients are also summed over the groups of ranks.
   virtual void reduce(int unit, bool across) = 0;
-  // Sums main gradients over the groups if they were reduced only within groups. Otherwise it does
+  // Sums main gradients over the groups if they were reduced only within groups. Otherwise does
   // nothing.
   virtual void sum_across(int unit) = 0;
-  // Drops what a failed backward captured: kCapturing -> kNone. Kept gradients stay kKept.
+  // Drops the gradients that a failed backward captured: kCapturing -> kNone. Kept gradients stay
+  // kKept.
   virtual void abandon_gradients(int unit) = 0;
 };
 

@@ -19,8 +19,8 @@ class UnitOrder {
   void begin_forward() { forward_.next = 0; }
   void begin_backward() { backward_.next = 0; }
   void expect_backward(std::vector<int> units) { backward_ = {.units = std::move(units)}; }
-  // Move the position past `unit`, which is needed now. If `unit` is not expected any more, the
-  // position stays.
+  // Move the position in the predicted order past `unit`, which is needed now. If `unit` does not
+  // occur after the position, the position stays.
   void needed_in_forward(int unit) { forward_.follow(unit); }
   void needed_in_backward(int unit) { backward_.follow(unit); }
   // Return the next `depth` distinct units. The current unit is not among them.

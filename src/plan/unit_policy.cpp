@@ -8,8 +8,8 @@
 
 namespace fsdp {
 
-// Both policies may choose the same module if they agree on the number of layers. 0 layers means
-// that the policy does not choose the module.
+// Both policies may choose the same module if they agree on the number of layers. If a policy
+// returns 0 layers, it does not choose the module.
 UnitPolicy operator|(const UnitPolicy& a, const UnitPolicy& b) {
   if (!a.is_set()) return b;
   if (!b.is_set()) return a;

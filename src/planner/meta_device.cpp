@@ -42,8 +42,8 @@ class MetaStream final : public Stream {
 void* address_without_memory(int64_t bytes) {
   static std::atomic<uint64_t> next{uint64_t{1} << 63};
   constexpr uint64_t kAlignment = 4096;
-  const uint64_t taken =
-      (static_cast<uint64_t>(bytes) + kAlignment) / kAlignment * kAlignment;  // with a gap behind
+  // At least one byte after each buffer is unused, so the end of a buffer is in no other buffer.
+  const uint64_t taken = (static_cast<uint64_t>(bytes) + kAlignment) / kAlignment * kAlignment;
   return reinterpret_cast<void*>(next.fetch_add(taken, std::memory_order_relaxed));
 }
 

@@ -33,16 +33,17 @@ struct Planner::State {
 };
 
 StepPlan Planner::State::plan(const PlanRequest& request) {
-  // The engine is always built anew. If an earlier plan had the same key, its results replace the
-  // steps that run LibTorch's operators.
+  // The engine is always built anew. If an earlier plan had the same key, the results of that plan
+  // are used, and no step runs LibTorch's operators.
   PlannedRun run(request, build);
   StepKey key = run.key();
   const auto found = std::ranges::find(seen, key, &std::pair<StepKey, SeenStep>::first);
-  if (found != seen.end()) return run.replay(found->second);
-  StepPlan plan = run.steady_step();
+  const bool is_new = found == seen.end();
+  StepPlan plan = is_new ? run.steady_step() : run.replay(found->second);
   // A replay cannot reproduce learned bytes (MemoryPlan::learned_bytes), so a step with such bytes
   // is not reused.
-  if (plan.memory.learned_bytes == 0) seen.emplace_back(std::move(key), run.seen(plan));
+  if (is_new && plan.memory.learned_bytes == 0) seen.emplace_back(std::move(key), run.seen(plan));
+  if (request.checkpoints) plan.checkpoint = run.checkpoint_size(*request.checkpoints);
   return plan;
 }
 

@@ -3,6 +3,10 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include "checkpoint/checkpoint_size.h"
+#include "checkpoint/engine_object.h"
+#include "checkpoint/optimizer_object.h"
+#include "checkpoint/value_objects.h"
 #include "engine/engine_parts.h"
 #include "libtorch/torch_compat.h"
 
@@ -128,7 +132,8 @@ void PlannedRun::describe_engine(StepPlan& plan) {
   }
 }
 
-// kMostSteps limits the loop if no two consecutive steps are equal.
+// Runs steps until two consecutive steps are equal. If no two steps are equal, the loop ends after
+// kMostSteps.
 StepPlan PlannedRun::steady_step() {
   StepPlan last = step();
   for (int i = 0; i < kMostSteps; ++i) {
@@ -143,6 +148,31 @@ StepPlan PlannedRun::steady_step() {
     last.notes.push_back(fmt::format("{} was run on zeros: LibTorch has no meta kernel", name));
   }
   return last;
+}
+
+// The parts are those for loading a checkpoint. Parts for saving have the values of buffers, which
+// meta tensors lack.
+CheckpointSize PlannedRun::checkpoint_size(const CheckpointOptions& options) {
+  EngineParts& engine = state_of(engine_);
+  const CheckpointManifest no_checkpoint;
+  std::vector<StatePart> parts;
+  EngineObject("model", engine).append_stored_parts(no_checkpoint, parts);
+  if (!options.save_only_model) {
+    for (const auto& each : optimizers_) {
+      OptimizerObject optimizer("optimizer", *each);
+      optimizer.prepare();
+      optimizer.append_stored_parts(no_checkpoint, parts);
+    }
+    RandomObject(engine).append_parts(parts);
+    // The mesh of a plan has no GPU. A GPU's generator has a state of 16 bytes.
+    if (request_.mesh.device == DeviceKind::kCuda) {
+      StatePart gpu = parts.back();
+      gpu.name = "random/cuda";
+      gpu.shape.back() = gpu.granule = gpu.numel = 16;
+      parts.push_back(std::move(gpu));
+    }
+  }
+  return fsdp::checkpoint_size(parts, request_.ranks);
 }
 
 StepKey PlannedRun::key() { return {request_, state_of(engine_)}; }
@@ -169,8 +199,9 @@ StepPlan PlannedRun::replay(const SeenStep& seen) {
   return plan;
 }
 
-// Runs steps with the memory limit until an allocation exceeds it, as in a program that runs in
-// spite of its plan. Returns the place that the error of this allocation names.
+// Runs steps with the memory limit until an allocation exceeds it, as in a program that runs
+// although its plan exceeds the limit (Options::try_beyond_plan). Returns the place that the error
+// of this allocation names.
 std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& build) {
   request.options.try_beyond_plan = true;
   try {
@@ -179,7 +210,7 @@ std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& bui
     run.step();                         // the second step starts with full pools
   } catch (const DeviceError& error) {  // an OutOfMemory, possibly with its place added
     return error.text().where;
-  } catch (const InvalidArgument&) {  // can only be the limit: without it the run was planned
+  } catch (const InvalidArgument&) {  // the limit is the cause: the run was planned without it
     return "construction of the model and its optimizer";
   }
   return {};

@@ -53,6 +53,9 @@ class PlannedRun {
   // Returns the results of the last step. `plan` must be the plan of that step.
   SeenStep seen(const StepPlan& plan);
 
+  // Returns the size of a checkpoint of the run (StepPlan::checkpoint).
+  CheckpointSize checkpoint_size(const CheckpointOptions& options);
+
   // Returns a key. If two runs have equal keys, LibTorch runs the same operators in their steps and
   // allocates the same bytes.
   // Requires: no step has run yet.
@@ -78,9 +81,9 @@ class PlannedRun {
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
 };
 
-// Returns the place at which the first allocation beyond the limit of the request fails
-// (StepPlan::refused_at).
-// Requires: the run was planned without the limit.
+// Returns the place in the step at which an allocation would first exceed the memory limit that the
+// request gives (StepPlan::refused_at). Plans the step once more, with this limit.
+// Requires: the step was planned without a limit before, so only the limit can make it fail.
 std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& build);
 
 }  // namespace fsdp

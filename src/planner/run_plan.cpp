@@ -18,8 +18,8 @@ namespace {
 
 bool computes_on_host(const Mesh& mesh) { return state_of(mesh).device().name() == "cpu"; }
 
-// Returns the hint: flags that lower the memory of the step. `host_is_other` has the meaning that
-// RemedyCase defines.
+// Returns the hint of the error for a plan beyond the limit: flags that lower the memory of the
+// step. `host_is_other` has the meaning that RemedyCase defines.
 std::string ways_out(const Mesh& mesh, const StepPlan& plan, const Options& options,
                      bool host_is_other) {
   const bool gathers = plan.memory.forward_peak[MemoryCategory::kParameterSlots] > 0;
@@ -84,7 +84,8 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
 std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,
                                  const RunPlanOptions& how,
                                  const std::function<StepPlan(const PlanRequest&)>& plan) {
-  // Rank 0 plans for all ranks. If it refuses, the other ranks also throw and do not wait for it.
+  // Rank 0 plans for all ranks. If rank 0 throws, the other ranks also throw and do not wait for
+  // it.
   std::optional<StepPlan> planned;
   run_or_throw_on_all_ranks(mesh, "planning the step", [&] {
     if (mesh.rank() != 0) return;

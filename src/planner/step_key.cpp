@@ -16,7 +16,8 @@ UnitOptions seen_by_torch(UnitOptions of) {
 
 Options seen_by_torch(Options of) {
   const Options any;
-  // Functions cannot be compared. The results of these functions are part of the units' keys.
+  // Functions (units, unit_options, ignore) cannot be compared, so they are reset. Their results
+  // are part of the units' keys.
   of.units = any.units;
   of.unit_options = any.unit_options;
   of.ignore = any.ignore;
@@ -49,8 +50,8 @@ StepKey::StepKey(const PlanRequest& request, const EngineParts& engine)
   // The binding lists all fields of PlanRequest. If a field is added, this does not compile until
   // the field is considered here. Fields that are not used below affect only the units, which are
   // part of the key.
-  const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, moments, optimizers] =
-      request;
+  const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, moments, optimizers,
+               checkpoints] = request;
   device = mesh.device;
   shares_gpu = shares;
   for (const auto& unit : engine.model.units) {

@@ -74,7 +74,8 @@ bool ErrorLines::has_said(int code) const {
 bool ErrorLines::is_repeated(std::string_view line) {
   const std::optional<Parts> parts = parts_of(line);
   if (!parts) return false;
-  // Rank, host and step are between code and text, so equal errors of two ranks have equal keys.
+  // The key consists of code and text. It omits rank, host and step, so equal errors of two ranks
+  // have equal keys.
   const std::string text = fmt::format("{}{}", parts->code, parts->text);
   const auto before = std::ranges::find(said_, text, &Said::text);
   if (before == said_.end()) {

@@ -12,13 +12,13 @@ namespace fsdp {
 // it shows the first of them and counts the others. It shows all other text when it arrives.
 class ErrorLines {
  public:
-  // If `all` is true, every line is shown.
+  // If `all` is true, repeated errors are shown as well.
   explicit ErrorLines(bool all) : all_(all) {}
 
   // Adds the next bytes, which may end within a line. Returns the text to show now.
   std::string take(std::string_view bytes);
-  // Returns the text to show at the end. It contains an unfinished line and, for each repeated
-  // error, a line such as "fsdp: note: 14 other ranks say the same as rank 3".
+  // Returns the text to show after the last bytes. It contains an unfinished line and, for each
+  // repeated error, a line such as "fsdp: note: 14 other ranks say the same as rank 3".
   std::string rest();
 
   // Returns true if a rank printed an error with this exit code.
@@ -26,7 +26,7 @@ class ErrorLines {
 
  private:
   struct Said {
-    std::string text;  // code and text, without rank and step
+    std::string text;  // code and text of the error, without rank and step
     std::string rank;  // the first rank that printed it
     int64_t others = 0;
   };

@@ -39,7 +39,8 @@ DeviceKind device_of(const std::string& name) {
   refuse_usage(fmt::format("--device cannot be '{}'", name), "use cuda, auto or cpu");
 }
 
-// Returns the device. For --help, prints the help and returns nothing.
+// Returns the kind of device that --device selects. For --help, prints the help and returns
+// nothing.
 std::optional<DeviceKind> parse(int argc, char** argv) {
   CLI::App app(
       "Checks whether runs can compute on this machine: one line for each check, with a remedy\n"
@@ -96,14 +97,15 @@ int run(int argc, char** argv) {
   const int thrown = run_alone([&] {
     const std::optional<DeviceKind> device = parse(argc, argv);
     if (!device) return;
-    // Memory that processes share counts as files. With SIGXFSZ ignored, a limit on file sizes
-    // becomes a finding.
+    // The memory that processes share consists of files. If a file would exceed the limit on file
+    // sizes, SIGXFSZ would end the program. With the signal ignored, an error is returned instead,
+    // which becomes a finding.
     std::signal(SIGXFSZ, SIG_IGN);
     facts.versions = {.library = FSDP_VERSION,
                       .torch_built = FSDP_TORCH_VERSION,
                       .torch_loaded = torch_version(),
                       .cuda_built = FSDP_CUDA_VERSION};
-    facts.host = gather_host();  // before CUDA and NCCL, which may set variables
+    facts.host = gather_host();  // first: CUDA and NCCL may set environment variables
     if (device != DeviceKind::kCpu) gather_gpus(facts, gpus_of_machine());
     report(facts, *device, code);
   });

@@ -1,13 +1,12 @@
 // fsdp-inspect [--summary] PATH lists the tensors of a file of weights or of a model folder and
-// checks it for damage. For any other file it prints the kind of the file.
+// checks it for damage. It lists the content of a checkpoint and checks its manifest; fsdp-ckpt
+// verify checks the rest. For any other file it prints the kind of the file.
 //
 // Exit codes: 0 sound; 64 wrong usage; 65 malformed (one line on stderr names the tensor and the
 // byte); 74 cannot be read.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -19,12 +18,15 @@
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "io/file_kind.h"
+#include "io/found_checkpoints.h"
 #include "io/json_text.h"
 #include "io/mapped_file.h"
 #include "io/safetensors_header.h"
 #include "io/safetensors_index.h"
 #include "io/stored_weights.h"
+#include "programs/checkpoint_listing.h"
 #include "programs/run_alone.h"
+#include "programs/standard_output.h"
 #include "programs/tensor_listing.h"
 
 namespace fsdp {
@@ -32,16 +34,6 @@ namespace {
 
 // A configuration has some KiB. The limit bounds the memory for parsing a wrong or hostile file.
 constexpr int64_t kMaxConfigBytes = 1 << 20;
-
-[[noreturn]] void cannot_write() {
-  throw IoError(ExitCode::kIoError, {.what = "cannot write the listing",
-                                     .where = "standard output",
-                                     .cause = std::generic_category().message(errno)});
-}
-
-void print(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) cannot_write();
-}
 
 // Returns a value from an untrusted file as one printable line.
 std::string shown(const nlohmann::json& value) {
@@ -187,7 +179,10 @@ void inspect(const std::filesystem::path& path, bool summary) {
   std::error_code ignored;
   const bool is_folder = std::filesystem::is_directory(path, ignored);
   const std::string other = is_folder ? "" : describe_other(kind_of_file(path), path);
-  if (!other.empty()) {
+  // A model folder may contain a manifest.json too, but it also contains a config.json.
+  if (is_checkpoint_folder(path) && !std::filesystem::exists(path / "config.json", ignored)) {
+    print(printable(path.string()) + "\n" + format_manifest(read_manifest(path), summary));
+  } else if (!other.empty()) {
     print(fmt::format("{}: {}, {} bytes\n", printable(path.string()), other,
                       std::filesystem::file_size(path)));
   } else {
@@ -203,7 +198,7 @@ void inspect(const std::filesystem::path& path, bool summary) {
       list_weights(weights);
     }
   }
-  if (std::fflush(stdout) != 0) cannot_write();  // a full disk is reported only here
+  flush_output();  // a full disk shows only when the buffer is written
 }
 
 // The parsed command line.
@@ -214,13 +209,14 @@ struct Asked {
 
 Asked command_line(int argc, char** argv) {
   CLI::App app(
-      "Lists and checks the tensors of a weight file or a model folder. For any other file it "
-      "prints what it is.",
+      "Lists and checks the tensors of a weight file, a model folder or a checkpoint. For any "
+      "other file it prints what it is.",
       "fsdp-inspect");
   std::string path;
   bool summary = false;
   app.add_option("PATH", path,
-                 "safetensors, a file of torch.save, or a folder with config.json and weights")
+                 "safetensors, a file of torch.save, a folder with config.json and weights, or a "
+                 "checkpoint's folder")
       ->required();
   app.add_flag("--summary", summary,
                "totals by type and by name prefix; check sums are not compared");

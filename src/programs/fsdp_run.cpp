@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <exception>
 #include <optional>
@@ -13,9 +14,11 @@
 #include <vector>
 
 #include "base/standard_streams.h"
+#include "comm/job/job_progress.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "fsdp_run_ranks.h"
+#include "restarts.h"
 #include "run/unknown_flags.h"
 
 namespace {
@@ -43,6 +46,15 @@ std::string help() {
              "--kill-after SECONDS",
              "time that ranks have to end after SIGINT, SIGTERM or SIGHUP, for example to "
              "save a checkpoint; then they are killed [60]") +
+         fsdp::help_row("--max-restarts N",
+                        "start the job again after a failure that a restart can mend, at most N "
+                        "times in a row without a new checkpoint [0]; programs with checkpoints "
+                        "then resume (--resume auto)") +
+         fsdp::help_row("--min-ranks M",
+                        "if a rank fails three times before the first step, continue with one "
+                        "rank fewer, but at least M ranks [N of -n]") +
+         fsdp::help_row("--restart-after SECONDS",
+                        "pause before each restart [1, 2, 4, ... at most 30]") +
          fsdp::help_row("--all-errors",
                         "show all ranks' stderr, equal errors included; else these are shown once, "
                         "with a count") +
@@ -62,17 +74,19 @@ bool is_number(const std::string& word) {
   return !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// Refuses unknown flags before the program. CLI11's parser stops at the first word that it does not
-// know, so it would take an unknown flag for the program.
+// Refuses unknown flags that precede the name of the program on the command line. CLI11's parser
+// stops at the first word that it does not know, so it would take an unknown flag for the program.
 void check_flags(const std::vector<std::string>& words) {
-  const std::vector<std::string> names{"--nproc-per-node", "--log-dir", "--kill-after",
-                                       "--all-errors", "--help"};
+  const std::vector<std::string> names{"--nproc-per-node", "--log-dir",   "--kill-after",
+                                       "--max-restarts",   "--min-ranks", "--restart-after",
+                                       "--all-errors",     "--help"};
   std::vector<std::string> unknown;
   for (size_t i = 0; i < words.size() && words[i].starts_with('-') && words[i] != "--"; ++i) {
     const size_t equals = words[i].find('=');
     const std::string name = fsdp::with_hyphens(words[i].substr(0, equals));
-    const bool has_value = equals == std::string::npos && (name == "-n" || name == names[0] ||
-                                                           name == names[1] || name == names[2]);
+    const bool takes_value = name == "-n" || (std::ranges::find(names, name) != names.end() &&
+                                              name != "--all-errors" && name != "--help");
+    const bool has_value = equals == std::string::npos && takes_value;
     if (has_value) ++i;  // the value is the next word
     const bool known = std::ranges::find(names, name) != names.end() || name == "-h" ||
                        name == "-n" || (name.starts_with("-n") && is_number(name.substr(2)));
@@ -85,9 +99,15 @@ void check_flags(const std::vector<std::string>& words) {
     fsdp::refuse_unknown(unknown, {.names = names, .usage = fmt::format("use {}", kUsage)});
 }
 
+struct Options {
+  fsdp::LaunchOptions launch;
+  fsdp::RestartOptions restarts;
+};
+
 // Returns the options, or nothing for --help.
-std::optional<fsdp::LaunchOptions> parse(int argc, const char* const* argv) {
-  fsdp::LaunchOptions options;
+std::optional<Options> parse(int argc, const char* const* argv) {
+  Options all;
+  fsdp::LaunchOptions& options = all.launch;
   CLI::App app;
   app.add_option("-n,--nproc-per-node,--nproc_per_node", options.ranks)
       ->required()
@@ -95,6 +115,11 @@ std::optional<fsdp::LaunchOptions> parse(int argc, const char* const* argv) {
   app.add_option("--log-dir,--log_dir", options.log_dir);
   int64_t kill_after = options.kill_after.count();
   app.add_option("--kill-after,--kill_after", kill_after)->check(CLI::Range(1, 1'000'000));
+  app.add_option("--max-restarts,--max_restarts", options.max_restarts)
+      ->check(CLI::Range(0, 1'000'000));
+  app.add_option("--min-ranks,--min_ranks", all.restarts.min_ranks)->check(CLI::Range(1, 1024));
+  std::optional<int64_t> pause;
+  app.add_option("--restart-after,--restart_after", pause)->check(CLI::Range(0, 1'000'000));
   app.add_flag("--all-errors,--all_errors", options.all_errors);
   app.prefix_command();
   try {
@@ -105,17 +130,67 @@ std::optional<fsdp::LaunchOptions> parse(int argc, const char* const* argv) {
       options.command.erase(options.command.begin());
     }
     if (options.command.empty()) throw CLI::RequiredError("PROGRAM");
+    all.restarts.max_restarts = options.max_restarts;
+    if (pause) all.restarts.pause = std::chrono::seconds(*pause);
   } catch (const CLI::CallForHelp&) {
     return std::nullopt;
   } catch (const CLI::Error& error) {
     refuse(error.what(), fmt::format("use {}", kUsage));
   }
-  return options;
+  if (options.max_restarts == 0 && (all.restarts.min_ranks > 0 || pause)) {
+    refuse("--min-ranks and --restart-after need restarts", "add --max-restarts N");
+  }
+  if (all.restarts.min_ranks > options.ranks) {
+    refuse(fmt::format("--min-ranks {} is more than -n {}", all.restarts.min_ranks, options.ranks),
+           "use --min-ranks of at most -n");
+  }
+  return all;
 }
 
-int run(const fsdp::LaunchOptions& options) {
-  // The job's shared memory counts as files. With SIGXFSZ ignored, a limit on file sizes causes an
-  // error with a text instead of a signal.
+// Pauses before a restart. If a signal arrives that ends the job, returns this signal at once.
+// Otherwise returns 0 after `time`.
+int pause_for(std::chrono::seconds time) {
+  const auto until = std::chrono::steady_clock::now() + time;
+  const sigset_t signals = fsdp::RankProcesses::signals();
+  for (;;) {
+    const auto left = until - std::chrono::steady_clock::now();
+    if (left <= left.zero()) return 0;
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+    const timespec rest{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+    const int signal = sigtimedwait(&signals, nullptr, &rest);
+    if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) return signal;
+  }
+}
+
+// Starts the job, and starts it again as Restarts decides. Returns the exit code.
+int run_with_restarts(fsdp::LaunchOptions options, const fsdp::RestartOptions& restart_options) {
+  fsdp::Restarts restarts(restart_options, options.ranks);
+  for (;; ++options.attempt) {
+    const fsdp::JobProgress progress = fsdp::JobProgress::create();
+    options.progress_file = progress.descriptor();
+    const fsdp::JobEnd end = fsdp::RankProcesses(options).wait();
+    // The error line of the rank that failed is printed first, then the launcher's line about how
+    // that rank ended.
+    say(end.rank_line);
+    say(end.line);
+    say(end.log_line);
+    if (end.code == 0 || end.was_stopped) return end.code;
+    const auto next = restarts.after({.code = end.code,
+                                      .rank = end.rank,
+                                      .wait_status = end.wait_status,
+                                      .out_of_memory = end.out_of_memory,
+                                      .step = progress.step(),
+                                      .saved = progress.saved()});
+    if (!restarts.reason().empty()) say("fsdp: note: " + restarts.reason());
+    if (!next) return end.code;
+    options.ranks = next->ranks;
+    if (const int signal = pause_for(next->pause)) return 128 + signal;
+  }
+}
+
+int run(const Options& options) {
+  // The job's shared memory consists of files. With SIGXFSZ ignored, a limit on file sizes causes
+  // an error with a text instead of a signal that ends the launcher.
   std::signal(SIGXFSZ, SIG_IGN);
   // Ranks inherit the ignored SIGTTOU through exec. They run in their own process groups, which are
   // background groups of the terminal. With `stty tostop` the terminal would otherwise stop a
@@ -125,12 +200,7 @@ int run(const fsdp::LaunchOptions& options) {
   // so that none is lost and none ends the launcher. The thread of RankOutput inherits the mask.
   const sigset_t signals = fsdp::RankProcesses::signals();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
-  const fsdp::JobEnd end = fsdp::RankProcesses(options).wait();
-  // The error of the rank is printed first, then the launcher's line that explains it.
-  say(end.rank_line);
-  say(end.line);
-  say(end.log_line);
-  return end.code;
+  return run_with_restarts(options.launch, options.restarts);
 }
 
 }  // namespace
@@ -140,7 +210,7 @@ int main(int argc, char** argv) {
   try {
     const std::vector<std::string> words(argv + 1, argv + argc);
     check_flags(words);
-    const std::optional<fsdp::LaunchOptions> options = parse(argc, argv);
+    const std::optional<Options> options = parse(argc, argv);
     if (options) return run(*options);
     fmt::print("{}", help());
     return 0;

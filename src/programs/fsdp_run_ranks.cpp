@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 
 #include "comm/job/collective_failures.h"
@@ -24,7 +23,8 @@
 namespace fsdp {
 namespace {
 
-constexpr auto kGrace = std::chrono::seconds(3);        // time for survivors to end by themselves
+// After a failure, the time for other ranks to end.
+constexpr auto kGrace = std::chrono::seconds(3);
 constexpr auto kSameRequest = std::chrono::seconds(1);  // two signals within it count as one
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
 
@@ -57,31 +57,22 @@ RankProcesses::RankProcesses(LaunchOptions options)
       control_memory_(files_.control, ControlSegment::bytes_for(options_.ranks),
                       "the job's shared memory"),
       control_(control_memory_.data(), options_.ranks),
-      output_(options_.log_dir.empty() ? "" : log_path(0, "out"), options_.all_errors),
+      logs_(options_.log_dir, options_.attempt),
+      output_(logs_.exist() ? logs_.path(0, "out") : "", options_.all_errors),
       ranks_(options_.ranks),
       oom_kills_before_(oom_kills()) {
   // If there is a launcher, a rank that sees a dead peer first waits until the launcher reports how
   // the peer ended.
   control_.header().has_launcher.store(1);
-  if (!options_.log_dir.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(options_.log_dir, error);
-    if (error || access(options_.log_dir.c_str(), W_OK) != 0) {
-      throw IoError(ExitCode::kCannotCreate,
-                    {.what = "the log folder cannot be written",
-                     .where = options_.log_dir,
-                     .cause = error ? error.message() : std::strerror(errno),
-                     .hint = "choose another --log-dir"});
-    }
-  }
+  logs_.create_folder();
   try {
     for (int rank = 0; rank < options_.ranks; ++rank) start(rank);
   } catch (...) {
-    kill_all();  // the destructor does not run
+    kill_all();  // the destructor does not run if a constructor throws
     throw;
   }
-  // From here on only the ranks hold the heaps, so the memory of the heaps is freed when the ranks
-  // end.
+  // The launcher closes its descriptors of the ranks' heaps. So only the ranks hold this shared
+  // memory, and it is freed when they end.
   files_.heaps.clear();
   output_.start();  // after the last fork, because it starts a thread
 }
@@ -100,7 +91,7 @@ void RankProcesses::start(int rank) {
   const Descriptor read_end(pipe_ends[0]);
   Descriptor write_end(pipe_ends[1]);
   const pid_t launcher = getpid();
-  const pid_t pid = fork();  // from one thread, so the child may allocate
+  const pid_t pid = fork();  // no other thread exists, so the child may allocate
   if (pid < 0) {
     throw DeviceError({.what = fmt::format("rank {} cannot be started", rank),
                        .where = "fork",
@@ -109,7 +100,7 @@ void RankProcesses::start(int rank) {
   }
   if (pid == 0) become_rank(rank, launcher, write_end.get());
   ranks_[rank].pid = pid;
-  write_end = Descriptor();  // otherwise the read would not see the end of the pipe
+  write_end = Descriptor();  // so that the read below sees the end of the pipe
   int error = 0;
   if (read(read_end.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error)) {
     throw InvalidArgument(
@@ -148,12 +139,18 @@ void RankProcesses::export_environment(int rank) const {
   set_number("WORLD_SIZE", options_.ranks);
   set_number("LOCAL_RANK", rank);
   set_number("LOCAL_WORLD_SIZE", options_.ranks);
-  // The cores are divided among the ranks. Without this variable each rank would start a thread for
-  // every core of the host.
+  // Divides the cores among the ranks. If OMP_NUM_THREADS were not set, each rank would start a
+  // thread for every core of the host.
   if (getenv("OMP_NUM_THREADS") == nullptr) {
     set_number("OMP_NUM_THREADS", std::max(1, cores() / options_.ranks));
   }
-  if (options_.ranks == 1) return;  // one rank needs no memory of a job
+  if (options_.max_restarts > 0) {
+    set_number("TORCHELASTIC_RESTART_COUNT", options_.attempt);
+    set_number("TORCHELASTIC_MAX_RESTARTS", options_.max_restarts);
+    set_number("FSDP_PROGRESS_FD", options_.progress_file);
+    fcntl(options_.progress_file, F_SETFD, 0);
+  }
+  if (options_.ranks == 1) return;  // a single rank shares no memory
   // Close-on-exec is cleared only in this child. The rank maps the job's memory from these
   // descriptors.
   std::string descriptors = std::to_string(files_.control.get());
@@ -165,24 +162,13 @@ void RankProcesses::export_environment(int rank) const {
   setenv("FSDP_JOB_FDS", descriptors.c_str(), 1);
 }
 
-std::string RankProcesses::log_path(int rank, const char* stream) const {
-  return fmt::format("{}/rank-{}.{}", options_.log_dir, rank, stream);
-}
-
 void RankProcesses::redirect_output(int rank) const {
   // The rank's process group is not the terminal's foreground group. Reading from the terminal
   // would stop the rank.
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(null, STDIN_FILENO);
   output_.become_stderr();
-  if (options_.log_dir.empty()) return;
-  const auto redirect = [&](const char* stream, int fd) {
-    const int file = open(log_path(rank, stream).c_str(),
-                          O_CREAT | O_TRUNC | O_WRONLY | O_APPEND | O_CLOEXEC, 0644);
-    if (file >= 0) dup2(file, fd);
-  };
-  redirect("out", STDOUT_FILENO);
-  redirect("err", STDERR_FILENO);
+  logs_.redirect(rank);
 }
 
 sigset_t RankProcesses::signals() {
@@ -224,7 +210,8 @@ void RankProcesses::on_signal(int signal) {
   } else if (signal == SIGCONT || signal == SIGUSR1) {
     send(signal);
   } else if (forwarded_signal_ != 0) {
-    // Schedulers may send one request to the launcher and to its whole group.
+    // A second signal kills the ranks. But a job scheduler (Slurm) may send one signal both to the
+    // launcher and to its process group, so signals within kSameRequest count as one.
     if (Clock::now() - forwarded_at_ >= kSameRequest || signal == SIGINT) kill_all();
   } else {
     forwarded_signal_ = signal;
@@ -258,8 +245,8 @@ void RankProcesses::reap() {
 
 void RankProcesses::note_end(int rank) {
   Rank& ended = ranks_[rank];
-  // The rank's children are killed before the rank is reaped, because until then the group number
-  // is not reused.
+  // The rank's children are killed before the rank is reaped, because the kernel may reuse the
+  // group number afterwards.
   kill(-ended.pid, SIGKILL);
   waitpid(ended.pid, &ended.wait_status, 0);
   ended.ended = true;
@@ -270,8 +257,8 @@ void RankProcesses::note_end(int rank) {
   // The kernel counts the processes that it killed on the whole machine, so a higher count is a
   // strong hint but no proof.
   status.out_of_memory.store(killed && oom_kills() > oom_kills_before_ ? 1 : 0);
-  // If a rank destroyed its mesh without an error, no report is needed here. A peer that still
-  // needs the rank reads kFinished.
+  // If the rank has destroyed its mesh without an error, its state is kFinished and must stay so: a
+  // peer that still waits for the rank reads this state.
   const bool finished = status.state.load() == RankState::kFinished;
   if (!finished) status.state.store(RankState::kEnded, std::memory_order_seq_cst);
   if (ended_well(ended.wait_status)) {
@@ -294,7 +281,7 @@ void RankProcesses::kill_all() {
     if (rank.pid == 0 || rank.ended) continue;
     kill(-rank.pid, SIGKILL);
     kill(rank.pid, SIGKILL);                  // the rank may not have called setpgid yet
-    waitpid(rank.pid, &rank.wait_status, 0);  // short: no process can ignore SIGKILL
+    waitpid(rank.pid, &rank.wait_status, 0);  // returns soon: no process can ignore SIGKILL
     rank.ended = true;
     rank.killed_here = true;
   }
@@ -313,14 +300,15 @@ JobEnd RankProcesses::judge() const {
   });
   if (all_well) return {};
   ErrorPlace place{.rank = 0, .world_size = options_.ranks, .host = host_name()};
-  // A signal to the launcher explains every other end.
+  // If the launcher has forwarded a signal, this signal is reported as the cause, whatever the exit
+  // codes of the ranks are.
   if (forwarded_signal_ != 0) {
     const int code = 128 + forwarded_signal_;
     const CommError stopped(
         {.what = fmt::format("the job was stopped by signal {} (SIG{})", forwarded_signal_,
                              sigabbrev_np(forwarded_signal_))},
         static_cast<ExitCode>(code));
-    return {.code = code, .line = error_line(stopped, place)};
+    return {.code = code, .line = error_line(stopped, place), .was_stopped = true};
   }
   const std::optional<Failure> failure = first_failure(control_.failure());
   const bool names_one = failure && failure->rank >= 0;
@@ -330,8 +318,9 @@ JobEnd RankProcesses::judge() const {
       !guilty.killed_here && WIFEXITED(guilty.wait_status) && WEXITSTATUS(guilty.wait_status) != 0;
   const int code =
       own_code ? WEXITSTATUS(guilty.wait_status) : static_cast<int>(ExitCode::kPeerFailed);
-  const std::string rank_line = logged_error(root, code);
-  // kPeerFailed is the exit code of survivors. This code says nothing about the cause.
+  const std::string rank_line = logs_.error_of(root, code, options_.ranks);
+  // kPeerFailed is the exit code of a rank that ends because another one failed. It says nothing
+  // about the cause.
   const bool is_shown = own_code && code != static_cast<int>(ExitCode::kPeerFailed) &&
                         (output_.has_said(code) || !rank_line.empty());
   const std::string hint = hint_for_end(root, guilty.wait_status,
@@ -353,48 +342,22 @@ JobEnd RankProcesses::judge() const {
   place.rank = root;
   return {.code = code,
           .rank_line = rank_line,
-          .line = error_line(CommError(text, static_cast<ExitCode>(code)), place)};
+          .line = error_line(CommError(text, static_cast<ExitCode>(code)), place),
+          .rank = root,
+          .wait_status = guilty.wait_status,
+          .out_of_memory = control_.status(root).out_of_memory.load() != 0};
 }
 
-// Writes ends.jsonl, one line for each rank.
 void RankProcesses::log_ends() const {
-  if (options_.log_dir.empty()) return;
-  const std::string path = options_.log_dir + "/ends.jsonl";
-  std::ofstream file(path);
+  std::vector<RankEnd> ends;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     const Rank& each = ranks_[rank];
-    const bool killed = WIFSIGNALED(each.wait_status);
-    file << fmt::format(R"({{"rank": {}, "pid": {}, "{}": {}, "first": {}, "by_launcher": {}}})",
-                        rank, each.pid, killed ? "signal" : "code",
-                        killed ? WTERMSIG(each.wait_status) : WEXITSTATUS(each.wait_status),
-                        rank == first_to_fail(), each.killed_here)
-         << '\n';
+    ends.push_back({.pid = each.pid,
+                    .wait_status = each.wait_status,
+                    .is_first = rank == first_to_fail(),
+                    .by_launcher = each.killed_here});
   }
-  if (file.flush()) return;
-  throw IoError(ExitCode::kIoError,
-                {.what = "cannot write the report on how the ranks ended",
-                 .where = path,
-                 .cause = std::strerror(errno),
-                 .hint = "read the exit code and the lines above instead: both are complete"});
-}
-
-// Returns the last error line in the log of rank `root`. If several ranks refuse together, the line
-// may be in another rank's log. In that case returns an error line with the same code from another
-// log, except for code 75 of survivors.
-std::string RankProcesses::logged_error(int root, int code) const {
-  if (options_.log_dir.empty()) return {};
-  std::string found;
-  const auto look = [&](int rank, std::string_view begin) {
-    std::ifstream file(log_path(rank, "err"));
-    for (std::string line; std::getline(file, line);) {
-      if (line.starts_with(begin)) found = line;
-    }
-  };
-  look(root, "fsdp: error[");
-  if (code == static_cast<int>(ExitCode::kPeerFailed)) return found;
-  const std::string same = fmt::format("fsdp: error[{}] ", code);
-  for (int rank = 0; rank < options_.ranks && found.empty(); ++rank) look(rank, same);
-  return found;
+  logs_.write_ends(ends);
 }
 
 }  // namespace fsdp

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/job/job_memory.h"
+#include "rank_logs.h"
 #include "rank_output.h"
 
 namespace fsdp {
@@ -20,7 +21,10 @@ namespace fsdp {
 // The command line of fsdp-run.
 struct LaunchOptions {
   int ranks = 1;
-  std::string log_dir;      // empty: the output of ranks is passed on
+  std::string log_dir;  // empty: the output of ranks is passed on
+  int attempt = 0;      // number of restarts before this start of the job
+  int max_restarts = 0;
+  int progress_file = -1;   // descriptor of the job's JobProgress; -1: no such file
   bool all_errors = false;  // also show repeated errors
   // The time after SIGINT, SIGTERM or SIGHUP at which ranks that still run are killed.
   std::chrono::seconds kill_after{60};
@@ -30,10 +34,15 @@ struct LaunchOptions {
 // The end of a job: the launcher's exit code and, if the code is not 0, lines for stderr.
 struct JobEnd {
   int code = 0;
-  std::string rank_line;  // error of the root rank, if only a log file has it
-  std::string line;       // how the first rank to fail ended, as error_line writes it; with the
-                          // cause if no rank printed it
-  std::string log_line;   // warning if the log folder could not be written
+  std::string rank_line;     // error line of the first rank that failed, if only a log has it
+  std::string line;          // how the first rank to fail ended, as error_line writes it; with the
+                             // cause if no rank printed it
+  std::string log_line;      // warning if the log folder could not be written
+  bool was_stopped = false;  // a signal to the launcher ended the job
+  // The first rank that failed; not set if all ended well or the job was stopped.
+  int rank = 0;
+  int wait_status = 0;
+  bool out_of_memory = false;
 };
 
 // The processes of all ranks of a job.
@@ -70,7 +79,6 @@ class RankProcesses {
   [[noreturn]] void become_rank(int rank, pid_t launcher, int error_pipe);
   void export_environment(int rank) const;
   void redirect_output(int rank) const;
-  std::string log_path(int rank, const char* stream) const;
   void reap();
   void note_end(int rank);
   void on_signal(int signal);
@@ -80,12 +88,12 @@ class RankProcesses {
   int first_to_fail() const;
   JobEnd judge() const;
   void log_ends() const;
-  std::string logged_error(int root, int code) const;
 
   LaunchOptions options_;
   JobDescriptors files_;
   Mapping control_memory_;
   ControlSegment control_;
+  RankLogs logs_;
   RankOutput output_;
   std::vector<Rank> ranks_;
   int64_t oom_kills_before_;

@@ -103,7 +103,8 @@ bool RankOutput::show_errors() {
 
 bool RankOutput::show_followed() {
   if (followed_.empty()) return false;
-  // Rank 0 creates the file in its own process, which may happen later.
+  // Rank 0 creates the file in its own process, so the file may not exist yet. In that case the
+  // next call tries again.
   if (!followed_file_) followed_file_ = Descriptor(open(followed_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!followed_file_) return false;
   // At the file's end read returns 0 bytes; later calls return what rank 0 has added.

@@ -21,13 +21,15 @@ class RankOutput {
   RankOutput(const RankOutput&) = delete;
   RankOutput& operator=(const RankOutput&) = delete;
 
-  // Replaces stderr in the process of a rank. With a log folder it does nothing.
+  // Makes the pipe of this class the stderr of the calling rank process. With a log folder it does
+  // nothing.
   void become_stderr() const;
   // Starts the thread that shows output. The process must not fork afterwards.
   void start();
   // Waits until all output of the ranks is shown. Requires: the ranks have ended.
   void finish();
-  // Returns ErrorLines::has_said. Requires: finish() has returned.
+  // Returns true if a rank printed an error with this exit code (ErrorLines::has_said). Requires:
+  // finish() has returned.
   bool has_said(int code) const { return errors_.has_said(code); }
 
  private:

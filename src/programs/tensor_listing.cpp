@@ -100,7 +100,7 @@ std::string shared_beginning(std::span<const StoredTensor> tensors) {
   return shared;
 }
 
-// Returns the totals of the groups with equal keys, largest first.
+// Returns the totals of the groups of tensors with equal keys, the most bytes first.
 template <class Key>
 std::string format_by(std::string_view title, std::span<const StoredTensor> tensors,
                       const Key& key) {

@@ -24,7 +24,7 @@ TensorTotals totals_of(std::span<const StoredTensor> tensors);
 // Returns "3 tensors, 1,234 elements, 4,936 bytes (4.8 KiB)".
 std::string format_totals(const TensorTotals& totals);
 
-// Returns "F32 2, I64 1".
+// Returns the number of tensors of each type: "F32 2, I64 1".
 std::string format_dtype_counts(std::span<const StoredTensor> tensors);
 
 // Returns a line for each type, such as "by type F32 2 tensors, 8 elements, 32 bytes", and a line

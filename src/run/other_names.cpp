@@ -94,8 +94,6 @@ constexpr std::array kOtherNames{
                "use torchrun or srun for several hosts: fsdp-run starts ranks of this host only"},
     OtherNames{"--standalone --no-python", "--nproc-per-node",
                "leave it out: fsdp-run always works this way"},
-    OtherNames{"--max-restarts", "--nproc-per-node",
-               "restart from a script on code 75: fsdp-run does not restart"},
 };
 
 // Names of one setting in different programs. A program has at most one name of each list. This

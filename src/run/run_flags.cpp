@@ -60,8 +60,8 @@ constexpr std::array kOnSaveErrors{Choice{"stop", OnSaveError::kStop},
                                    Choice{"continue", OnSaveError::kContinue}};
 constexpr std::array kAblations{Choice{"communication", true}};
 
-// Returns the rows of the placement table under their own names and under those of other libraries.
-// The result is static, because flags keep a span of it.
+// Returns the strategies under their own names and under those of other libraries. The result is
+// static, because flags keep a span of it.
 const std::vector<Choice<Strategy>>& strategy_choices() {
   static const auto choices = [] {
     std::vector<Choice<Strategy>> all;
@@ -87,7 +87,7 @@ std::string meaning_of_strategies() {
                      fmt::join(by_groups, ", "));
 }
 
-// Returns "auto, cpu or cuda".
+// Returns the names of the choices as one text: "auto, cpu or cuda".
 template <class T, size_t N>
 std::string names_of(std::span<const Choice<T>, N> choices) {
   std::vector<std::string_view> names;
@@ -102,9 +102,9 @@ std::string names_of(std::span<const Choice<T>, N> choices) {
   return text;
 }
 
-// Returns a suggestion for a misspelled strategy. Empty for other lists. Names of dtypes are
-// similar but mean different things, so the nearest name would be a bad suggestion. Other lists are
-// short enough to read.
+// Returns a suggestion for a misspelled strategy: "did you mean zero2? ". Returns an empty string
+// for all other flags. Names of dtypes are similar but mean different things, so the nearest name
+// would be a bad suggestion. The choices of other flags are few, and the error lists them.
 template <class T, size_t N>
 std::string did_you_mean(std::string_view value, std::span<const Choice<T>, N> choices) {
   if constexpr (!std::is_same_v<T, Strategy>) return {};
@@ -142,7 +142,7 @@ Number read_number(std::string_view flag, std::string_view text, Number least, N
                    std::string_view kind) {
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  // Both comparisons are false for NaN.
+  // A NaN is refused, because both comparisons are false for it.
   const bool in =
       error == std::errc() && end == text.data() + text.size() && number >= least && number <= most;
   if (!in) refuse_value(flag, text, fmt::format("use {} from {} to {}", kind, least, most));
@@ -186,8 +186,8 @@ RunFlag with_value_unset(RunFlag flag, std::string value) {
 }
 
 RunFlag memory_limit_flag(int64_t& bytes) {
-  // A small number without a unit is parsed as bytes, but the user probably meant another
-  // unit.
+  // A small number without a unit is refused: it would be parsed as bytes, but the user probably
+  // meant another unit.
   return {
       .name = "--memory-limit",
       .value_name = "BYTES",
@@ -281,7 +281,7 @@ std::vector<RunFlag> RunOptions::checkpoint_flags() {
         if (value.empty()) refuse_value("--resume", value, "use auto, none or a folder");
         checkpoints.resume = value;
       }};
-  // The Trainer's spelling.
+  // Hugging Face's Trainer has this flag in place of --resume.
   RunFlag resume_from{.name = "--resume-from-checkpoint",
                       .value_name = "true|DIR",
                       .meaning = "the same as --resume; true means auto",
@@ -328,7 +328,8 @@ std::vector<RunFlag> RunOptions::plan_flags() {
                    .value_name = "BOOL",
                    .meaning = "true: run even if the plan says that a step does not fit"},
                   force, std::span(kBools));
-  // The engine also refuses a limit below its own plan, so --force must disable both checks.
+  // The engine, too, refuses a model if its plan for a step exceeds the memory limit. So --force
+  // must disable the program's check and the engine's check.
   flag.set = [this, set = std::move(flag.set)](std::string_view value) {
     set(value);
     engine.try_beyond_plan = force;

@@ -83,12 +83,12 @@ std::string with_hyphens(std::string_view flag) {
 }
 
 void refuse_unknown(const std::vector<std::string>& words, const KnownFlags& known) {
-  // The first word cannot be the value of a flag.
+  // A word that is no flag could be the value of the flag before it, but the first word cannot.
   if (!is_flag(words.front())) {
     refuse(fmt::format("expected a flag, got '{}'", words.front()), known.usage);
   }
   const std::vector<std::string> names = names_of(words);
-  // If there is only one flag, the hint needs no name before it.
+  // If only one flag is unknown, its hint needs no flag name before it.
   const bool is_one = names.size() == 1;
   std::string hint;
   for (const Refused& flag : refused_flags(names, known)) {

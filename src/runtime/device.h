@@ -56,7 +56,7 @@ class Device {
   Event make_event() const { return Event(*this); }
   // Blocks until all streams of the device have done their issued work, including streams of other
   // engines. Error paths call this function before they free memory that a stream may still use. It
-  // does nothing on a device whose streams have no pending work on error paths.
+  // does nothing on a device whose streams never have pending work at that time.
   virtual void drain() const noexcept {}
   // Makes host waits on this device throw `why`: Stream::synchronize, Stream::read and an event's
   // synchronize. Pending waits throw `why` when they end. Call this function when another rank has

@@ -118,7 +118,8 @@ void* open_library() {
   throw NoGpu{fmt::format("{} cannot be loaded: {}", kName, says), {}};
 }
 
-// Returns the library's table if the library and the program are from the same build.
+// Returns the library's table. Throws NoGpu if the library has none, or if the library and the
+// program are not from the same build.
 const CudaLibrary* checked(void* library) {
   auto* const get =
       reinterpret_cast<decltype(&fsdp_cuda_library)>(dlsym(library, "fsdp_cuda_library"));

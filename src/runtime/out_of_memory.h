@@ -1,5 +1,5 @@
-// OutOfMemory: the error of a device without free memory, or of a memory meter at its limit.
-// Callers can free memory and try again.
+// OutOfMemory: the error of a device without free memory, or of a MemoryMeter whose limit is
+// reached. Callers can free memory and try again.
 #pragma once
 
 #include "fsdp/error.h"

@@ -31,7 +31,7 @@ std::string_view name_of(SpanLane lane) {
 
 namespace {
 // Number of spans for which start() reserves memory: about ten steps of a large model. A longer
-// trace then allocates memory, but rarely.
+// trace allocates memory each time that its vectors must grow.
 constexpr size_t kSpansAhead = 1 << 16;
 constexpr size_t kBytesAhead = 1 << 14;
 }  // namespace
@@ -42,7 +42,7 @@ int64_t span_clock_ns() {
 
 void SpanLog::start() {
   const std::lock_guard lock(mutex_);
-  // In a nested start, keep the records since the outermost start.
+  // A nested start keeps the records since the outermost start.
   if (starts_++ > 0) return;
   spans_.clear();
   bytes_.clear();
@@ -83,7 +83,7 @@ StreamSpan::~StreamSpan() {
   if (!span_) return;
   try {
     stream_.tell_time([span = span_, &log = log_](int64_t ns) {
-      span->end_ns = std::max(ns, span->begin_ns);  // the device's clock may be replaced in between
+      span->end_ns = std::max(ns, span->begin_ns);  // the times may be of two clocks
       log.add(*span);
     });
   } catch (const DeviceError&) {  // a destructor must not throw, so the span is lost

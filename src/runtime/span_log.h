@@ -47,9 +47,10 @@ struct BytesAt {
 };
 
 // [Note: a log that leaves the heap alone] While it records steps, the log keeps its records in the
-// memory that start() reserved, as long as this memory is sufficient. Otherwise a small block of
-// the log could occupy memory that a freed activation left, and the activation of the next step
-// would need new pages from the system. In a run with one rank, steps then took 1.9 times as long.
+// memory that start() reserved, as long as this memory is sufficient. Without reserved memory, a
+// small block of the log could occupy memory that a freed activation left, and the activation of
+// the next step would need new pages from the system. In a run with one rank, a step without
+// reserved memory took 1.9 times as long as a step with it.
 //
 // Thread-safe, because worker threads of streams also write to the log.
 class SpanLog {

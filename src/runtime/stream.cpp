@@ -26,7 +26,8 @@ void Stream::record(Event& event, CodePlace place) {
 
 void Stream::wait(const Event& event, CodePlace place) {
   require_own(event);
-  // The mark is null if the event was never recorded, or if the recording stream is inline.
+  // If the event was never recorded, or if the recording stream is inline, the mark is null and
+  // there is nothing to wait for.
   if (event.mark_) wait_for(event.mark_, place);
 }
 

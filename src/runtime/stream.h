@@ -3,7 +3,7 @@
 // A stream runs its work in the order of issue. Two streams are ordered only by an event: one
 // stream records it and the other waits for it. docs/streams.md lists the engine's waits in terms
 // of streams and events only. A new kind of device implements Stream and EventMark, and adds no
-// rules.
+// other rules of order.
 #pragma once
 
 #include <cstdint>
@@ -100,7 +100,8 @@ class Stream {
   }
 
  protected:
-  // Returns a new mark, or null if the point is already reached.
+  // Marks the end of the work issued so far, as cudaEventRecord does. Returns null if all of that
+  // work is done.
   virtual std::shared_ptr<EventMark> mark(CodePlace place) = 0;
   virtual void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) = 0;
 

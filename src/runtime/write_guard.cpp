@@ -101,7 +101,7 @@ bool make_writable(GuardEntry& entry, std::byte* address) {
 
 // Passes the signal to the former handler, or to the system.
 void hand_on(int signal, siginfo_t* info, void* context) {
-  const bool by_instruction = info->si_code > 0;  // a sent signal does not repeat
+  const bool by_instruction = info->si_code > 0;  // false if the signal was sent by a process
   if ((previous.sa_flags & SA_SIGINFO) != 0) {
     previous.sa_sigaction(signal, info, context);
   } else if (previous.sa_handler == SIG_IGN && !by_instruction) {

@@ -35,8 +35,8 @@ class GuardedPages {
   GuardedPages& operator=(GuardedPages&&) = delete;
   ~GuardedPages();
 
-  // If there was a write since the last call, returns the offset of the first written byte and maps
-  // the file's pages again. If there was no write, the call is almost free.
+  // If there was a write since the last call, returns the offset of the earliest one, and maps the
+  // file's pages again, which discards all writes. Otherwise makes no system call.
   // Requires: no thread writes during the call. Errors: DeviceError if the mapping fails.
   std::optional<int64_t> take_write();
 

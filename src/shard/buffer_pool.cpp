@@ -16,7 +16,8 @@ BufferPool::BufferPool(const Device& device, MemoryCategory category, MemoryLedg
 void BufferPool::plan(const std::map<int64_t, int64_t>& count_by_bytes) {
   for (auto& [bytes, size_class] : classes_) {
     size_class.planned = size_class.learned;
-    // The peak under the old plan must not count as an excess over the new plan.
+    // The peak starts again at the present use, because a peak under the old plan must not count as
+    // an excess over the new plan.
     size_class.most_in_use = size_class.in_use;
   }
   for (const auto& [bytes, count] : count_by_bytes) {
@@ -53,7 +54,7 @@ Slot* BufferPool::acquire(int64_t bytes) {
   return take(bytes, size_class);
 }
 
-// A prefetch never exceeds the plan, even if a free slot beyond the plan exists.
+// A prefetch never makes more slots be in use than planned, even if a free slot exists.
 Slot* BufferPool::try_acquire(int64_t bytes) {
   SizeClass& size_class = classes_[bytes];
   return size_class.in_use < size_class.planned ? take(bytes, size_class) : nullptr;
@@ -61,8 +62,8 @@ Slot* BufferPool::try_acquire(int64_t bytes) {
 
 Slot* BufferPool::take(int64_t bytes, SizeClass& size_class) {
   Slot* slot = nullptr;
-  // Streams may still use a released slot. If the plan allows a new slot, the new slot avoids a
-  // wait.
+  // A stream may still use a slot that was released, so its next user may have to wait. If the plan
+  // allows one more slot, a new slot is allocated and avoids this wait.
   const bool fresh =
       reuse_ == SlotReuse::kFirstReturned && size_class.existing() < size_class.planned;
   if (!size_class.free.empty() && !fresh) {
@@ -80,7 +81,8 @@ Slot* BufferPool::take(int64_t bytes, SizeClass& size_class) {
   return slot;
 }
 
-// The host does not wait here. Instead, the next user's stream waits for slot->released.
+// The host does not wait for the slot's last use. Instead, the stream that uses the slot next waits
+// for slot->released.
 void BufferPool::release(Slot* slot) {
   if (slot == nullptr) return;
   const int64_t bytes = slot->buffer.bytes();
@@ -98,7 +100,8 @@ void BufferPool::trim(int64_t bytes, SizeClass& size_class) {
     try {
       slot->released.synchronize();
     } catch (const std::exception&) {
-      // A failed stream runs nothing more, so no work uses the slot. Other waits report the error.
+      // A failed stream runs nothing more, so no work uses the slot. Later waits for the stream
+      // report the error.
     }
     size_class.free.erase(size_class.free.begin());
     std::erase_if(size_class.slots, [&](const auto& owned) { return owned.get() == slot; });

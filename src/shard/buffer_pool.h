@@ -47,8 +47,8 @@ class BufferPool {
   // planned. In this case later plans allow this larger number of slots.
   bool learn();
 
-  // Returns a slot even if the plan has no free one (a demand). Such a slot is an overflow, and the
-  // ledger counts it. Returns null if `bytes` is 0.
+  // Returns a slot even if the plan has no free one (a demand). A slot beyond the plan is an
+  // overflow, and the ledger counts it. Returns null if `bytes` is 0.
   Slot* acquire(int64_t bytes);
   // Returns a slot if the plan has a free one, otherwise null (a prefetch).
   Slot* try_acquire(int64_t bytes);

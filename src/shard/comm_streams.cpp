@@ -24,8 +24,9 @@ Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {
   // If several ranks are threads that share a GPU, each needs its own stream: work of several
   // threads on the GPU's default stream would not overlap.
   if (parts.shares_device) torch_cuda::leave_default_stream(torch_device);
-  // LibTorch runs the backwards of all threads on one thread per device. On such a shared thread, a
-  // hook that waits for another rank would block the backward of that rank.
+  // By default LibTorch runs the backwards of all threads on one thread per device. On such a
+  // shared thread, a hook that waits for another rank would block the backward of that rank. So the
+  // backward of this thread runs on this thread itself.
   torch_cuda::run_backward_here(torch_device);
   return parts.device->compute_stream(torch_cuda::current_stream(torch_device));
 }
@@ -59,7 +60,8 @@ void CommStreams::settle(Stream& stream, const std::function<void()>& issue) con
     issue();
     stream.synchronize();
   } catch (const std::exception&) {
-    // Work that was issued before the error may still use the memory that the caller frees next.
+    // Wait for the whole device, because work that was issued before the error may still use the
+    // memory that the caller frees next.
     device.drain();
     throw;
   }
@@ -83,8 +85,8 @@ bool CommStreams::computes_here() const {
 void CommStreams::follow_compute() {
   Stream& now = compute_of_thread(mesh_, torch_device);
   if (&now == compute) return;
-  // The old stream may still write spans to the log, and finish() synchronizes only the latest
-  // stream.
+  // The old compute stream may still write spans to the log. The host waits for it here, because
+  // finish() synchronizes only the current compute stream.
   if (spans.is_on()) compute->synchronize();
   Event before(device);
   compute->record(before);
@@ -117,15 +119,17 @@ void CommStreams::gather_after(const Event& event, CodePlace place) const {
 
 void CommStreams::wait_for_left_gathers() {
   if (!std::exchange(has_left_gathers_, false)) return;
-  // Waiting for all gathers issued so far includes the gathers that were not used.
+  // The compute stream waits for all gathers issued so far, which include those that leave_gather
+  // noted.
   const ExposedTimer timer(*this);
   Event gathered(device);
   gather->record(gathered);
   compute->wait(gathered);  // wait 14
 }
 
-// A wait on an inline stream blocks its thread. Any other stream only queues the wait, so the clock
-// of the thread would measure nothing.
+// If the compute stream is inline, a wait blocks the calling thread, so the timer reads the
+// thread's clock. Otherwise the stream only queues the wait, so the stream itself must report the
+// times.
 ExposedTimer::ExposedTimer(CommStreams& streams)
     : streams_(streams), is_inline_(streams.compute->is_inline()) {
   if (is_inline_) start_ns_ = span_clock_ns();
@@ -139,11 +143,11 @@ ExposedTimer::~ExposedTimer() {
   if (!began_ns_) return;
   try {
     // The callback may run after this timer was destroyed. The callback uses CommStreams, which is
-    // still alive then, because finish() waits for compute.
+    // still alive then, because finish() waits for the compute stream.
     streams_.compute->tell_time([&streams = streams_, began = began_ns_](int64_t ns) {
       streams.exposed_comm_ns += std::max<int64_t>(ns - *began, 0);
     });
-  } catch (const DeviceError&) {  // the next use of the device throws it
+  } catch (const DeviceError&) {  // the next use of the device throws this error
   }
 }
 

@@ -52,26 +52,28 @@ class CommStreams {
   // old one (wait 15). This is needed because autograd runs a node on the stream of its forward. So
   // a backward may have another stream than the calls before and after it.
   void follow_compute();
-  // Makes compute wait for LibTorch's current stream, before a gradient is captured (wait 17).
+  // Makes the compute stream wait for LibTorch's current stream, before a gradient is captured
+  // (wait 17).
   // [Note: stream of the accumulator] If several operators contribute to a parameter's gradient,
   // LibTorch adds the contributions on one stream. It is the stream that was current at the
   // engine's construction, when the parameter's accumulator was made. This stream may differ from
   // that of the forward.
   void wait_for_autograd();
 
-  // Makes later gathers wait for all work that was issued to compute so far (wait 10). Called for
-  // gathers between passes. A pass itself makes its gathers wait when it begins (wait 1).
+  // Makes later gathers wait for all work that was issued to the compute stream so far (wait 10).
+  // Called for gathers between passes. A pass itself makes its gathers wait when it begins (wait
+  // 1).
   void gather_after_compute();
-  // Makes later gathers and their uploads wait for the event.
+  // Makes gathers that are issued later, and their uploads, wait for the event.
   void gather_after(const Event& event, CodePlace place = CodePlace::current()) const;
 
   // Notes that a unit was resharded while its gather was in flight, because the prefetch was not
-  // used. The gather may still read main shards. So compute waits for the gather at the end of the
-  // forward or backward, before main shards are written. (If a unit stays in kGathering between
-  // forward and backward, no such wait is needed: the next forward drops the gathered values if
-  // main shards have changed.)
+  // used. The gather may still read main shards. So the compute stream waits for the gather at the
+  // end of the forward or backward, before main shards are written. (If a unit stays in kGathering
+  // between forward and backward, no such wait is needed: the next forward drops the gathered
+  // values if main shards have changed.)
   void leave_gather() { has_left_gathers_ = true; }
-  // Makes compute wait for the gathers that leave_gather noted (wait 14).
+  // Makes the compute stream wait for the gathers that leave_gather noted (wait 14).
   void wait_for_left_gathers();
 
   // Calls `issue` and blocks until the stream has done this work and all earlier work. It also
@@ -79,7 +81,7 @@ class CommStreams {
   // or a peer may have begun a collective. Errors: those of `issue` and of Stream::synchronize.
   void settle(Stream& stream, const std::function<void()>& issue) const;
   // Blocks until the streams have done all work. Called before memory that they may read is freed.
-  // Ignores errors of the streams, because other waits report them.
+  // Ignores errors of the streams, because later waits for the streams report them.
   void finish() noexcept;
 
   // Returns spans of the operation `what` for `subject` on a stream. The spans end when the result
@@ -116,7 +118,7 @@ class ExposedTimer {
   CommStreams& streams_;
   const bool is_inline_;
   int64_t start_ns_ = 0;
-  std::shared_ptr<int64_t> began_ns_;  // shared with the stream's work; null if none reports times
+  std::shared_ptr<int64_t> began_ns_;  // shared with the stream; null if no times are reported
 };
 
 }  // namespace fsdp

@@ -29,7 +29,8 @@ void Communicators::gather_into_windows(const Options& options, Stream& stream) 
         "this strategy has no gather buffers that NCCL could register");
   }
   // with_windows is a collective of the mesh's gather communicator, which only one thread may use
-  // at a time. Gathers of another engine may be in flight on the shared stream.
+  // at a time. Gathers of another engine may be in flight on the shared gather stream, so the host
+  // first waits for this stream.
   stream.synchronize();
   windows_ = gather().with_windows(options.tuning.nccl_registration == NcclRegistration::kZeroCta);
 }

@@ -34,7 +34,7 @@ class Communicators {
   void gather_into_windows(const Options& options, Stream& stream);
   bool has_windows() const { return windows_ != nullptr; }
 
-  // Returns the tag of a unit's next collective. The tag uses up the next place in the mesh's
+  // Returns the tag of a unit's next collective. The tag occupies the next position in the mesh's
   // collective sequence, so the caller must issue the collective at once.
   CollectiveTag next_tag(Operation operation, int64_t numel, std::string_view unit) const {
     return state_of(mesh_).order().next(operation, numel, unit.empty() ? "(root)" : unit);
@@ -48,7 +48,7 @@ class Communicators {
 
  private:
   const Mesh& mesh_;
-  std::unique_ptr<Communicator> windows_;  // gathers into registered slots; null: the mesh's does
+  std::unique_ptr<Communicator> windows_;  // gathers into registered slots; null: not registered
 };
 
 }  // namespace fsdp

@@ -12,9 +12,9 @@
 namespace fsdp {
 namespace {
 
-// On an inline stream, work is done when a slot is released, so the best slot is the one that is
-// warm in the cache. Other streams may still use a released slot. On such streams, work on the slot
-// released first is most likely done.
+// On an inline stream, the work on a slot is done when the slot is released, so the slot released
+// last is the best: it is warm in the cache. A stream that is not inline may still use a released
+// slot. There the work on the slot released first is most likely done.
 SlotReuse reuse_of(const Stream& stream) {
   return stream.is_inline() ? SlotReuse::kLastReturned : SlotReuse::kFirstReturned;
 }
@@ -43,8 +43,9 @@ std::shared_ptr<const MemoryCap> cap_of(const Mesh& mesh, const Options& options
   return state_of(mesh).memory_budget().cap(options.memory_limit);
 }
 
-// While a model is built, a smaller step does not help: the limit is too small for the model. So
-// this is an error of the configuration and not a DeviceError.
+// Throws the error of an allocation that exceeds the memory limit while a model is built. A smaller
+// batch would not help then, because the limit is too small for the model itself. So this is an
+// error of the configuration and not a DeviceError.
 void refuse_while_building(const MemoryDemand& demand) {
   throw InvalidArgument(
       {.what = fmt::format("the memory limit of {} is too low to build the model",
@@ -77,12 +78,12 @@ EngineMemory::EngineMemory(const Mesh& mesh, const Options& options, const Commu
   if (streams.torch_device.is_cpu()) torch_memory::install();
   if (!cap_->meter) return;
   if (streams.torch_device.is_cuda()) {
-    // The call throws now if LibTorch's allocator does not report its bytes. Otherwise the limit
-    // would have no effect.
+    // The call throws now if LibTorch's allocator does not report its bytes. Without these bytes
+    // the limit would have no effect.
     static_cast<void>(torch_cuda::held_bytes(streams.torch_device));
   }
-  // An earlier engine of the mesh may have set a refusal already. That one is kept, because its
-  // errors name the units of the engine.
+  // An earlier engine of the mesh may have set a function that refuses allocations. It is kept,
+  // because its errors name units, and those of refuse_while_building do not.
   if (!cap_->meter->has_refusal()) cap_->meter->set_refusal(refuse_while_building);
   count_thread();
 }

@@ -31,22 +31,23 @@ class EngineMemory {
   EngineMemory(const EngineMemory&) = delete;
   EngineMemory& operator=(const EngineMemory&) = delete;
 
-  // Allocate zeroed memory. If the device has no memory left, each of these functions empties
-  // LibTorch's cache (torch_cuda::empty_cache) and tries the allocation once more. Errors: those of
-  // Device::allocate and of MemoryMeter::take.
+  // These functions allocate zeroed memory. If the device has no memory left, each of these
+  // functions empties LibTorch's cache (torch_cuda::empty_cache) and tries the allocation once
+  // more. Errors: those of Device::allocate and of MemoryMeter::take.
   Buffer allocate(int64_t bytes) const;             // readable by peers; may outlive the engine
   Buffer allocate_slot(int64_t bytes) const;        // gathers write it
   Buffer allocate_for_reduce(int64_t bytes) const;  // reductions read and write it
   Buffer allocate_own(int64_t bytes) const;         // no other rank reads it
 
-  // Returns the cap of Options::memory_limit, which all engines of the mesh share. Its meter is
-  // null if there is no limit.
+  // Returns Options::memory_limit with the meter that counts the bytes against it. All engines of
+  // the mesh share both. The meter is null if there is no limit.
   const MemoryCap& cap() const { return *cap_; }
   // Makes this engine's meter count the memory that LibTorch allocates in the calling thread from
   // now on. Does nothing without a limit or on a GPU.
   void count_thread() const;
   // Checks LibTorch's bytes against the limit. Called at the boundaries of units on a GPU, because
-  // there LibTorch's allocator does not check the limit itself. Errors: those of MemoryMeter::take.
+  // LibTorch's allocator for GPUs does not check the limit itself. Errors: those of
+  // MemoryMeter::take.
   void check_limit() const;
 
   MemoryLedger ledger;

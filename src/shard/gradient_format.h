@@ -28,7 +28,7 @@ class GradientFormat {
   void set_loss_scale(std::optional<float> scale) { loss_scale_ = scale; }
 
  private:
-  std::optional<float> loss_scale_;  // of a LossScaler
+  std::optional<float> loss_scale_;  // scale of a LossScaler; empty: no LossScaler
 };
 
 }  // namespace fsdp

@@ -19,8 +19,8 @@ std::byte* GradientSlot::place(int segment, int64_t element) const {
 
 void GradientSlot::close(Stream& stream) {
   if (slot_ == nullptr) return;
-  // NaN is written after the last use and before the release, so only a read after the release can
-  // see it.
+  // In debug mode the slot is filled with NaN after its last use and before its release, so only a
+  // wrong read, after the release, can see the NaN.
   if (unit_.shared.debug) fill_nan(stream);
   stream.record(slot_->released);
   unit_.shared.memory.reduce_slots.release(slot_);

@@ -16,10 +16,10 @@ class GradientSlot {
   GradientSlot(const UnitContext& unit, const GradientPlaces& places, DType dtype)
       : unit_(unit), places_(places), dtype_(dtype) {}
 
-  // Acquires a slot. Compute waits until it may write the slot (wait 6).
+  // Acquires a slot. The compute stream waits until it may write the slot (wait 6).
   void open();
-  // Returns the address of an element of a trainable segment. Null if the slot is empty. The
-  // element must not be part of a zero-copy gradient.
+  // Returns the address in the slot of an element of a trainable segment. Returns null if the unit
+  // needs no slot. The element must not be part of a zero-copy gradient.
   std::byte* place(int segment, int64_t element) const;
   DType dtype() const { return dtype_; }
   // Releases the slot. Its next user waits for all work that was issued to `stream` before.
@@ -32,7 +32,7 @@ class GradientSlot {
   const UnitContext& unit_;
   const GradientPlaces& places_;
   const DType dtype_;
-  Slot* slot_ = nullptr;  // null unless open, and if there is nothing to hold
+  Slot* slot_ = nullptr;  // null if closed, or if the unit needs no slot
 };
 
 }  // namespace fsdp

@@ -58,8 +58,8 @@ void GradientTable::add_in_order(int parameter, const at::Tensor& gradient,
   if (captured_on_ != &compute) issue();
   captured_on_ = &compute;
   const bool is_small = run.numel * size_of(run.source_dtype) < kSmallBytes;
-  // A hook may change the tensor in place while it waits. Only the version of the tensor shows
-  // this. An inference tensor has no version, so it is copied at once.
+  // While the tensor waits to be copied, a user's hook may change it in place. Only its version
+  // counter shows this. An inference tensor has no version, so it is copied at once.
   const int64_t version = gradient.is_inference() ? kNoVersion : gradient._version();
   waiting_.push_back({parameter, gradient, version, run});
   if (!is_small || version == kNoVersion || waiting_.size() == kMost) issue();
@@ -81,8 +81,8 @@ void GradientTable::issue() {
   }
   copy(runs, waiting.front().parameter);
   // After a tensor is freed, LibTorch reuses its memory for later work on the stream on which the
-  // gradient arrived. If compute is now another stream, that stream does not wait for this copy. So
-  // compute holds the tensors until the copy is done.
+  // gradient arrived. If the compute stream is now another stream, the stream of arrival does not
+  // wait for this copy. So compute holds the tensors until the copy is done.
   Stream& compute = *unit_.shared.streams.compute;
   if (&compute != captured_on_) {
     compute.hold(std::make_shared<const std::vector<Waiting>>(std::move(waiting)));

@@ -23,7 +23,8 @@ namespace fsdp {
 // Not thread-safe: the engine's mutex guards it.
 class GradientTable {
  public:
-  // Gradients with fewer bytes wait.
+  // Gradients with fewer bytes than kSmallBytes wait for a launch that copies several of them. At
+  // most kMost gradients wait.
   static constexpr int64_t kSmallBytes = int64_t{256} << 10;
   static constexpr size_t kMost = 64;
 
@@ -32,13 +33,13 @@ class GradientTable {
   struct Place {
     std::byte* at = nullptr;
     DType dtype = DType::kFloat32;
-    bool overwrites = true;  // if false, the gradient is added to the present value
+    bool overwrites = true;  // if false, the gradient is added to the value in the destination
   };
   // Copies or adds the gradient of `parameter` to its destination, now or later. The gradient must
   // be strided and have a floating type. Errors: those of issue.
   void add(int parameter, const at::Tensor& gradient, const Place& place);
-  // Issues the copies of all waiting gradients on compute. Errors: StateError if a gradient was
-  // changed in place while it waited.
+  // Issues the copies of all waiting gradients on the compute stream. Errors: StateError if a
+  // gradient was changed in place while it waited.
   void issue();
   // Drops all waiting gradients.
   void drop() { waiting_.clear(); }
@@ -55,13 +56,14 @@ class GradientTable {
   bool has(const std::byte* place) const;
   void add_in_order(int parameter, const at::Tensor& gradient, const kernels::AccumulateRun& run);
   void add_strided(int parameter, const at::Tensor& gradient, const Place& place) const;
-  // Copies all runs in one launch. `first` is the parameter of the first run.
+  // Copies all runs in one launch. `first` is the parameter of the first run. It names the trace
+  // span if there is only one run.
   void copy(std::span<const kernels::AccumulateRun> runs, int first) const;
   void require_unchanged(const Waiting& waiting) const;
 
   const UnitContext& unit_;
   std::vector<Waiting> waiting_;
-  const Stream* captured_on_ = nullptr;  // the compute stream when the gradients arrived
+  const Stream* captured_on_ = nullptr;  // compute stream on which the waiting gradients arrived
 };
 
 }  // namespace fsdp

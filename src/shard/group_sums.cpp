@@ -11,8 +11,8 @@ void issue_collective(const UnitContext& unit, const AxisCollective& move,
   ShardContext& shared = unit.shared;
   int64_t numel = 0;
   for (const CollectivePart& part : parts) numel += part.numel;
-  // The tag takes a place in the mesh's collective sequence, so no other collective may be issued
-  // between these lines.
+  // The tag occupies the next position in the mesh's collective sequence, so no other collective
+  // may be issued between these lines.
   const CollectiveTag tag = unit.next_tag(move.operation, numel);
   shared.comms.count_sent(move, parts);
   shared.comms.reduce(move.axis).issue(
@@ -76,9 +76,9 @@ void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite)
   add_to_main(unit_, main_, sums, /*overwrite=*/true);
 }
 
-// The reduce stream need not wait for compute: compute's writes precede the reductions that made
-// these sums (wait 5). Changes of `.grad` by users need no wait either: MainShards::sync_changes
-// has already blocked the host until they were done.
+// The reduce stream need not wait for the compute stream: compute's writes precede the reductions
+// that made these sums (wait 5). Changes of `.grad` by users need no wait either:
+// MainShards::sync_changes has already blocked the host until they were done.
 void GroupSums::sum_main() {
   ShardContext& shared = unit_.shared;
   const bool in_slot = !travel_as_main(unit_);

@@ -11,7 +11,8 @@
 
 namespace fsdp {
 
-// A segment's gradients during a reduction. The gradients are this rank's part of the sum.
+// A segment's gradients during a reduction. After each collective of the reduction, these are the
+// elements of the sum that this rank has received.
 struct Summed {
   int segment = 0;
   std::byte* at = nullptr;  // null: the zero-copy gradient is not reduced yet (UnitGradients)
@@ -22,7 +23,8 @@ struct Summed {
 // Issues a collective on the reduce stream and counts its bytes. Collective over the axis.
 void issue_collective(const UnitContext& unit, const AxisCollective& move,
                       std::span<const CollectivePart> parts);
-// Adds the sums to the main gradients, or overwrites the main gradients with them.
+// Adds the sums to the main gradients. If `overwrite` is true, replaces the main gradients by the
+// sums.
 void add_to_main(const UnitContext& unit, const MainGradients& main,
                  const std::vector<Summed>& sums, bool overwrite);
 

@@ -30,14 +30,16 @@ MainGradients::MainGradients(const UnitContext& unit, MainShards& main,
       slots_(unit.segments(), nullptr),
       runs_(unit.segments()) {}
 
-// Users may hold views longer than the engine exists. The views keep their memory. But the trap
-// (touch_trap.h) must no longer report operators on them to the unit.
+// Users may hold views of main gradients after the engine is destroyed. The views keep the memory
+// alive. But the trap (touch_trap.h) must no longer report operators on them to the unit, which no
+// longer exists.
 MainGradients::~MainGradients() {
   forget_runs();
   if (nothing_) nothing_->forget_owner();
 }
 
-// From now on views that users still hold belong to the users. New views get a new base.
+// Drops the tensors that are the bases of the views. From now on the trap (touch_trap.h) reports no
+// operators on views that users still hold. Later views get a new base.
 void MainGradients::forget_runs() {
   for (at::Tensor& run : runs_) {
     if (run.defined()) touch_trap::forget_owner(run);
@@ -54,7 +56,7 @@ std::byte* MainGradients::at(int segment, int64_t element) const {
 }
 
 // Gradients may be sharded over fewer ranks than optimizer state. In this case this rank's
-// gradients contain those of its slice and others.
+// gradients contain those of its slice and of other slices.
 float* MainGradients::slice(int segment) const {
   const int64_t begin = unit_.piece(unit_.collectives.row.optimizer, segment).begin -
                         unit_.piece(unit_.collectives.row.gradients, segment).begin;
@@ -76,9 +78,9 @@ void MainGradients::take(Stream& stream) {
 }
 
 void MainGradients::give_back() {
-  // A reduction that a failed backward has left may still write the memory, so the release is
-  // recorded after reductions. Reads by compute need no event, because later reductions wait for
-  // compute (wait 5).
+  // If a backward has failed, one of its reductions may still write the memory. So the release of
+  // the slots is recorded on the last stream that writes main gradients. Reads by the compute
+  // stream need no event, because later reductions wait for compute (wait 5).
   ShardContext& shared = unit_.shared;
   forget_runs();
   for (Slot*& slot : slots_) {
@@ -111,7 +113,8 @@ void MainGradients::clear(std::span<const int> parameters) {
     const int64_t end = std::min(placed.offset + placed.numel, here.begin + here.numel);
     if (begin < end) runs.push_back({at(segment, begin - here.begin), end - begin});
   }
-  // With offload the host fills the memory at once, while the download stream may still add to it.
+  // With offload the host fills the memory at once, so it first waits for the download stream,
+  // which may still add to the memory.
   unit_.shared.main->settle();
   kernels::fill_zero(unit_.shared.main->stream(), runs);
 }
@@ -185,8 +188,8 @@ void MainGradients::guard_views() {
   are_guarded_ = true;
 }
 
-// All guards are views of one storage without memory. A guard has the size of its view, so that
-// operators fail with the guard's message and not with a mismatch of sizes.
+// All guards are views of one storage without memory. A guard has the size of the view whose
+// `.grad` it is, so that operators fail with the guard's message and not with a mismatch of sizes.
 at::Tensor MainGradients::make_guard(int64_t numel) {
   if (!nothing_) {
     int64_t most = 0;
@@ -224,8 +227,8 @@ bool MainGradients::adopt_user_gradients(bool kept) {
       ++gone;
     }
   }
-  // If no `.grad` is defined, the caller drops all gradients, also kept gradients for which guards
-  // were set.
+  // No `.grad` is defined, so the user has cleared all gradients. The caller drops them all,
+  // including kept gradients, for which guards were set.
   if (there == 0) {
     are_guarded_ = false;
     return false;

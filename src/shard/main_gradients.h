@@ -37,8 +37,8 @@ enum class MainGradientState : uint8_t {
 // Not thread-safe: the engine's mutex guards it.
 class MainGradients {
  public:
-  // `parameters` are the module's tensors. Their requires_grad is read. All arguments must outlive
-  // this object.
+  // `parameters` are the module's tensors. While requires_grad of one of them is false, its view
+  // gets no `.grad`. All arguments must outlive this object.
   MainGradients(const UnitContext& unit, MainShards& main,
                 const std::vector<at::Tensor>& parameters);
   ~MainGradients();
@@ -53,10 +53,11 @@ class MainGradients {
   bool are_ready() const { return state_ == MainGradientState::kReady; }
   // Returns the number of elements of a trainable segment's gradient on this rank.
   int64_t numel(int segment) const;
-  // Returns true if the segment's gradient has memory. The gradient has no memory before take, if
-  // the segment is frozen, or if all parameters of the segment are empty.
+  // Returns true if the segment's gradient has memory. The gradient has no memory before take() is
+  // called, if the segment is frozen, or if all parameters of the segment are empty.
   bool has(int segment) const { return slots_[segment] != nullptr; }
-  // Returns the address of an element. This function and the next two require has(segment).
+  // Returns the address of an element of the segment's gradient. This function and the next two
+  // require has(segment).
   std::byte* at(int segment, int64_t element) const;
   // Returns the part of the gradient that belongs to this rank's slice of the main shard.
   float* slice(int segment) const;
@@ -66,8 +67,8 @@ class MainGradients {
 
   // Acquires memory for the gradients. `stream` waits until it may write this memory (wait 9).
   void take(Stream& stream);
-  // Releases the memory and makes the `.grad` of views undefined. The next user of the memory waits
-  // for reductions that still write it.
+  // Releases the memory of the gradients and makes the `.grad` of the main shards' views undefined.
+  // The next user of the memory waits for reductions that still write it.
   void give_back();
   // Zero-fills the gradients of some parameters and makes the `.grad` of their views undefined.
   // These gradients count as cleared until the unit gets new gradients.
@@ -84,13 +85,14 @@ class MainGradients {
   // Returns true if the `.grad` of all views is undefined although the gradients are kReady here.
   // In this case LibTorch's zero_grad has cleared them.
   bool are_cleared() const;
-  // Sets each undefined `.grad` to a guard, which throws on access. Called while whole gradients
-  // are kept and none is reduced.
+  // Sets each undefined `.grad` of the main shards' views to a guard, which throws on access.
+  // Called while whole gradients are kept and none is reduced.
   void guard_views();
-  // Adopts changes of `.grad` since the last call. Cleared gradients become zero. Replaced
-  // gradients are copied. Returns false, without effect, if all were cleared. `kept` is true if the
-  // unit also keeps whole gradients that are not reduced yet. Errors: StateError if `kept` and some
-  // gradients were cleared or replaced.
+  // Adopts changes of `.grad` since the last call. If the user has cleared a `.grad`, the main
+  // gradient becomes zero. If the user has assigned another tensor, its values are copied to the
+  // main gradient. Returns false, without effect, if every `.grad` was cleared. `kept` is true if
+  // the unit also keeps whole gradients that are not reduced yet. Errors: StateError if `kept` and
+  // some gradients were cleared or replaced.
   bool adopt_user_gradients(bool kept);
 
  private:
@@ -107,7 +109,7 @@ class MainGradients {
   int64_t additions_ = 0;
   std::vector<char> cleared_;  // by parameter
   bool await_across_ = false;
-  std::vector<Slot*> slots_;      // by segment, null for one without a gradient
+  std::vector<Slot*> slots_;      // by segment; null for a segment without a gradient
   std::vector<at::Tensor> runs_;  // by segment: base of the views; undefined before the first view
   std::optional<torch_compat::BoundStorage> nothing_;  // storage of the guards
   std::vector<at::Tensor> guards_;                     // by parameter; empty before the first guard

@@ -32,12 +32,14 @@ class OnDevice final : public MainPlace {
   void reduce_after_takes() const override {}
 };
 
-// This is a base class, so that the ledger exists before MainPlace, which gets a reference to it.
+// A ledger for OnHost. It is in a base class, so that it exists before MainPlace, which gets a
+// reference to it.
 struct HostLedger {
   MemoryLedger host_ledger;
 };
 
-// Main state in pinned memory of the host. No peer reads it there, so no communicator allocates it.
+// Main state in pinned memory of the host. Peers do not read this memory, so it does not come from
+// a communicator.
 class OnHost final : private HostLedger, public MainPlace {
  public:
   OnHost(const Mesh& mesh, CommStreams& streams, EngineMemory& memory)

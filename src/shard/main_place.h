@@ -25,8 +25,8 @@ namespace fsdp {
 
 class MainPlace {
  public:
-  // Returns a place on the device or, with Options::cpu_offload, on the host. All arguments must
-  // outlive the result.
+  // Returns a MainPlace for main state on the device or, with Options::cpu_offload, on the host.
+  // All arguments must outlive the result.
   static std::unique_ptr<MainPlace> make(const Mesh& mesh, const Options& options,
                                          CommStreams& streams, EngineMemory& memory);
   virtual ~MainPlace() = default;
@@ -38,21 +38,21 @@ class MainPlace {
   // Returns the stream on which norms and optimizers run.
   virtual Stream& stream() const = 0;
   virtual MemoryLedger& ledger() = 0;
-  // Allocate memory for main shards, for main gradients, and for other main state, which no other
-  // rank reads.
+  // The first function allocates memory for main shards and the second one for main gradients. The
+  // third one allocates memory for other main state, which no other rank reads.
   virtual Buffer allocate(int64_t bytes) const = 0;
   virtual Buffer allocate_gradients(int64_t bytes) const = 0;
   virtual Buffer allocate_own(int64_t bytes) const = 0;
-  // Blocks until stream() may read and write main state.
+  // Blocks the host until work on stream() may read and write main state.
   virtual void settle() const = 0;
-  // Blocks until stream() may read all values that compute has written.
+  // Blocks the host until work on stream() may read all values that the compute stream has written.
   virtual void settle_compute() const = 0;
 
   // Casts or copies contiguous runs of main shards to the device, before the gather stream's next
   // collective. `unit` names the unit in trace spans.
   virtual void send(const std::vector<kernels::CastRun>& runs, std::string_view unit) = 0;
-  // Adds or copies sums that the reduce stream has computed to the main gradients. `unit` as in
-  // send.
+  // Adds or copies sums that the reduce stream has computed to the main gradients. `unit` has the
+  // same meaning as for send.
   virtual void take(const std::vector<kernels::AccumulateRun>& runs, std::string_view unit) = 0;
   // Returns the stream that is the last to write main gradients.
   virtual Stream& last_of_reduce() const = 0;

@@ -23,8 +23,9 @@ MainShards::MainShards(const UnitContext& unit, std::vector<Buffer> slices)
   }
 }
 
-// Users may hold views longer than the engine exists. The views keep memory and mesh (MeshBuffer),
-// but the trap must not report to the unit any more.
+// Users may hold views of main shards after the engine is destroyed. The views keep the memory and
+// the mesh alive (MeshBuffer). But the trap (touch_trap.h) must no longer report operators on them
+// to the unit, which no longer exists.
 MainShards::~MainShards() {
   for (int i = 0; i < unit_.segments(); ++i) {
     touch_trap::forget_owner(slices_[i].tensor);
@@ -40,7 +41,7 @@ void MainShards::relocate(int segment, std::shared_ptr<const MeshBuffer> memory,
   Slice& slice = slices_[segment];
   if (slice.data != nullptr) {
     copy(segment, slice.data, data);
-    // The memory that the copy reads is freed below.
+    // The host waits until the copy is done, because the memory that it reads is freed below.
     unit_.shared.streams.compute->synchronize();
   }
   slice.data = static_cast<float*>(data);
@@ -63,8 +64,9 @@ void MainShards::all_gather(const std::vector<AxisCollective>& collectives, Plac
   Stream& stream = *shared.streams.gather;
   const ContextSpan span = shared.streams.span(*shared.streams.gather, "gather", unit_.fqn);
   PieceGather gather(unit_);
-  // A gather sends device memory, not host memory. With registered memory it sends from a slot,
-  // because main shards are not registered. In both cases the shard is first copied into the slot.
+  // A gather can send only device memory. If slots are registered with NCCL, it can send only
+  // registered memory. In both cases a main shard that does not qualify is first copied into the
+  // slot.
   const bool gathers_in_place = shared.main->is_host() || shared.comms.has_windows();
   std::vector<kernels::CastRun> own_runs;
   for (int i = 0; i < unit_.segments(); ++i) {
@@ -73,8 +75,8 @@ void MainShards::all_gather(const std::vector<AxisCollective>& collectives, Plac
     const int64_t place_begin = unit_.piece(placement, i).begin;
     std::byte* own = places[i] + (slice.begin - place_begin) * size_of(dtype);
     // With a lower param_dtype the shard is cast into its position in the result, and the gather is
-    // in place as well. Otherwise the gather reads the main shard itself. A resident copy may
-    // contain the main shard (MainShards::relocate). In this case the shard is already in place.
+    // in place as well. In fp32 the gather reads the main shard itself. A resident copy may contain
+    // the main shard (MainShards::relocate). In this case the shard is already in place.
     const bool is_there = own == static_cast<const void*>(data(i));
     const bool moves_own = !is_there && (gathers_in_place || dtype != DType::kFloat32);
     if (moves_own) own_runs.push_back({data(i), own, slice.numel, DType::kFloat32, dtype});
@@ -115,8 +117,9 @@ void MainShards::copy_whole(std::span<float* const> slices, std::vector<Buffer>&
     }
   }
   if (!unit_.collectives.cuts_main()) return;
-  // The caller is between passes. Compute may have written the slices since the last pass began,
-  // and only the begin of a pass makes gathers wait for compute.
+  // This function is called between passes. The compute stream may have written the slices since
+  // the last pass began, but gathers wait for compute only when a pass begins. So this gather must
+  // wait for compute explicitly.
   shared.streams.gather_after_compute();
   if (!own_runs.empty()) shared.main->send(own_runs, unit_.fqn);
   gather.issue(unit_.collectives.to_whole(), *shared.streams.gather);
@@ -171,8 +174,8 @@ void MainShards::keep_writes() {
 
 bool MainShards::sync_changes() {
   if (has_views()) {
-    // If only the content shows a change, the version is increased, because copies compare
-    // versions.
+    // If a change shows only in the content and not in the version, the version is increased here,
+    // because the owners of resident copies compare versions.
     for (const int segment : look_at_contents()) {
       torch_compat::bump_version(slices_[segment].tensor);
     }
@@ -208,8 +211,8 @@ bool MainShards::issue_digests() {
 }
 
 std::vector<int> MainShards::look_at_contents() {
-  // If digests were issued for many units, the caller has already synchronized the stream once for
-  // all of them.
+  // If digests were already issued, the caller has also synchronized the stream, once for all its
+  // units.
   if (!digests_issued_) {
     if (!issue_digests()) return {};
     unit_.shared.main->stream().synchronize();
@@ -241,7 +244,7 @@ const std::vector<at::Tensor>& MainShards::views() {
 
 void MainShards::forget_unused_views() {
   if (!has_views()) return;
-  std::vector<size_t> own(slices_.size(), 1);  // tensors on a slice, views included
+  std::vector<size_t> own(slices_.size(), 1);  // by slice: number of the engine's tensors on it
   for (size_t i = 0; i < views_.size(); ++i) {
     if (views_[i].use_count() > 1) return;
     ++own[unit_.layout.segment_of(static_cast<int>(i))];

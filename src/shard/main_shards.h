@@ -2,10 +2,10 @@
 // values, and weights are loaded into and saved from them. Main shards are on the device or on the
 // host ([Note: main state on the host] in main_place.h).
 //
-// The unit checks for changes at the begin of a forward or backward and in Gathered. It notices the
-// changes of all code that writes main shards:
-// - fsdp::AdamW, fsdp::SGD, load_weights and the write-back of Gathered write through data() and
-//   call mark_changed.
+// The unit checks for changes at the begin of a forward or backward and in fsdp::Gathered. It
+// notices the changes of all code that writes main shards:
+// - fsdp::AdamW, fsdp::SGD, load_weights, fsdp::load and the write-back of fsdp::Gathered write
+//   through data() and call mark_changed.
 // - torch::optim and users write through views. Such a write changes the version counter of the
 //   view, or only the content ([Note: changes without a version]).
 // - On one rank and with DDP, in fp32, the parameters are bound to the slices themselves, so a
@@ -52,27 +52,29 @@ class MainShards {
   // Broadcasts the first group's slices to the other groups, after each rank has written its own
   // main shards. Collective if main shards are sharded within groups. Otherwise it does nothing.
   void share_slices();
-  // Copies whole fp32 values to `whole`, which has one padded buffer per segment. Compute waits for
-  // the copies. Collective if main shards are sharded.
+  // Copies the whole fp32 values of the unit, not only this rank's slices, to `whole`, which has
+  // one padded buffer per segment. The compute stream waits for the copies. Collective if main
+  // shards are sharded.
   void copy_whole(std::vector<Buffer>& whole) const;
-  // Copies other fp32 values in the same way, for example an optimizer's moments. The values must
-  // be sharded and placed as main shards. `slices` has one entry per segment. An entry is null, on
-  // every rank, if the segment has no values.
+  // Copies other fp32 values in the way of copy_whole(whole), for example an optimizer's moments.
+  // They must be sharded and placed as main shards. `slices` has this rank's slice of each segment.
+  // An entry is null, on every rank, if the segment has no values.
   void copy_whole(std::span<float* const> slices, std::vector<Buffer>& whole) const;
 
-  // Returns a number that increases with every known change.
+  // Returns a number that increases with every change of the segment's slice that the engine has
+  // noticed.
   int64_t version(int segment) const;
   // Counts a change that the caller has written through data().
   void mark_changed();
   // Accepts writes through parameters that are bound to the slices. Such a write does not count as
   // a change for a graph that was made after it.
   void keep_writes();
-  // Issues the computation of the content's digests on MainPlace::stream(), if views exist. Returns
-  // false if there is nothing to wait for. A caller with several units first calls this for all
-  // units, then synchronizes the stream once, and then calls sync_changes.
+  // If views exist, issues the computation of digests of the slices' content on
+  // MainPlace::stream(). Returns false if nothing was issued. A caller with several units first
+  // calls this for all units, then synchronizes the stream once, and then calls sync_changes.
   bool issue_digests();
-  // Returns true if anything has changed since the last call. If views exist and no digests were
-  // issued, it issues them and blocks until they are computed.
+  // Returns true if a slice has changed since the last call. If views exist and issue_digests was
+  // not called before, computes the digests and blocks until they are ready.
   bool sync_changes();
 
   // Returns one view per parameter, also for empty parameters, for torch::optim and for loading. A
@@ -80,8 +82,8 @@ class MainShards {
   // valid after the engine is destroyed.
   const std::vector<at::Tensor>& views();
   bool has_views() const { return !views_.empty(); }
-  // Drops the views if no other holder is left, for example after loading or printing values.
-  // Without views, forwards need no digests.
+  // Drops the views if no code outside this class holds one any more, for example after values were
+  // loaded or printed. Without views, forwards need no digests.
   void forget_unused_views();
   // Returns the `.grad` of a view. Users and LibTorch's optimizers read, replace and clear it.
   at::Tensor& gradient_of(int parameter) const { return views_[parameter].mutable_grad(); }
@@ -110,7 +112,7 @@ class MainShards {
   // host reads it without a copy.
   Buffer digests_;
   Buffer digest_parts_;
-  bool digests_issued_ = false;     // the next sync_changes reads them
+  bool digests_issued_ = false;     // digests were issued but not read yet
   std::vector<uint64_t> contents_;  // the digests at the last comparison
 };
 

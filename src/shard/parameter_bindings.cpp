@@ -15,8 +15,8 @@ constexpr std::string_view kShardedHint =
     "fsdp::UnitScope; read, save or load whole values inside fsdp::Gathered; optimise with "
     "fsdp::AdamW or a LibTorch optimizer on Engine::parameters(); if backward reports this error, "
     "let the unit's forward return every tensor that the loss uses, including auxiliary losses";
-// The hint for a parameter of a unit by policy. The engine gathers the parameter before an operator
-// runs on it, so only an access without an operator throws.
+// The hint for a parameter of a unit chosen by policy. The engine gathers the parameter before an
+// operator runs on it, so only an access without an operator throws.
 constexpr std::string_view kTouchedHint =
     "run the model inside Engine::forward, where LibTorch's operators gather the parameters; "
     "before you read their memory directly, pass them to an operator; read, save or load whole "
@@ -57,7 +57,8 @@ ParameterBindings::ParameterBindings(const ShardLayout& layout, std::vector<at::
   guard_gradients();
 }
 
-// Users and graphs may hold parameters longer than the engine exists.
+// Users and graphs may hold parameters after the engine is destroyed, so their storages must not
+// refer to the owner any more.
 ParameterBindings::~ParameterBindings() {
   for (torch_compat::BoundStorage& storage : storages_) storage.forget_owner();
 }
@@ -85,7 +86,8 @@ void ParameterBindings::unbind() {
   for (torch_compat::BoundStorage& storage : storages_) storage.unbind();
 }
 
-// LibTorch's operators increase the version of a tensor that they write in place. Binding does not.
+// LibTorch's operators increase the version of a tensor that they write in place. Binding a
+// parameter does not change its version.
 bool ParameterBindings::has_changed(int parameter) const {
   return torch_compat::version(tensors_[parameter]) != versions_[parameter];
 }

@@ -32,19 +32,19 @@ class ParameterBindings {
   // Makes `parameters` views of their own storages, unbound. `parameters` must be in the order of
   // layout.parameters(). They keep their TensorImpl, so module members, names, requires_grad and
   // version counters stay. `unit` is the unit's FQN. If `owner` is not null, the trap reports
-  // operators on the parameters to it (touch_trap.h).
+  // operators on the parameters to this owner (touch_trap.h).
   ParameterBindings(const ShardLayout& layout, std::vector<at::Tensor> parameters,
                     std::string_view unit, touch_trap::Touched* owner = nullptr);
 
-  // From now on the trap reports no operators to the owner.
+  // After the destructor the trap (touch_trap.h) reports no operators to the owner.
   ~ParameterBindings();
   ParameterBindings(const ParameterBindings&) = delete;
   ParameterBindings& operator=(const ParameterBindings&) = delete;
 
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
-  // Binds all parameters. segments[i] is the whole memory of the layout's segment i. Also records
-  // the parameters' versions.
+  // Binds all parameters. segments[i] is the memory of all elements of the layout's segment i, not
+  // only of this rank's piece. Also records the parameters' versions.
   void bind(std::span<std::byte* const> segments);
   void unbind();
 
@@ -60,9 +60,11 @@ class ParameterBindings {
   // shape or type.
   void adopt_replaced();
 
-  // Sets the guards. Errors: StateError if the user has set a parameter's `.grad`.
+  // Sets the `.grad` of every trainable parameter to a guard ([Note: guarded gradients]). Errors:
+  // StateError if the user has set a parameter's `.grad`.
   void guard_gradients();
-  // Returns how many of the guards are still in place.
+  // Returns kThere if all guards of guard_gradients() are still set, kGone if none is, and
+  // otherwise kSomeGone.
   enum class Guards : uint8_t { kThere, kSomeGone, kGone };
   Guards guards() const;
 
@@ -80,8 +82,8 @@ class ParameterBindings {
   std::string unit_;
   std::vector<at::Tensor> tensors_;
   std::vector<torch_compat::BoundStorage> storages_;
-  std::vector<at::Tensor> guards_;  // undefined for parameters without gradient
-  std::vector<int64_t> versions_;   // at bind or forget_changes
+  std::vector<at::Tensor> guards_;  // by parameter; undefined if none was needed so far
+  std::vector<int64_t> versions_;   // by parameter, at the last bind or forget_changes
 };
 
 }  // namespace fsdp

@@ -27,7 +27,8 @@ class ResidentPieces {
       if (dtype != DType::kFloat32 || shared.main->is_host()) continue;
       const Piece slice = unit.piece(unit.collectives.row.optimizer, i);
       main.relocate(i, copy, copy->buffer.at((slice.begin - held.begin) * size_of(dtype)));
-      // The slice's own memory is freed now. The slice's bytes are already counted as main shards.
+      // relocate() has freed the slice's own memory. The slice is now in the copy. Its bytes are
+      // already counted as main shards, so they are not counted again as a part of the copy.
       shared.memory.ledger.hold(-main.bytes(i));
       bytes_ -= main.bytes(i);
     }
@@ -41,7 +42,7 @@ class ResidentPieces {
 
   Piece piece(int segment) const { return unit_.piece(unit_.collectives.row.parameters, segment); }
   std::byte* at(int segment) const { return copies_[segment]->buffer.at(0); }
-  // Returns the size without the main shards that the copy contains.
+  // Returns the bytes of the copy, without those of main shards that it contains.
   int64_t bytes() const { return bytes_; }
 
   // Gathers the copy on the gather stream. Returns false if the copy is up to date.
@@ -55,8 +56,8 @@ class ResidentPieces {
 
   // All ranks must make the same decision whether to gather, even if their own slice has not
   // changed. So a change makes the copy stale only at the next forward, which all ranks begin. (The
-  // backward of an older graph throws anyway.) Wait 1 of that forward orders the gather after all
-  // reads of the copy.
+  // backward of a graph made before the change throws anyway.) Wait 1 of that forward orders the
+  // gather after all reads of the copy.
   void follow_main(const MainChange& change) {
     may_differ_ = may_differ_ || change.known || change.possible;
     if (!change.at_forward || !may_differ_) return;
@@ -73,8 +74,8 @@ class ResidentPieces {
   bool may_differ_ = false;  // the main shards may have changed since the last forward began
 };
 
-// The unit holds the slot from begin to end. The gather stream writes the slot, and compute reads
-// it.
+// A source that gathers into a slot for each use. The unit holds the slot from begin() to end().
+// The gather stream writes the slot, and the compute stream reads it.
 class GatheredSlot : public ParameterSource {
  public:
   GatheredSlot(const UnitContext& unit, MainShards& main)
@@ -117,8 +118,9 @@ class GatheredSlot : public ParameterSource {
     shared.streams.compute->wait(gathered_);  // wait 3
   }
 
-  // If the slot was not used, its gather may still write it, so the release is recorded after the
-  // gather. The host does not wait here, because the wait could throw the error of a failed gather.
+  // If the compute stream has not waited for the gather, the gather may still write the slot, so
+  // the release is recorded after the gather. The host does not wait here, because the wait could
+  // throw the error of a failed gather.
   void end(bool waited) override {
     if (bytes_ == 0) return;
     ShardContext& shared = unit_.shared;
@@ -170,8 +172,8 @@ class GatheredSlot : public ParameterSource {
   Event gathered_;
 };
 
-// [Note: reading mapped shards] in peer_reads.h. The barriers of a pass order the reads, so begin
-// and wait do nothing.
+// A source that reads peers' shards in place: [Note: reading mapped shards] in peer_reads.h.
+// Barriers at the begin and end of a pass order the reads, so begin() and wait() do nothing.
 class MappedShards : public ParameterSource {
  public:
   MappedShards(const UnitContext& unit, std::vector<RanksView> ranks)
@@ -181,8 +183,9 @@ class MappedShards : public ParameterSource {
     return static_cast<std::byte*>(ranks_[segment].data());
   }
 
-  // The views are read-only. A write changed a private copy of the pages ([Note: guarded writes] in
-  // write_guard.h). take_write drops this copy, so it is called for every segment.
+  // The views are read-only, so a write has changed only a private copy of the pages ([Note:
+  // guarded writes] in write_guard.h). take_write drops this copy, so it is called for every
+  // segment.
   std::optional<int> take_stray_write() override {
     std::optional<int> first;
     for (int i = 0; i < unit_.segments(); ++i) {
@@ -200,7 +203,7 @@ class MappedShards : public ParameterSource {
   std::vector<RanksView> ranks_;
 };
 
-// The whole parameters stay resident, so a use needs a gather only after a change.
+// The whole parameters stay resident, so a use needs a gather only after a change of main shards.
 class GatheredResident : public ParameterSource {
  public:
   GatheredResident(const UnitContext& unit, MainShards& main)
@@ -220,7 +223,8 @@ class GatheredResident : public ParameterSource {
         shared.streams.span(*shared.streams.compute, "wait for gather", unit_.fqn);
     shared.streams.compute->wait(gathered_);  // wait 3
   }
-  // is_gathering_ stays set, so that the next use waits for the same gather.
+  // If the compute stream has not waited for the gather, is_gathering_ stays set, so that the next
+  // use waits for the same gather.
   void end(bool waited) override {
     if (!waited && is_gathering_) unit_.shared.streams.leave_gather();
   }
@@ -293,7 +297,8 @@ class CastResident : public ParameterSource {
   int64_t resident_bytes_ = 0;
 };
 
-// No copy exists, so a forward that writes a parameter writes the main shard.
+// A source without a copy: parameters are the main shards, so a forward that writes a parameter
+// writes the main shard.
 class MainShard : public ParameterSource {
  public:
   explicit MainShard(const MainShards& main) : main_(main) {}
@@ -331,14 +336,14 @@ std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main
 
 std::unique_ptr<ParameterSource> make_parameter_source(const UnitContext& unit, MainShards& main) {
   const UnitCollectives& collectives = unit.collectives;
-  // Whole parameters are resident, so an unshard does nothing.
+  // No collective is needed at each unshard, because whole parameters are resident.
   if (collectives.on_unshard.empty() && collectives.upload != Upload::kForUse) {
     if (collectives.gathers()) return std::make_unique<GatheredResident>(unit, main);
     if (all_float32(unit)) return std::make_unique<MainShard>(main);
     return std::make_unique<CastResident>(unit, main);
   }
-  // An unshard gathers resident pieces. Main shards cannot be mapped instead, because the pieces
-  // are larger than main shards.
+  // If there are resident pieces, an unshard gathers them. Main shards cannot be mapped instead,
+  // because the pieces are larger than main shards.
   if (!collectives.after_update.empty()) return std::make_unique<GatheredSlot>(unit, main);
   std::vector<RanksView> ranks;
   if (collectives.upload == Upload::kNever) ranks = map_ranks(unit, main);

@@ -35,9 +35,11 @@ class ParameterSource {
   // Issues the work that makes the parameters whole. Returns false, without effect, if the urgency
   // is kPrefetch and no slot is free.
   virtual bool begin(Urgency /*urgency*/) { return true; }
-  // Makes compute wait for that work. Then compute may read the parameters.
+  // Makes the compute stream wait for the work that begin() has issued. Then compute may read the
+  // parameters.
   virtual void wait() {}
-  // Ends the use of the memory. If `waited` is false, the work that begin issued may be in flight.
+  // Ends the use of the parameters' memory. `waited` is false if wait() was not called. The work
+  // that begin() has issued may then be in flight.
   virtual void end(bool /*waited*/) {}
   // Returns the whole memory of a segment. The memory is valid from wait to end.
   virtual std::byte* whole(int segment) const = 0;
@@ -48,17 +50,19 @@ class ParameterSource {
   virtual int64_t resident_bytes() const { return 0; }
   // Returns true if a write to the whole parameters also writes the main shards.
   virtual bool keeps_writes() const { return false; }
-  // Returns a parameter that was written without a change of its version counter, if there is one.
-  // Undoes the write.
+  // Returns the first parameter that was written without a change of its version counter, or
+  // nothing if there is none. Undoes all such writes.
   virtual std::optional<int> take_stray_write() { return std::nullopt; }
 
   // Returns the resident copy of whole main shards, in the segment's dtype. Null if there is no
   // such copy. Code that writes the main shards may write the copy as well.
   virtual std::byte* copy_of_main(int /*segment*/) const { return nullptr; }
-  // Announces a change of the main shards. Must be called before their versions change.
-  // `copies_written` is true if the caller has also written the change to every copy_of_main.
+  // Notes that the caller is about to count a change of the main shards. Must be called before
+  // their versions change. `copies_written` is true if the caller has also written the change to
+  // every copy_of_main.
   virtual void main_changes(bool /*copies_written*/) {}
-  // Updates resident copies after a change.
+  // Updates resident copies after a change of the main shards, or makes the next begin() update
+  // them.
   virtual void follow_main(const MainChange& /*change*/) {}
 };
 

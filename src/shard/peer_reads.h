@@ -27,8 +27,8 @@ class PeerReads {
   // Returns a view of all ranks' shards. The view is empty on all ranks if the shards cannot be
   // mapped and must be gathered. Collective over the axis.
   RanksView map_ranks(void* mine, int64_t bytes, Axis axis);
-  // Pass the barrier before the reads of a pass and the barrier after them (wait 11). They do
-  // nothing if no unit is mapped.
+  // Execute the barrier before the first read of a forward or backward, and the barrier after its
+  // last read (wait 11). They do nothing if no unit is mapped.
   void begin() { meet("shards are read from here"); }
   void end() { meet("shards are read until here"); }
 

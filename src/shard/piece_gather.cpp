@@ -18,7 +18,8 @@ void PieceGather::issue(const std::vector<AxisCollective>& collectives, Stream& 
     int64_t numel = 0;
     for (Run& run : runs_) {
       numel += run.piece.numel;
-      // The first of these pieces belongs to rank 0 of the axis.
+      // The collective gathers the pieces of all ranks of the axis. The first one is that of rank
+      // 0.
       const int64_t begin = run.piece.begin - shared.mesh.rank(move.axis) * run.piece.numel;
       std::byte* all = run.place + (begin - run.place_begin) * size_of(run.dtype);
       parts.push_back({run.data, all, run.piece.numel, run.dtype});

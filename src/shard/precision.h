@@ -24,7 +24,7 @@ struct Precision {
   bool casts_inputs = true;
 
   // Returns lines like "param_dtype bfloat16" and "reduce_dtype float32". Ranks compare these
-  // lines.
+  // lines, because all must use the same types.
   std::array<std::string, 4> lines() const;
   // Returns the type to which floating inputs of a forward are cast. Empty if they are not cast.
   std::optional<DType> input() const { return casts_inputs ? param : std::nullopt; }

@@ -21,17 +21,17 @@ namespace fsdp {
 
 // The last two reductions of zero-copy gradients ([Note: zero-copy gradients] in
 // gradient_places.h). `turn` is the index of the older reduction, which the next one replaces.
-// Before another zero-copy gradient is made, compute waits for this older reduction (wait 8), so at
-// most two such gradients exist.
+// Before another zero-copy gradient is made, the compute stream waits for this older reduction
+// (wait 8), so at most two such gradients exist.
 struct ZeroCopyWindow {
   explicit ZeroCopyWindow(const Device& device) : reduced{Event(device), Event(device)} {}
 
   std::array<Event, 2> reduced;
   int turn = 0;
-  // The gradients that these reductions read. Used only if compute is not inline. The gradients are
-  // freed once compute's wait for the reduction is issued, because LibTorch reuses memory in
-  // compute's order. If the host freed them only when the reduction has ended, it would hold many
-  // gradients at a time, because it runs ahead of the device.
+  // The gradients that these reductions read. Used only if the compute stream is not inline. The
+  // gradients are freed once compute's wait for the reduction is issued, because LibTorch reuses
+  // memory in compute's order. If the host freed them only when the reduction has ended, it would
+  // hold many gradients at a time, because it runs ahead of the device.
   std::array<std::vector<std::shared_ptr<const void>>, 2> held;
 };
 
@@ -51,7 +51,8 @@ struct ShardContext {
   GradientFormat format;
   PeerReads peers;
   ZeroCopyWindow zero_copy{streams.device};
-  // True if the trap is armed. Then views of main shards and main gradients carry the trap's key.
+  // True if the trap is armed (touch_trap.h). Then views of main shards and main gradients carry
+  // the trap's key.
   bool watches_shards = false;
 };
 

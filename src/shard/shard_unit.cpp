@@ -8,8 +8,8 @@
 
 namespace fsdp {
 
-// Later members hold references to earlier ones. UnitParameters may relocate main shards into its
-// resident copies.
+// The order of the members matters: later members hold references to earlier ones, and
+// UnitParameters may relocate main shards into its resident copies.
 ShardUnit::ShardUnit(UnitContext unit, std::vector<at::Tensor> parameters, std::vector<Buffer> main,
                      bool watches_parameters)
     : context_(std::move(unit)),

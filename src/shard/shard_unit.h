@@ -35,8 +35,8 @@ class ShardUnit {
  public:
   // `main` holds this rank's fp32 slice of each segment of the unit's layout. `parameters` become
   // views of the unit's storages permanently. The trap reports operators on the shards to the
-  // unit's owner (touch_trap.h). With `watches_parameters`, which a unit by policy needs, it also
-  // reports operators on the parameters. No parameter may have a gradient.
+  // unit's owner (touch_trap.h). With `watches_parameters`, which a unit chosen by policy needs,
+  // the trap also reports operators on the parameters. No parameter may have a gradient.
   ShardUnit(UnitContext unit, std::vector<at::Tensor> parameters, std::vector<Buffer> main,
             bool watches_parameters = false);
 
@@ -54,18 +54,18 @@ class ShardUnit {
   UnitSizes sizes() const;
 
   // Returns the segments that an optimizer updates, which are those with trainable parameters.
-  // Errors: StateError if a failed backward has mixed gradients.
+  // Errors: StateError if gradients also contain a part of a failed backward.
   std::vector<MainSegment> main_segments();
-  // Returns views of main shards by parameter, for torch::optim and for loading. They have
-  // gradients if gradients exist. While a caller holds a view, its `.grad` shows the gradient, and
-  // changes of `.grad` are adopted.
+  // Returns views of main shards by parameter, for torch::optim and for loading. The `.grad` of the
+  // views is defined if gradients exist. While a caller holds a view, its `.grad` shows the
+  // gradient, and changes of `.grad` are adopted.
   const std::vector<at::Tensor>& local_views();
 
   // Adopts changes of the main shards since the last call: increments the parameters' versions and
   // updates resident copies. At a forward (`rebinds`) it also reshards the unit, so that the unit
   // is gathered again. All ranks reshard alike, even if only another rank's shard has changed. They
   // also reshard if views exist, because then another rank's shard may have changed. The host may
-  // block until compute is done; see MainShards::issue_digests.
+  // block until the compute stream is done; see MainShards::issue_digests.
   void sync_changes(bool rebinds);
   bool issue_digests() { return main_.issue_digests(); }
   // Counts a change of the main shards that was written through raw pointers. `copies_written` is

@@ -55,7 +55,7 @@ std::byte* UnitGradients::place(int segment, int64_t element) {
 }
 
 // [Note: kept gradients are wide] Gradients of several passes are added up in fp32, as in a main
-// gradient. In bf16, adding equal gradients would stop changing the sum at the 257th.
+// gradient. In bf16, a sum of equal gradients would no longer change from the 257th gradient on.
 //
 // A unit that captures in place must not add this rank's gradients to a sum over all ranks. So it
 // uses a slot if the main gradient holds such a sum, or if this pass does not reduce.
@@ -79,8 +79,8 @@ void UnitGradients::open(GradientSync sync) {
                       .cause = "its gradients would be added to sums of all groups",
                       .hint = "reduce over all ranks only in the last backward before a step"});
   }
-  // Kept gradients still have their memory. arrived_ marks the parameters that have a kept
-  // gradient.
+  // If an earlier pass has kept its gradients, they still have their memory, and arrived_ marks the
+  // parameters that have a kept gradient. So nothing else is to be set up.
   adds_to_earlier_ = state_ == GradientState::kKept;
   state_ = GradientState::kCapturing;
   if (adds_to_earlier_) return;
@@ -159,8 +159,9 @@ void UnitGradients::zero_missing() {
   kernels::fill_zero(*unit_.shared.streams.compute, runs);
 }
 
-// Casts kept gradients from the wide slot to a slot in reduce_dtype. The cast runs on compute,
-// which also captured the gradients, so the release of the wide slot is recorded on compute.
+// Casts kept gradients from the wide slot to a slot in reduce_dtype. The cast runs on the compute
+// stream, which also captured the gradients, so the release of the wide slot is recorded on
+// compute.
 void UnitGradients::narrow() {
   if (sink_ != Sink::kWideSlot) return;
   slot_.open();
@@ -201,10 +202,12 @@ void UnitGradients::reduce(bool across) {
     sums.push_back({i, zero_copy_.has_segment(i) ? nullptr : place(i, 0), numel, dtype()});
     const bool lands_at_once = lands && collectives.size() == 1;
     if (!zero_copy_.has_segment(i) || lands_at_once) continue;
-    // The first sum of a zero-copy gradient must not overwrite LibTorch's tensor in place.
+    // The first sum of a zero-copy gradient must not overwrite LibTorch's tensor in place, so the
+    // sum gets memory of its own.
     zero_copy_.make_room(i, numel / shared.mesh.size(collectives.front().axis));
   }
-  // LibTorch allocated zero-copy gradients, and the memory for their sums, on its current stream.
+  // LibTorch has allocated zero-copy gradients, and the memory for their sums, on its current
+  // stream, so the compute stream waits for this stream.
   shared.streams.wait_for_autograd();
   shared.streams.compute->record(captured_);
   const ExposedTimer timer(shared.streams);
@@ -226,7 +229,7 @@ void UnitGradients::reduce(bool across) {
     add_to_main(unit_, main_, sums, first);
   }
   groups_.set_awaited(!across && groups_.has_moves());
-  last_user_ = &last;  // with offload download reads the sums
+  last_user_ = &last;  // with offload the download stream reads the sums
   give_back(/*reduced=*/true);
   main_.note_added();
   main_.attach_views();
@@ -235,7 +238,7 @@ void UnitGradients::reduce(bool across) {
 void UnitGradients::sum_across() {
   if (!await_across()) return;
   adopt_user_gradients();
-  if (!await_across()) return;  // the user had cleared all of these gradients
+  if (!await_across()) return;  // the user had cleared all gradients of this unit
   groups_.sum_main();
   main_.attach_views();
 }
@@ -302,8 +305,8 @@ void UnitGradients::zero() {
 
 void UnitGradients::zero(std::span<const int> parameters) {
   main_.clear(parameters);
-  // The next gradient of a kept parameter overwrites the old gradient. If no gradient arrives, it
-  // is zero-filled.
+  // The next gradient of a kept parameter overwrites the old gradient. If no gradient arrives, the
+  // old gradient is zero-filled.
   if (state_ == GradientState::kKept) {
     for (const int each : parameters) arrived_[each] = 0;
   }

@@ -55,16 +55,17 @@ class UnitGradients {
   // sparse or not floating.
   void capture(int parameter, const at::Tensor& gradient);
   // Zero-fills missing gradients, reduces over the ranks, and adds the result to the main
-  // gradients. With `across`, sums within groups are then summed over the groups, including those
-  // of earlier passes.
+  // gradients. If `across` is true, the sums within groups, including those of earlier passes, are
+  // then summed over the groups.
   void reduce(bool across);
   // Sums the main gradients over the groups if they await this sum. Called if the pass has added
   // nothing to the unit's main gradients.
   void sum_across();
   bool await_across() const { return groups_.are_awaited(); }
-  // Keeps whole gradients and does not reduce them.
+  // Ends a capture without a reduction. The whole gradients are kept, and gradients of later passes
+  // are added to them.
   void keep();
-  // Drops whole gradients.
+  // Drops whole gradients that are captured or kept, but not main gradients.
   void drop();
   // Drops the gradients that a failed backward captured. Dropping is impossible if the gradients
   // were added to gradients of other passes, or if finished reductions have added some of them to
@@ -81,7 +82,7 @@ class UnitGradients {
   // before main gradients are read or written. Errors: StateError if the gradients are mixed
   // (abandon).
   void settle();
-  // Checks that a failed backward has not mixed gradients. Errors: StateError.
+  // Throws StateError if the gradients are mixed (abandon).
   void require_unmixed() const;
   // Sets the `.grad` of main shards' views to gradients or guards. Called after views were made or
   // gradients were kept.
@@ -95,9 +96,9 @@ class UnitGradients {
 
  private:
   enum class Sink : uint8_t {
-    kSlot,      // in the type in which gradients are reduced
-    kWideSlot,  // [Note: kept gradients are wide] in unit_gradients.cpp
-    kMain,      // captures_in_place: no slot
+    kSlot,      // a slot of the type in which gradients are reduced
+    kWideSlot,  // an fp32 slot: [Note: kept gradients are wide] in unit_gradients.cpp
+    kMain,      // no slot: the main gradients (captures_in_place)
   };
   Sink sink_for(GradientSync sync) const;
   bool is_any_left() const;
@@ -107,16 +108,16 @@ class UnitGradients {
   // are empty. The element must not be part of a zero-copy gradient.
   std::byte* place(int segment, int64_t element);
   DType dtype() const { return sink_ == Sink::kSlot ? slot_.dtype() : DType::kFloat32; }
-  // Returns true if backward issues no reduction. Then gradients of further passes can be added in
-  // place.
+  // Returns true if the unit's gradients are not communicated after a backward. Then gradients of
+  // further passes can be added in place.
   bool adds_in_place() const { return unit_.collectives.after_backward.empty(); }
   void adopt_user_gradients();
   void zero_gaps(Stream& stream);
   void zero_missing();
   void narrow();
   std::byte* place_of(int parameter);
-  // Issues one collective on the sums. With `lands` the collective writes its result into the main
-  // gradients.
+  // Issues one collective on the sums. If `lands` is true, the collective writes its result into
+  // the main gradients.
   void issue(const AxisCollective& move, std::vector<Summed>& sums, bool lands);
   // Releases the slot and zero-copy gradients. Their next users wait for all work that was issued
   // to `last_user_` before.
@@ -132,11 +133,12 @@ class UnitGradients {
   GroupSums groups_;
   GradientTable table_;
   GradientState state_ = GradientState::kNone;
-  Stream* last_user_ = nullptr;   // stream that used the memory of the last open() last
-  Sink sink_ = Sink::kSlot;       // chosen by the last open()
-  bool adds_to_earlier_ = false;  // while capturing: the memory also holds earlier gradients
-  bool mixed_ = false;            // set by a failed backward, reset by zero()
-  std::vector<char> arrived_;     // by parameter
+  Stream* last_user_ = nullptr;  // the last stream that used the memory of open()
+  Sink sink_ = Sink::kSlot;      // chosen by the last open()
+  // While capturing: the memory also holds gradients of earlier passes.
+  bool adds_to_earlier_ = false;
+  bool mixed_ = false;         // set by a failed backward, reset by zero()
+  std::vector<char> arrived_;  // by parameter
   Event captured_;
 };
 

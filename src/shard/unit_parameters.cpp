@@ -57,7 +57,7 @@ void UnitParameters::unshard_own_copy() {
   require(ParameterState::kSharded, "unshard");
   source_ = own_copy_ ? own_copy_.get() : usual_.get();
   // The caller may have written main shards since the last pass began, so the gather must wait for
-  // compute.
+  // the compute stream.
   unit_.shared.streams.gather_after_compute();
   source_->begin(Urgency::kDemand);
   state_ = ParameterState::kGathering;
@@ -71,7 +71,8 @@ void UnitParameters::wait_for_unshard() {
   state_ = ParameterState::kUnsharded;
 }
 
-// Unbinds first, so that no access can reach memory that was already released.
+// Unbinds the parameters before it releases their memory, so that no access can reach released
+// memory.
 void UnitParameters::reshard() {
   if (state_ == ParameterState::kSharded) require(ParameterState::kUnsharded, "reshard");
   bindings_.unbind();
@@ -85,7 +86,8 @@ void UnitParameters::bind() {
   bindings_.bind(places_);
 }
 
-// A parameter whose storage was replaced would not see the gathered values.
+// Refuses a parameter whose storage the user has replaced, because it would not see the gathered
+// values.
 void UnitParameters::check_bindings() const {
   const std::optional<int> replaced = bindings_.first_replaced();
   if (!replaced) return;
@@ -99,7 +101,8 @@ void UnitParameters::check_bindings() const {
 }
 
 std::string UnitParameters::first_written() {
-  // take_stray_write is called in any case, because it undoes the write.
+  // take_stray_write is called even if a changed version is found below, because it also undoes the
+  // write.
   const std::optional<int> stray = source_->take_stray_write();
   std::optional<int> written = bindings_.first_changed();
   if (!written) written = stray;

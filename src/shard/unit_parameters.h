@@ -43,7 +43,7 @@ class UnitParameters {
   bool unshard(Urgency urgency);
   // Unshards on demand into memory that belongs to this rank, so that the caller may write it.
   void unshard_own_copy();
-  // Makes compute wait for the gather and binds the parameters.
+  // Makes the compute stream wait for the gather and binds the parameters.
   void wait_for_unshard();
   // Unbinds the parameters and releases their memory. The state must not be kSharded. If the gather
   // is still in flight, the next user of the slot waits for it.
@@ -64,7 +64,7 @@ class UnitParameters {
   // shards must stay equal. The state must be kUnsharded.
   void write_back(bool from_rank_zero);
 
-  // Announces a change of the main shards, see ParameterSource.
+  // Notes that the caller is about to count a change of the main shards, see ParameterSource.
   void main_changes(bool copies_written) { usual_->main_changes(copies_written); }
   // Reacts to changes of the main shards and updates resident copies. After a known change, a graph
   // that saved the parameters throws in backward.
@@ -91,8 +91,9 @@ class UnitParameters {
   MainShards& main_;
   ParameterBindings bindings_;
   const std::unique_ptr<ParameterSource> usual_;
-  const std::unique_ptr<ParameterSource> own_copy_;  // null: usual_ is this rank's own
-  ParameterSource* source_;                          // source used by the last unshard
+  // Null: usual_ already uses this rank's own memory.
+  const std::unique_ptr<ParameterSource> own_copy_;
+  ParameterSource* source_;  // source used by the last unshard
   ParameterState state_ = ParameterState::kSharded;
   std::vector<std::byte*> places_;  // while bound: whole memory by segment
 };

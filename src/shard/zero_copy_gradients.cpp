@@ -12,7 +12,7 @@ namespace fsdp {
 namespace {
 
 // Returns true if the gradient and its memory have no other holder. A view is accepted if only it
-// holds its base, because the gradient of a Linear's weight is such a view of a product.
+// holds its base, because LibTorch computes the gradient of a Linear's weight as such a view.
 bool is_sole(const at::Tensor& gradient) {
   if (gradient.use_count() != 1) return false;
   if (!gradient.is_view()) return gradient.storage().use_count() == 1;
@@ -29,8 +29,8 @@ void ZeroCopyGradients::open() {
   ShardContext& shared = unit_.shared;
   if (!places_.any_lends()) return;
   shared.streams.compute->wait(shared.zero_copy.reduced[shared.zero_copy.turn]);  // wait 8
-  // From here on LibTorch may reuse the memory of the held gradients, because compute has just
-  // waited for the reduction that reads them.
+  // From here on LibTorch may reuse the memory of the held gradients, because the compute stream
+  // has just waited for the reduction that reads them.
   shared.zero_copy.held[shared.zero_copy.turn].clear();
 }
 
@@ -75,8 +75,8 @@ void ZeroCopyGradients::make_room(int segment, int64_t numel) {
 CollectivePart ZeroCopyGradients::part(int segment, const std::byte* slot_at, int64_t numel,
                                        std::byte* landing) {
   ZeroCopy& zero_copy = *zero_copy_[segment];
-  // The stream also reads the array of runs, so the array is a member of the object that the stream
-  // holds.
+  // The stream that reduces the gradient also reads the array of runs. So the array is a member of
+  // `zero_copy`, which give_back keeps alive until the stream has read it.
   zero_copy.runs = places_.runs(segment, slot_at, zero_copy.gradient.const_data_ptr());
   CollectivePart part{.numel = numel, .dtype = unit_.reduce_dtype};
   part.runs = zero_copy.runs;

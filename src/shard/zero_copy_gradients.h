@@ -21,12 +21,12 @@ class ZeroCopyGradients {
   ZeroCopyGradients(const UnitContext& unit, const GradientPlaces& places);
 
   bool lends(int parameter) const { return places_.lends(parameter); }
-  // Makes compute wait before the unit's gradients arrive, so that at most two zero-copy gradients
-  // of the engine exist (wait 8).
+  // Makes the compute stream wait before the unit's gradients arrive, so that at most two zero-copy
+  // gradients of the engine exist (wait 8).
   void open();
   // Accepts a parameter's first gradient. Returns true if the tensor is kept as it is. This
   // requires that the tensor has no other holder, and that it needs no cast, reordering or scaling
-  // before it is sent. Otherwise allocates a LibTorch tensor for a copy and returns false.
+  // before it is sent. If not, allocates a LibTorch tensor for a copy and returns false.
   // lends(parameter) must be true.
   bool lend(int parameter, const at::Tensor& gradient, DType dtype);
   bool has(int parameter) const { return of(parameter) != nullptr; }
@@ -37,15 +37,16 @@ class ZeroCopyGradients {
 
   // Returns true if the segment has a zero-copy gradient. The functions below require this.
   bool has_segment(int segment) const { return zero_copy_[segment] != nullptr; }
-  // Allocates memory from LibTorch for `numel` elements of the sum. The sum needs this memory if
-  // the collective cannot write it directly to the main gradients.
+  // Allocates memory from LibTorch for `numel` elements of the reduced gradient. This memory is
+  // needed if the collective cannot write its result directly to the main gradients.
   void make_room(int segment, int64_t numel);
   // Returns the part of a collective that sends the segment and receives `numel` elements. The
   // slot's part of the segment is at `slot_at`. The elements are received at `landing` or, if
   // `landing` is null, in the memory that make_room allocated.
   CollectivePart part(int segment, const std::byte* slot_at, int64_t numel, std::byte* landing);
 
-  // Counts the gradients as slots in the ledger, because they stay after the pass.
+  // Counts the gradients as reduce slots in the ledger, because they keep their memory after the
+  // pass.
   void keep();
   // Releases the gradients once all work that was issued to `stream` so far is done. `reduced` is
   // true if this work is their reduction.
@@ -68,7 +69,7 @@ class ZeroCopyGradients {
   const UnitContext& unit_;
   const GradientPlaces& places_;
   std::vector<std::shared_ptr<ZeroCopy>> zero_copy_;  // by segment; null: none has arrived
-  int64_t kept_bytes_ = 0;                            // counted in the ledger
+  int64_t kept_bytes_ = 0;                            // bytes that keep() has counted in the ledger
 };
 
 }  // namespace fsdp

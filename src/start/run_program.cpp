@@ -37,7 +37,7 @@ int run_program(int argc, const char* const* argv, const RunBody& body, ProgramF
   // so that no warning about missing GPUs is printed above the message.
   if (wrong || run.help) started.mesh.device = DeviceKind::kCpu;
   const auto serve = [&](const Mesh& mesh, ErrorPlace& place) {
-    // All ranks end even if the command line is wrong on only one rank.
+    // If the command line is wrong on one rank only, all ranks still end with its error.
     run_or_throw_on_all_ranks(mesh, "reading the command line", [&] {
       if (wrong) std::rethrow_exception(wrong);
     });

@@ -94,6 +94,7 @@ class TablesTest(unittest.TestCase):
     def test_the_table_of_a_readme_has_at_most_eight_rows_and_says_what_was_saved(self):
         lines = tables.short_table(self.shown).splitlines()
         self.assertLessEqual(len(lines), 2 + 8)
+        self.assertIn("| fsdp: process growth, MiB | FSDP2: process growth, MiB | DDP: process growth, MiB |", lines[0])
         self.assertEqual([cell.strip() for cell in lines[4].strip("|").split("|")],
                          ["BERT base, 105 M", "4", "410", "410", "420", "–", "1,700", "75 %"])
         self.assertIn("does not fit", lines[5])
@@ -118,7 +119,7 @@ class TablesTest(unittest.TestCase):
                  peer_row(cells.Cell("bert-large", "replicate", 4), "DDP", 30 * PARAMETERS)]
         told = tables.summary(suite.Suite(some_rows() + other))
         self.assertIn("compared with DDP: 52 % on 2, 75 %–86 % on 4 ranks\n", told)
-        self.assertIn("divided by the growth of fsdp's (number of cells): FSDP2 4.05 (1), DDP 1.05–1.85 (4)\n", told)
+        self.assertIn("ratio (number of cells): FSDP2 4.05 (1), DDP 1.05–1.85 (4)\n", told)
 
     def test_a_cell_that_is_not_as_planned_is_counted_and_told(self):
         bad = own_row(plain("zero1", 2))

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/load_state.h"
 #include "checkpoint/save_state.h"
 #include "checkpoint/support/exact_training.h"
 #include "fsdp/error.h"
 #include "io/checked_shard.h"
+#include "io/found_checkpoints.h"
 #include "io/support/failing_disk.h"
 #include "io/support/recorded_disk.h"
 #include "support/long_run.h"
@@ -54,7 +54,7 @@ void with_training(int world, const Use& use) {
 // Returns an error if a folder with the name of a checkpoint is not whole.
 std::string fault_of(const std::filesystem::path& folder) {
   const FoundCheckpoints found = find_checkpoints(folder);
-  if (!found.damaged.empty()) return found.damaged.front().second;
+  if (!found.damaged.empty()) return found.damaged.front().second.what();
   try {
     for (const FoundCheckpoint& each : found.of_run) {
       const CheckpointManifest manifest = read_manifest(each.folder);

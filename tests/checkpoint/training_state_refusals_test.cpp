@@ -52,7 +52,7 @@ TEST_CASE("an object of the engine that was not added is an error of the first s
     CHECK(begins(refusal(saving), "73 the checkpoint's folder exists already"));
     CHECK(begins(refusal([&] { state.add("schedule", schedule); }), "78 the name 'schedule'"));
     CHECK(begins(refusal([&] { state.add("a/b", schedule); }),
-                 "78 a training state got the name 'a/b'"));
+                 "78 an object cannot have the name 'a/b' in a training state"));
     LossScaler scaler(engine);
     CHECK(begins(refusal([&] { save(state, folder / "other"); }),
                  "70 the training state lacks LossScaler"));
@@ -173,9 +173,10 @@ TEST_CASE("auto passes over damaged checkpoints and those that are not finite, a
   CHECK(folder.names() ==
         std::vector<std::string>{"step-00000001", "step-00000002", "step-00000003"});
   CHECK(run(false) == 2);
-  CHECK(said == std::vector<std::string>{
-                    "a checkpoint with values that are not finite is passed over",
-                    "resumed from step 2 (" + (folder / "step-00000002").string() + ")"});
+  CHECK(said.size() == 3);
+  CHECK(said[0] == "a checkpoint with values that are not finite is passed over");
+  CHECK(said[1] == "resumed from step 2 (" + (folder / "step-00000002").string() + ")");
+  CHECK(begins(said[2], "a checkpoint takes "));
   std::filesystem::resize_file(folder / "step-00000002/manifest.json", 100);
   CHECK(run(false) == 1);
   std::filesystem::resize_file(folder / "step-00000001/shard-00000-of-00001.safetensors", 4200);

@@ -69,7 +69,7 @@ TEST_CASE("a parameter whose memory a view, detach() or graph holds is refused b
     Unit<Keeping> model(keep);
     for (const std::string& text : {refusal_of(model), refusal_of_build(keep)}) {
       CHECK(has(text, "parameter 'linear.weight' cannot be sharded: its memory is held by"));
-      CHECK(has(text, "hint: destroy the other tensors"));
+      CHECK(has(text, "hint: destroy these tensors"));
     }
     model->kept.reset();
     CHECK(refusal_of(model) == "accepted");

@@ -122,7 +122,7 @@ TEST_CASE("a unit inside a forward that is called on another stream is refused")
         CHECK_THROWS_WITH_AS(
             graph_loss(*model, 0, 0),
             doctest::Contains(
-                "a unit was called on a CUDA stream other than the model's forward (unit 'u1')"),
+                "a unit was called on another CUDA stream than the model's forward (unit 'u1')"),
             StateError);
         is_other = false;
         graph_loss(*model, 0, 0).backward();

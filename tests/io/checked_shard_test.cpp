@@ -59,7 +59,7 @@ TEST_CASE("A whole shard is checked block by block") {
   shard.check_all();
   const StoredTensor& c = *shard.find("c");
   CHECK(text_of_error([&] { shard.check(c, 3, 78); }) ==
-        "tensor 'c' has 77 bytes, not bytes 3–78 (" + written.path().string() + ")");
+        "bytes 3–78 of tensor 'c' do not exist: it has 77 bytes (" + written.path().string() + ")");
   CHECK_THROWS_AS(shard.check(c, -1, 3), InvalidArgument);
   CHECK_THROWS_AS(shard.check(c, 3, 2), InvalidArgument);
 }

@@ -131,7 +131,7 @@ TEST_CASE("A file of intervals has one tensor of four columns") {
   CHECK(said(R"({"intervals":{"dtype":"I64","shape":[1,4],"data_offsets":[0,32]}})", 32) ==
         "accepted");
   const std::string other =
-      "the file does not have one tensor 'intervals', I64 of shape [n, 4] (i)";
+      "the file must have exactly one tensor, 'intervals', of type I64 and shape [n, 4] (i)";
   CHECK(said("{}", 0) == other);
   CHECK(said(R"({"other":{"dtype":"I64","shape":[1,4],"data_offsets":[0,32]}})", 32) == other);
   CHECK(said(R"({"intervals":{"dtype":"U64","shape":[1,4],"data_offsets":[0,32]}})", 32) == other);

@@ -143,10 +143,17 @@ TEST_CASE("a wrong command line ends with code 64 and one line") {
   const std::vector<std::string> torchruns{FSDP_RUN, "--nnodes", "2", "--max_restarts=3",
                                            "--node-rank=0"};
   CHECK(lines_with(run_process(torchruns).err,
-                   "there are no flags --nnodes, --max_restarts, --node-rank; hint: --nnodes, "
-                   "--node-rank: use torchrun or srun for several hosts: fsdp-run starts ranks of "
-                   "this host only; --max_restarts: restart from a script on code 75: fsdp-run "
-                   "does not restart; use fsdp-run -n N") == 1);
+                   "there are no flags --nnodes, --node-rank; hint: --nnodes, --node-rank: use "
+                   "torchrun or srun for several hosts: fsdp-run starts ranks of this host only; "
+                   "use fsdp-run -n N") == 1);
+  CHECK(lines_with(run_process({FSDP_RUN, "-n", "2", "--min-ranks", "1", "true"}).err,
+                   "--min-ranks and --restart-after need restarts (command line); hint: add "
+                   "--max-restarts N") == 1);
+  CHECK(
+      lines_with(
+          run_process({FSDP_RUN, "-n", "2", "--max-restarts", "1", "--min-ranks", "3", "true"}).err,
+          "--min-ranks 3 is more than -n 2 (command line); hint: use --min-ranks of at most -n") ==
+      1);
 }
 
 TEST_CASE("a log folder takes each rank's output, and the guilty rank's line is shown") {

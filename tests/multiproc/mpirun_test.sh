@@ -38,7 +38,7 @@ run_on_hosts "${address[@]}" torch_rank host 50
 [ "$(sort -u "$work/out")" = "0.50 1.50 2.50 3.50" ] || fail "hosts heard otherwise"
 
 expected_code=78
-run_on_hosts hello_unit
+run_on_hosts torch_rank host 50
 said='error\[78\] rank ./4 host [^ ]*: MASTER_ADDR is not set, but the ranks are on several hosts (LOCAL_WORLD_SIZE=2, WORLD_SIZE=4)'
 grep -q "$said" "$work/err" || fail "nobody says what is missing"
 ! grep 'fsdp: ' "$work/err" | grep -v "$said" || fail "a rank says something else"

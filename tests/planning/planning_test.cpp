@@ -273,12 +273,57 @@ TEST_CASE("hybrid strategies are offered where there are groups") {
   CHECK(names("2") == 7);
 }
 
+TEST_CASE("--save shows what the checkpoints of a run take on disk") {
+  const auto text = [](std::vector<const char*> words) {
+    words.insert(words.begin(), {"--model", "gpt2", "--ranks", "2", "--seq-len", "64"});
+    const PlanSettings settings = settings_of(std::move(words));
+    const KnownModel model = find_model(settings.model);
+    const std::string plan = describe_plan(settings, model, PlanSearch(settings, model).plan());
+    return plan.substr(std::min(plan.size(), plan.find("a checkpoint")));
+  };
+  // 124,439,808 parameters with two moments.
+  CHECK(text({"--save"}) ==
+        "a checkpoint takes 1.4 GiB on disk (712.1 MiB from rank 0), all are kept\n");
+  CHECK(text({"--save", "--save-total-limit", "2"}) ==
+        "a checkpoint takes 1.4 GiB on disk (712.1 MiB from rank 0), at most 3 exist at\n"
+        "once (4.2 GiB)\n");
+  CHECK(says(text({"--save-only-model", "--save"}), "takes 474.9 MiB on disk (237.4 MiB"));
+  CHECK(text({}).empty());
+  const auto refused = [](std::vector<const char*> words) {
+    words.insert(words.begin(), {"--model", "bert-tiny"});
+    return refusal_of([&] { settings_of(words); });
+  };
+  CHECK(refused({"--save-total-limit", "3"}).starts_with("64 --save is missing, but --save-"));
+  CHECK(refused({"--save-only-model"}).starts_with("64 --save is missing, but --save-"));
+  CHECK(refused({"--save", "--save-total-limit", "1"}).starts_with("64 --save-total-limit is 1"));
+  CHECK(refused({"--save", "--save-total-limit"}).starts_with("64 --save-total-limit has no"));
+}
+
 TEST_CASE("no line of a report has more than 80 columns") {
-  const PlanSettings settings =
-      settings_of({"--model",   "llama-70b",     "--ranks",     "512",          "--hosts", "64",
-                   "--memory",  "8GiB",          "--bandwidth", "50",           "--flops", "400",
-                   "--device",  "cuda",          "--strategy",  "hybrid-shard", "--batch", "2",
-                   "--offload", "--host-memory", "64GiB"});
+  const PlanSettings settings = settings_of({"--model",
+                                             "llama-70b",
+                                             "--ranks",
+                                             "512",
+                                             "--hosts",
+                                             "64",
+                                             "--memory",
+                                             "8GiB",
+                                             "--bandwidth",
+                                             "50",
+                                             "--flops",
+                                             "400",
+                                             "--device",
+                                             "cuda",
+                                             "--strategy",
+                                             "hybrid-shard",
+                                             "--batch",
+                                             "2",
+                                             "--offload",
+                                             "--host-memory",
+                                             "64GiB",
+                                             "--save",
+                                             "--save-total-limit",
+                                             "99"});
   const KnownModel model = find_model(settings.model);
   PlanSearch search(settings, model);
   const Verdict verdict = judge(settings, search);

@@ -371,8 +371,9 @@ TEST_CASE("a LibTorch step with gradients that zero_grad of the model has taken 
     torch::optim::SGD optimizer(trainee.engine.parameters(), 0.1);
     trainee.loss().backward();
     trainee.layers->zero_grad();
-    check_refused([&] { optimizer.step(); },
-                  "cannot step: the model's zero_grad cleared the gradients (unit '0')");
+    check_refused(
+        [&] { optimizer.step(); },
+        "cannot step: the model's zero_grad removed the gradients from the parameters (unit '0')");
     optimizer.zero_grad();
     trainee.loss().backward();
     optimizer.step();

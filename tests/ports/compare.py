@@ -22,6 +22,7 @@ RANKS = (1, 2, 4)
 NOT_COUNTED = re.compile(r'ports::Run |#include "ports/|namespace ports::|^\s*//')
 LINES_BAR, WITHIN_LINES_BAR = 20, 10
 BEGIN, END = "<!-- begin ports -->", "<!-- end ports -->"
+HEAD = "| program | units chosen by | changed lines | largest relative difference |"
 
 # Limits of the differences between values. They are relative to the larger of the value and 0.01.
 EXACT = 0.0
@@ -177,7 +178,7 @@ def main():
                     f" | {differs} |")
     if len(chosen) == len(ALL) and within < WITHIN_LINES_BAR:
         misses.append(f"{within} programs within {LINES_BAR} changed lines, {WITHIN_LINES_BAR} wanted")
-    table = "\n".join(["| program | units | lines | difference |", "| --- | --- | ---: | --- |", *rows])
+    table = "\n".join([HEAD, "|---|---|---:|---|", *rows])
     print(f"\n{table}\n")
     if options.document:
         text = options.document.read_text()

@@ -184,6 +184,12 @@ int train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace&
   state.add("data", cursor).add("best", best);
   fsdp::Checkpoints checkpoints(state, run.checkpoints);
   int64_t step = checkpoints.resume();
+  const auto pause = [&] {
+    std::fflush(stdout);
+    std::this_thread::sleep_for(std::chrono::milliseconds(settings.number("--pause-ms", 0)));
+  };
+  if (mesh.rank() == 0) fmt::print("ready\n");
+  pause();
   while (step < steps) {
     place.step = step + 1;
     set_trained(step);
@@ -209,9 +215,13 @@ int train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace&
                  optimizer.lr(), scaler ? scaler->scale() : 1, best);
     }
     fmt::print("used {}:{}\n", step, ids);
-    std::fflush(stdout);
-    std::this_thread::sleep_for(std::chrono::milliseconds(settings.number("--pause-ms", 0)));
+    pause();
     if (checkpoints.after_step(step)) return 0;
+    for (int64_t i = 0; i < settings.number("--evaluation-batches", 0); ++i) {
+      if (mesh.rank() == 0) fmt::print("evaluation of step {}, batch {}\n", step, i);
+      pause();
+      if (checkpoints.poll()) return 0;
+    }
   }
   const std::string file = settings.text("--weights", "");
   if (!file.empty()) fsdp::save_weights(engine, file);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <string>
@@ -34,6 +35,18 @@ TEST_CASE("a log gets whole lines: the first, every so many, and the last") {
   CHECK(text ==
         "step  1/25  loss 1.0  0:00 left\nstep 10/25  loss 1.0  0:00 left\n"
         "step 20/25  loss 1.0  0:00 left\nstep 25/25  loss 1.0  0:00 left\n");
+}
+
+TEST_CASE("a run that resumes shows its own first line and the time of its own steps") {
+  const std::string text = written_by([](std::FILE* file) {
+    StatusLine status(file, "step", 1'000'010, 1'000'000, /*begin=*/10);
+    usleep(20'000);
+    status.update(11, "loss 1.0");
+  });
+  CHECK(text.starts_with("step      11/1000010  loss 1.0  "));
+  // A step took 20 ms or more, so a million steps take five hours or more ("5:33:20 left"). With
+  // the steps before the resume it would be half an hour.
+  CHECK(std::ranges::count(text, ':') == 2);
 }
 
 TEST_CASE("a note is a line of its own") {

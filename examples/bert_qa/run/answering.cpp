@@ -61,10 +61,12 @@ void take_logits(const float* padded, const QaFeatures& features, std::span<cons
   }
 }
 
-// Returns the logits of all windows on rank 0, and nothing on the other ranks.
-std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model,
-                                      const fsdp::Engine& engine, const QaFeatures& features,
-                                      int64_t batch_size, terminal::Console& console) {
+// Returns the logits of all windows on rank 0, and an empty list on the other ranks. Returns
+// nothing if the evaluation must stop.
+std::optional<std::vector<WindowLogits>> run_windows(fsdp::Unit<bert::QuestionAnswering>& model,
+                                                     const fsdp::Engine& engine,
+                                                     const QaFeatures& features, int64_t batch_size,
+                                                     const Evaluation& evaluation) {
   const fsdp::Mesh& mesh = engine.mesh();
   const int64_t count = features.window_count(), in_round = batch_size * mesh.world_size();
   const bool collects = mesh.rank() == 0;
@@ -74,7 +76,7 @@ std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model
     row = std::max(row, features.window_length(window));
   }
   std::vector<WindowLogits> logits(collects ? count : 0);
-  terminal::StatusLine progress(console, "answering", count, count);
+  terminal::StatusLine progress(evaluation.console, "answering", count, count);
   const auto round_of = [&](int64_t begin) {
     return Round{.begin = begin, .count = count, .batch_size = batch_size};
   };
@@ -83,6 +85,7 @@ std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model
     return make_tensors(make_batch(features, round.windows_of(mesh.rank())));
   });
   for (int64_t begin = 0; begin < count; begin += in_round) {
+    if (evaluation.must_stop()) return std::nullopt;
     const Round round = round_of(begin);
     const size_t mine = round.windows_of(mesh.rank()).size();
     const std::vector<float> gathered =
@@ -98,20 +101,21 @@ std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model
 
 }  // namespace
 
-Answered answer(fsdp::Unit<bert::QuestionAnswering> model, const fsdp::Engine& engine,
-                const Questions& questions, const AnswerSettings& settings,
-                terminal::Console& console) {
+std::optional<Answered> answer(fsdp::Unit<bert::QuestionAnswering> model,
+                               const fsdp::Engine& engine, const Questions& questions,
+                               const AnswerSettings& settings, const Evaluation& evaluation) {
   const at::NoGradGuard no_grad;
   const auto began = std::chrono::steady_clock::now();
   model->eval();
-  const std::vector<WindowLogits> logits =
-      run_windows(model, engine, questions.features, settings.eval_batch_size, console);
+  const std::optional<std::vector<WindowLogits>> logits =
+      run_windows(model, engine, questions.features, settings.eval_batch_size, evaluation);
+  if (!logits) return std::nullopt;
   Answered answered;
   // The other ranks wait here while rank 0 decodes. In a collective their wait would time out.
   fsdp::run_or_throw_on_all_ranks(engine.mesh(), "choosing the answers", [&] {
     if (engine.mesh().rank() != 0) return;
     answered.answers =
-        decode_answers(questions.dataset, questions.features, logits,
+        decode_answers(questions.dataset, questions.features, *logits,
                        {.n_best_size = settings.n_best_size,
                         .max_answer_length = settings.max_answer_length,
                         .version_2_with_negative = settings.version_2,

@@ -5,7 +5,9 @@
 #include <fsdp/engine.h>
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,11 +25,18 @@ struct Answered {
   double seconds = 0;
 };
 
-// Answers all questions and shows progress on the console. Collective. Afterwards the model is in
+// The surroundings of an evaluation.
+struct Evaluation {
+  terminal::Console& console;  // shows the progress
+  // Returns true if the evaluation must stop. Called on all ranks before each round.
+  std::function<bool()> must_stop = [] { return false; };
+};
+
+// Answers all questions. Returns nothing if it had to stop. Collective. Afterwards the model is in
 // evaluation mode.
-Answered answer(fsdp::Unit<bert::QuestionAnswering> model, const fsdp::Engine& engine,
-                const Questions& questions, const AnswerSettings& settings,
-                terminal::Console& console);
+std::optional<Answered> answer(fsdp::Unit<bert::QuestionAnswering> model,
+                               const fsdp::Engine& engine, const Questions& questions,
+                               const AnswerSettings& settings, const Evaluation& evaluation);
 
 // Returns exact_match and f1. For v2 it also returns the other metrics, with the names of the
 // official script.

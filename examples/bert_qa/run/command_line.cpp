@@ -40,9 +40,6 @@ const std::map<std::string, std::string> kOfTheirScripts = {
     {"--preprocessing-num-workers", "leave it out: each rank makes its own windows"},
     {"--optim", "leave it out: the optimizer is AdamW"},
     {"--report-to", "see train_log.jsonl and metrics.json in --output-dir"},
-    {"--save-steps", "leave it out: the model is written at the end; there are no checkpoints yet"},
-    {"--save-strategy",
-     "leave it out: the model is written at the end; there are no checkpoints yet"},
     {"--eval-steps", "leave it out: --validation-file is answered at the end, not during training"},
     {"--eval-strategy",
      "leave it out: --validation-file is answered at the end, not during training"},
@@ -205,7 +202,8 @@ void add_flags_of(CLI::App& group, std::vector<fsdp::RunFlag> flags) {
     if (flag.alone.empty()) {
       option->default_str(flag.value);
     } else {  // with default_str the parser would accept a flag without a value
-      option->expected(0, 1)->description(flag.meaning + " [" + flag.value + "]");
+      option->expected(0, 1);
+      if (!flag.value.empty()) option->description(flag.meaning + " [" + flag.value + "]");
     }
   }
 }
@@ -237,7 +235,8 @@ void add_output_flags(CLI::App& app, Command command, Settings& settings) {
       ->default_str("5GB");
 }
 
-void add_diagnostic_flags(CLI::App& app, Settings& settings) {
+void add_run_flags(CLI::App& app, Settings& settings) {
+  add_flags_of(*app.add_option_group("checkpoints"), settings.run.checkpoint_flags());
   add_flags_of(*app.add_option_group("diagnostics"), settings.run.diagnostic_flags());
   add_flags_of(*app.add_option_group("plan"), settings.run.plan_flags());
 }
@@ -286,6 +285,13 @@ void check(const Settings& settings) {
   if (settings.command != Command::kEvaluate && settings.output_dir.empty()) {
     refuse("no output folder is given", "add --output-dir DIR");
   }
+  const fsdp::CheckpointOptions& checkpoints = settings.run.checkpoints;
+  const bool resumes = !checkpoints.resume.empty() && checkpoints.resume != "none";
+  if (settings.ablated() &&
+      (resumes || checkpoints.save_steps > 0 || !checkpoints.folder.empty())) {
+    refuse("a run without communication has no checkpoints",
+           "leave out --ablate, or --save-steps, --save-dir and --resume");
+  }
 }
 
 // Appends the names of a command's flags in all spellings. Groups are subcommands without a name.
@@ -324,7 +330,7 @@ CLI::App* add_command(CLI::App& app, Command command, Settings& settings) {
     add_answer_flags(*sub, settings);
   }
   add_engine_flags(*sub, settings);
-  if (command == Command::kFinetune) add_diagnostic_flags(*sub, settings);
+  if (command == Command::kFinetune) add_run_flags(*sub, settings);
   add_output_flags(*sub, command, settings);
   sub->add_option("--seed", settings.seed, "seed of weights, order and dropout")
       ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()));
@@ -384,6 +390,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   // `init` runs no step, so the engine must not require the memory for gradients and slots.
   if (line.settings.command == Command::kInit) line.settings.run.engine.try_beyond_plan = true;
   check(line.settings);
+  if (line.settings.command == Command::kFinetune && !line.settings.ablated()) {
+    line.settings.run.checkpoints.set_default_folder(line.settings.output_dir);
+  }
   return line;
 }
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <future>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -24,6 +25,7 @@
 #include "bert_qa/run/qa_trainer.h"
 #include "bert_qa/run/questions.h"
 #include "bert_qa/run/synthetic_task.h"
+#include "bert_qa/run/training_metrics.h"
 #include "terminal/status_line.h"
 
 namespace bert_qa {
@@ -31,7 +33,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The step at which memory is measured. The engine allocates nothing new after it.
+// The step of a run at which memory is measured. The engine allocates nothing new after it.
 constexpr int64_t kMeasuredStep = 2;
 
 // Prints a formatted text. Control characters are escaped, because the text may come from files.
@@ -173,44 +175,46 @@ void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
   });
 }
 
-// Returns a text on rank 0, which has the plan. The text is empty if there is no memory limit.
-// Collective.
-std::string device_use_of(const fsdp::Engine& engine, const std::optional<fsdp::StepPlan>& plan,
-                          const TrainSummary& measured) {
-  const fsdp::Mesh& mesh = engine.mesh();
-  DeviceUse use{.limit_bytes = engine.options().memory_limit};
-  if (use.limit_bytes == 0) return {};
-  const bool differs = measured.peak_engine_bytes != measured.planned_engine_bytes;
-  use.engine_as_planned = mesh.max(differs, "engine bytes") == 0;
-  use.measured_bytes = mesh.max(measured.peak_device_bytes, "device bytes");
-  use.measured_host_bytes = mesh.max(measured.peak_host_bytes, "host bytes");
-  if (!plan) return {};
-  use.planned_bytes = plan->peak_bytes();
-  use.planned_host_bytes = plan->memory.host_peak.total();
-  return device_use(use);
-}
-
-// The outputs for a run's progress: error lines and the console.
-struct Progress {
-  fsdp::ErrorPlace& place;
+// The outputs of a training.
+struct TrainingReports {
+  fsdp::ErrorPlace& place;  // in error lines
   terminal::Console& console;
+  const std::optional<OutputFolder>& output;  // on rank 0
+  const std::optional<fsdp::StepPlan>& plan;  // on rank 0
 };
 
-TrainSummary train(const Settings& settings, ShardedModel& sharded, const TrainingWindows& windows,
-                   const std::optional<fsdp::StepPlan>& plan, const Progress& at) {
-  fsdp::Engine& engine = *sharded.engine;
+// Opens the log after `done` steps. It continues the log of the run that it continues.
+std::unique_ptr<TrainLog> open_log(const Settings& settings, const OutputFolder& output,
+                                   int64_t done, const fsdp::Mesh& mesh) {
+  const std::filesystem::path file = settings.output_dir / "train_log.jsonl";
+  if (done == 0) return std::make_unique<TrainLog>(file);
+  if (!output.continues_run()) {
+    mesh.note(fmt::format("{}: begins after step {}", file.filename().string(), done));
+    return std::make_unique<TrainLog>(file);
+  }
+  std::string note;
+  auto log = std::make_unique<TrainLog>(file, done, note);
+  mesh.note(note);
+  return log;
+}
+
+// Resumes and trains. Returns false if a signal ended the training early.
+bool train(const Settings& settings, QaTrainer& trainer, const fsdp::Engine& engine,
+           const TrainingWindows& windows, const TrainingReports& at) {
   const fsdp::Mesh& mesh = engine.mesh();
-  QaTrainer trainer(sharded.model, engine, windows, settings.train);
+  const int64_t done = trainer.resume();
   if (settings.says_all()) say(at.console, "{}\n", engine.describe());
   const int threads = at::get_num_threads();
   say(at.console, "{} windows: {} steps, {} an epoch; {} {} a rank\n\n", windows.window_count(),
       windows.total_steps(), windows.steps_per_epoch(), threads,
       threads == 1 ? "thread" : "threads");
-  std::optional<TrainLog> log;
-  if (mesh.rank() == 0) log.emplace(settings.output_dir / "train_log.jsonl");
+  std::unique_ptr<TrainLog> log;
+  fsdp::run_or_throw_on_all_ranks(mesh, "opening the training log", [&] {
+    if (mesh.rank() == 0) log = open_log(settings, at.output.value(), done, mesh);
+  });
   terminal::StatusLine progress(at.console, "step", windows.steps_to_run(),
-                                settings.train.logging_steps);
-  at.place.step = 1;  // errors name the step that runs, also before its record exists
+                                settings.train.logging_steps, done);
+  at.place.step = done + 1;  // errors name the step that runs, also before its record exists
   return trainer.train([&](const StepRecord& record, const TrainSummary& so_far) {
     at.place.step = record.step + 1;
     if (log) log->append(record);
@@ -218,22 +222,23 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
       progress.note(fmt::format("step {} was skipped: its gradient is not finite, first in {}",
                                 record.step, record.first_nonfinite));
     }
-    progress.update(record.step,
-                    {.epoch = static_cast<double>(record.step) / windows.steps_per_epoch(),
-                     .loss = record.loss,
-                     .learning_rate = record.lr,
-                     .samples = record.windows});
-    if (record.step != kMeasuredStep) return;
+    progress.update(record.step, {.epoch = windows.epochs_after(record.step),
+                                  .loss = record.loss,
+                                  .learning_rate = record.lr,
+                                  .samples = record.windows});
+    if (record.step != done + kMeasuredStep) return;
     if (!settings.says_all()) {
-      if (plan) {
-        progress.note(measured_line(engine, *plan, record, settings.train.accumulation_steps));
+      if (at.plan) {
+        progress.note(measured_line(engine, *at.plan, record, settings.train.accumulation_steps));
       }
       return;
     }
     std::string report =
         planned_and_measured(engine.memory_plan(), engine.stats().memory.in_use, record.peak);
-    report += device_use_of(engine, plan, so_far);
-    if (plan) report += planned_and_taken(*plan, record.sent, settings.train.accumulation_steps);
+    report += device_use_of(engine, at.plan, so_far);
+    if (at.plan) {
+      report += planned_and_taken(*at.plan, record.sent, settings.train.accumulation_steps);
+    }
     progress.interrupt(report);
   });
 }
@@ -247,42 +252,6 @@ void write_trace(const Settings& settings, terminal::Console& console,
   say(console, "the trace was written to {}\n", settings.run.trace_file.string());
 }
 
-ordered_json training_metrics(const TrainSummary& summary, const fsdp::Engine& engine,
-                              const std::optional<fsdp::StepPlan>& plan) {
-  const fsdp::Mesh& mesh = engine.mesh();
-  ordered_json metrics = {
-      {"train_loss", summary.last_loss},
-      {"train_steps", summary.steps},
-      {"skipped_steps", summary.skipped_steps},
-      {"train_samples", summary.windows},
-      {"train_runtime", summary.seconds},
-      {"train_samples_per_second", summary.samples_per_second()},
-      {"exposed_comm_ms_per_step",
-       summary.steps > 0 ? summary.exposed_comm_ms / static_cast<double>(summary.steps) : 0.0},
-      {"input_ms_per_step",
-       summary.steps > 0 ? summary.input_ms / static_cast<double>(summary.steps) : 0.0},
-      {"input_share", summary.input_share()},
-      {"peak_memory_bytes", mesh.max(summary.peak_engine_bytes, "peak")},
-      {"peak_resident_bytes", mesh.max(peak_resident_bytes(), "resident")},
-      {"sent_bytes_per_step", summary.sent_bytes},
-      {"world_size", mesh.world_size()}};
-  const fsdp::Options& options = engine.options();
-  if (options.memory_limit > 0) {
-    metrics["memory_limit"] = options.memory_limit;
-    metrics["peak_device_bytes"] = mesh.max(summary.peak_device_bytes, "device");
-  }
-  if (options.cpu_offload) {
-    metrics["peak_host_bytes"] = mesh.max(summary.peak_host_bytes, "host");
-  }
-  if (!plan) return metrics;
-  // The plan is for one micro-batch.
-  metrics["planned_engine_bytes"] = plan->memory.peak_bytes();
-  metrics["planned_sent_bytes"] = plan->traffic.total_bytes();
-  if (options.memory_limit > 0) metrics["planned_device_bytes"] = plan->peak_bytes();
-  if (options.cpu_offload) metrics["planned_host_bytes"] = plan->memory.host_peak.total();
-  return metrics;
-}
-
 // Writes metrics.json on rank 0. If that fails, all ranks throw.
 void write_metrics(const fsdp::Mesh& mesh, const ordered_json& metrics,
                    const std::filesystem::path& folder) {
@@ -291,23 +260,26 @@ void write_metrics(const fsdp::Mesh& mesh, const ordered_json& metrics,
   });
 }
 
-// Answers the validation questions, writes and shows the answers, and returns the scores.
-ordered_json answer_questions(const Settings& settings, ShardedModel& sharded,
-                              const Questions& questions, const std::filesystem::path& folder,
-                              terminal::Console& console) {
+// Answers the validation questions, writes and shows the answers, and returns the scores. Returns
+// nothing if it had to stop.
+std::optional<ordered_json> answer_questions(const Settings& settings, ShardedModel& sharded,
+                                             const Questions& questions,
+                                             const std::filesystem::path& folder,
+                                             const Evaluation& evaluation) {
   const fsdp::Mesh& mesh = sharded.engine->mesh();
-  const Answered answered =
-      answer(sharded.model, *sharded.engine, questions, settings.answers, console);
+  const std::optional<Answered> answered =
+      answer(sharded.model, *sharded.engine, questions, settings.answers, evaluation);
+  if (!answered) return std::nullopt;
   ordered_json metrics = {{"eval_samples", questions.dataset.questions.size()},
-                          {"eval_runtime", answered.seconds}};
+                          {"eval_runtime", answered->seconds}};
   fsdp::run_or_throw_on_all_ranks(mesh, "writing the answers", [&] {
     if (mesh.rank() != 0) return;
     if (settings.command != Command::kPredict) {
-      metrics.update(score(questions, answered, settings.answers));
+      metrics.update(score(questions, *answered, settings.answers));
     }
-    if (!folder.empty()) write_answers(answered, settings.answers, folder);
+    if (!folder.empty()) write_answers(*answered, settings.answers, folder);
   });
-  say(console, "\n{}", some_answers(questions, answered));
+  say(evaluation.console, "\n{}", some_answers(questions, *answered));
   return metrics;
 }
 
@@ -354,7 +326,15 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
 
   std::optional<fsdp::Trace> trace;
   if (!settings.run.trace_file.empty()) trace.emplace(*sharded.engine);
-  const TrainSummary summary = train(settings, sharded, *windows, plan, {place, console});
+  QaTrainer trainer(sharded.model, *sharded.engine, *windows, settings.train,
+                    settings.run.checkpoints);
+  const TrainSummary& summary = trainer.summary();
+  const auto end_early = [&] {
+    say(console, "stopped by a signal after step {}; --resume auto continues\n", summary.steps);
+    write_trace(settings, console, trace);
+  };
+  const TrainingReports reports{place, console, opened.output, plan};
+  if (!train(settings, trainer, *sharded.engine, *windows, reports)) return end_early();
   ordered_json metrics = training_metrics(summary, *sharded.engine, plan);
   const std::string device = device_use_of(*sharded.engine, plan, summary);
   say(console, "trained on {} windows in {}: {:.1f} samples/s\n{}", summary.windows,
@@ -367,12 +347,15 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   }
   refuse_untrained(summary, mesh);
   const SavedModel saved = save_model(*sharded.engine, inputs, settings, console);
+  std::optional<ordered_json> scores = ordered_json::object();
+  const Evaluation evaluation{console, [&] { return trainer.poll(); }};
   if (questions.validation) {
-    metrics.update(
-        answer_questions(settings, sharded, *questions.validation, saved.folder, console));
+    scores = answer_questions(settings, sharded, *questions.validation, saved.folder, evaluation);
   } else if (settings.data.source == DataSource::kLearnable) {
-    metrics.update(score_synthetic(settings, sharded.model, *sharded.engine, inputs.config));
+    scores = score_synthetic(settings, sharded.model, *sharded.engine, inputs.config, evaluation);
   }
+  if (!scores) return end_early();
+  metrics.update(*scores);
   show_scores(console, metrics);
   write_metrics(mesh, metrics, saved.folder);
   say(console, "the model was written to {}\n", saved.folder.string());
@@ -388,7 +371,8 @@ void answer_file(const Settings& settings, const fsdp::Mesh& mesh, terminal::Con
   ShardedModel sharded = build_model(settings, inputs, mesh, console);
   const QuestionSets questions = finish_reading(std::move(reading), mesh, console);
   const ordered_json metrics =
-      answer_questions(settings, sharded, *questions.validation, settings.output_dir, console);
+      answer_questions(settings, sharded, *questions.validation, settings.output_dir, {console})
+          .value();
   show_scores(console, metrics);
   if (settings.output_dir.empty()) return;
   write_metrics(mesh, metrics, settings.output_dir);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fsdp/checkpoint.h>
+#include <fsdp/checkpoints.h>
 #include <fsdp/error.h>
 #include <fsdp/program_text.h>
 #include <fsdp/safetensors_folder_writer.h>
@@ -87,7 +88,8 @@ std::vector<std::string> shards_in(const fs::path& folder) {
   return names;
 }
 
-void check_results(const Settings& settings, const std::vector<std::string>& names) {
+void check_results(const Settings& settings, const std::vector<std::string>& names,
+                   bool continues_run) {
   std::vector<std::string> there;
   for (const std::string& name : names) {
     std::error_code ignored;
@@ -102,7 +104,7 @@ void check_results(const Settings& settings, const std::vector<std::string>& nam
     const std::vector<std::string> shards = shards_in(settings.output_dir);
     there.insert(there.end(), shards.begin(), shards.end());
   }
-  if (there.empty() || settings.overwrite_output_dir) return;
+  if (there.empty() || settings.overwrite_output_dir || continues_run) return;
   cannot_create("the output folder holds an earlier run's results", settings.output_dir,
                 fmt::format("{} would be replaced", fmt::join(there, ", ")),
                 "add --overwrite-output-dir to replace them, or use another --output-dir");
@@ -172,11 +174,14 @@ NewFolders::NewFolders(const fs::path& folder) {
 NewFolders::~NewFolders() { remove_empty(made_); }
 
 OutputFolder::OutputFolder(const Settings& settings, std::vector<std::string>& notes)
-    : folders_(settings.output_dir), lock_(checked(settings), kLock) {
+    : continues_run_(settings.command == Command::kFinetune &&
+                     fsdp::continues_run(settings.run.checkpoints)),
+      folders_(settings.output_dir),
+      lock_(checked(settings), kLock) {
   if (lock_.note()) notes.push_back(*lock_.note());
   std::vector<std::string> names = results_of(settings);
   if (settings.command == Command::kFinetune) names.emplace_back(kLog);
-  check_results(settings, names);
+  check_results(settings, names, continues_run_);
   const auto is_ours = [&](std::string_view name) {
     return std::ranges::find(names, name) != names.end() ||
            (settings.writes_model() && fsdp::is_weights_name(name));

@@ -39,11 +39,16 @@ class OutputFolder {
   // created. Adds notes for the user to `notes`.
   // Errors: IoError kCannotCreate if the folder cannot be created or written, if another run has
   //   locked it, if a folder has the name of a result, or if results exist without
-  //   --overwrite-output-dir. InvalidArgument kUsage if the model would be written to the folder
-  //   from which it is read.
+  //   --overwrite-output-dir and the run does not continue an earlier one. InvalidArgument kUsage
+  //   if the model would be written to the folder from which it is read.
   OutputFolder(const Settings& settings, std::vector<std::string>& notes);
 
+  // Returns true if the run continues a run of --save-dir, whose log and results are in this
+  // folder.
+  bool continues_run() const { return continues_run_; }
+
  private:
+  bool continues_run_;
   NewFolders folders_;
   fsdp::FolderLock lock_;
 };

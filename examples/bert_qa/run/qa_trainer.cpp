@@ -68,31 +68,53 @@ void TrainSummary::add(const StepRecord& record) {
 }
 
 QaTrainer::QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& engine,
-                     const TrainingWindows& windows, const TrainSettings& settings)
+                     TrainingWindows& windows, const TrainSettings& settings,
+                     const fsdp::CheckpointOptions& checkpoints)
     : model_(std::move(model)),
       engine_(engine),
       windows_(windows),
       settings_(settings),
       optimizer_(engine, adamw_options(settings)),
-      schedule_(lr_schedule(settings, windows.total_steps())) {
-  if (engine.options().mixed_precision.param_dtype == torch::kFloat16) scaler_.emplace(engine);
+      schedule_(lr_schedule(settings, windows.total_steps())),
+      state_(engine),
+      checkpoints_(state_, checkpoints) {
+  state_.add("optimizer", optimizer_).add("data", windows.cursor());
+  if (engine.options().mixed_precision.param_dtype == torch::kFloat16) {
+    state_.add("scaler", scaler_.emplace(engine));
+  }
+  state_.add("skipped_steps", summary_.skipped_steps)
+      .add("first_nonfinite", summary_.first_nonfinite)
+      .add("windows", summary_.windows)
+      .add("seconds", summary_.seconds)
+      .add("last_loss", summary_.last_loss)
+      .add("exposed_comm_ms", summary_.exposed_comm_ms)
+      .add("input_ms", summary_.input_ms);
 }
 
-TrainSummary QaTrainer::train(const OnStep& on_step) {
-  TrainSummary summary;
+int64_t QaTrainer::resume() {
+  summary_.steps = checkpoints_.resume();
+  if (summary_.steps > 0) windows_.resume(summary_.steps);
+  schedule_ = lr_schedule(settings_, windows_.total_steps());
+  return summary_.steps;
+}
+
+bool QaTrainer::train(const OnStep& on_step) {
   model_->train();
+  const int64_t begin = summary_.steps;
+  const int64_t count = std::max<int64_t>(windows_.steps_to_run() - begin, 0);
   // Two stages ahead of the step: a thread makes rows, then they are copied to the device.
-  fsdp::Prefetcher<StepInput> rows(windows_.steps_to_run(), kStepsAhead,
-                                   [this](int64_t step) { return windows_.input(step); });
-  fsdp::BatchTransfer<StepTensors> inputs(engine_, windows_.steps_to_run(),
+  fsdp::Prefetcher<StepInput> rows(
+      count, kStepsAhead, [this, begin](int64_t index) { return windows_.input(begin + index); });
+  fsdp::BatchTransfer<StepTensors> inputs(engine_, count,
                                           [&](int64_t) { return tensors_of(rows.next()); });
-  for (int64_t step = 0; step < windows_.steps_to_run(); ++step) {
+  for (int64_t step = begin; step < begin + count;) {
     const StepRecord record = train_step(step, inputs);
-    summary.add(record);
-    summary.planned_engine_bytes = engine_.memory_plan().peak_bytes();
-    on_step(record, summary);
+    summary_.add(record);
+    summary_.planned_engine_bytes = engine_.memory_plan().peak_bytes();
+    on_step(record, summary_);
+    if (checkpoints_.after_step(++step)) return false;
   }
-  return summary;
+  return true;
 }
 
 StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<StepTensors>& inputs) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fsdp/batch_transfer.h>
+#include <fsdp/checkpoints.h>
 #include <fsdp/engine.h>
 #include <fsdp/loss_scaler.h>
 #include <fsdp/optim.h>
@@ -20,16 +21,17 @@
 
 namespace bert_qa {
 
-// Sums and peaks over the steps of a run.
+// Sums and peaks over the steps of a training. A checkpoint has the sums, so they include the steps
+// before a resume. The peaks and sent_bytes are of the steps since then.
 struct TrainSummary {
   int64_t steps = 0;
   int64_t skipped_steps = 0;
   int64_t windows = 0;  // of all ranks
   double seconds = 0;
   double last_loss = 0;
-  std::string first_nonfinite;       // StepRecord::first_nonfinite of the first skipped step
-  double exposed_comm_ms = 0;        // of this rank
-  double input_ms = 0;               // of this rank
+  std::string first_nonfinite;  // StepRecord::first_nonfinite of the first skipped step
+  double exposed_comm_ms = 0;   // of this rank; before a resume, of rank 0, like input_ms
+  double input_ms = 0;
   int64_t planned_engine_bytes = 0;  // MemoryPlan::peak_bytes with the optimizer's state
   int64_t peak_engine_bytes = 0;     // of this rank over all steps, like the next two
   int64_t peak_device_bytes = 0;     // StepRecord::device_peak_bytes
@@ -54,11 +56,20 @@ class QaTrainer {
  public:
   using OnStep = std::function<void(const StepRecord&, const TrainSummary& so_far)>;
 
-  // Requires: the engine averages gradients over ranks (the default).
+  // Requires: the engine averages gradients over ranks (the default). `windows` and `settings`
+  //   outlive this object.
+  // Errors: those of fsdp::Checkpoints.
   QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& engine,
-            const TrainingWindows& windows, const TrainSettings& settings);
-  // Calls `on_step` after each step, on every rank.
-  TrainSummary train(const OnStep& on_step);
+            TrainingWindows& windows, const TrainSettings& settings,
+            const fsdp::CheckpointOptions& checkpoints);
+  // Loads the checkpoint that the options choose. Returns the number of steps that are done.
+  int64_t resume();
+  // Runs the remaining steps. Calls `on_step` after each step, on every rank. Returns false if a
+  // signal ended the training early. Requires: resume() was called.
+  bool train(const OnStep& on_step);
+  // Saves if a rank got a signal. Returns true if the run must stop. Collective.
+  bool poll() { return checkpoints_.poll(); }
+  const TrainSummary& summary() const { return summary_; }
 
  private:
   double forward_backward(const Batch& batch, double weight);
@@ -66,11 +77,14 @@ class QaTrainer {
 
   fsdp::Unit<bert::QuestionAnswering> model_;
   fsdp::Engine& engine_;
-  const TrainingWindows& windows_;
+  TrainingWindows& windows_;
   const TrainSettings& settings_;
   fsdp::AdamW optimizer_;
-  fsdp::LrSchedule schedule_;
+  fsdp::LrSchedule schedule_;               // its factor depends only on the step
   std::optional<fsdp::LossScaler> scaler_;  // with float16 parameters
+  TrainSummary summary_;
+  fsdp::TrainingState state_;
+  fsdp::Checkpoints checkpoints_;
 };
 
 }  // namespace bert_qa

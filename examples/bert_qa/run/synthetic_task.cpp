@@ -49,9 +49,11 @@ WindowSource synthetic_source(const Settings& settings, const bert::Config& conf
               }};
 }
 
-nlohmann::ordered_json score_synthetic(const Settings& settings,
-                                       fsdp::Unit<bert::QuestionAnswering> model,
-                                       const fsdp::Engine& engine, const bert::Config& config) {
+std::optional<nlohmann::ordered_json> score_synthetic(const Settings& settings,
+                                                      fsdp::Unit<bert::QuestionAnswering> model,
+                                                      const fsdp::Engine& engine,
+                                                      const bert::Config& config,
+                                                      const Evaluation& evaluation) {
   const at::NoGradGuard no_grad;
   model->eval();
   SyntheticOptions options = options_of(settings, config);
@@ -71,6 +73,7 @@ nlohmann::ordered_json score_synthetic(const Settings& settings,
   });
   double right = 0;
   for (int64_t round = 0; round < rounds; ++round) {
+    if (evaluation.must_stop()) return std::nullopt;
     const Batch batch = batches.next();
     const at::Tensor best_B2 =
         model(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS).argmax(1);
@@ -79,7 +82,7 @@ nlohmann::ordered_json score_synthetic(const Settings& settings,
     right += found_B.sum().item<double>();
   }
   const double share = mesh.sum(right, "score") / kScoredWindows;
-  return {{"exact_match", 100 * share}, {"eval_samples", kScoredWindows}};
+  return nlohmann::ordered_json{{"exact_match", 100 * share}, {"eval_samples", kScoredWindows}};
 }
 
 }  // namespace bert_qa

@@ -4,7 +4,9 @@
 #include <fsdp/engine.h>
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 
+#include "bert_qa/run/answering.h"
 #include "bert_qa/run/settings.h"
 #include "bert_qa/run/training_windows.h"
 #include "models/bert/bert_model.h"
@@ -15,9 +17,12 @@ namespace bert_qa {
 WindowSource synthetic_source(const Settings& settings, const bert::Config& config);
 
 // Returns exact_match over windows of another seed: the percentage of windows in which both ends of
-// the answer are right. Collective. The result is equal on every rank.
-nlohmann::ordered_json score_synthetic(const Settings& settings,
-                                       fsdp::Unit<bert::QuestionAnswering> model,
-                                       const fsdp::Engine& engine, const bert::Config& config);
+// the answer are right. Returns nothing if it had to stop. Collective. The result is equal on every
+// rank.
+std::optional<nlohmann::ordered_json> score_synthetic(const Settings& settings,
+                                                      fsdp::Unit<bert::QuestionAnswering> model,
+                                                      const fsdp::Engine& engine,
+                                                      const bert::Config& config,
+                                                      const Evaluation& evaluation);
 
 }  // namespace bert_qa

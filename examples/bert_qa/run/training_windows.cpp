@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 #include <utility>
 
 namespace bert_qa {
@@ -49,23 +50,41 @@ fsdp::SamplerOptions of_all_ranks(fsdp::SamplerOptions options, int world_size) 
 TrainingWindows::TrainingWindows(WindowSource source, const Settings& settings, int rank,
                                  int world_size)
     : source_(std::move(source)),
-      sampler_(sampler_of(of_rank(sampler_options(source_, settings), rank, world_size))),
-      all_ranks_(of_all_ranks(sampler_options(source_, settings), world_size)) {
+      settings_(settings.train),
+      cursor_(sampler_of(of_rank(sampler_options(source_, settings), rank, world_size))),
+      all_ranks_(fsdp::BatchSampler(of_all_ranks(sampler_options(source_, settings), world_size))) {
+  set_steps(/*longer=*/0);
+}
+
+void TrainingWindows::set_steps(int64_t longer) {
   const auto by_epochs = static_cast<int64_t>(
-      std::ceil(settings.train.num_epochs * static_cast<double>(steps_per_epoch())));
-  total_steps_ = settings.train.max_steps >= 0 ? settings.train.max_steps : by_epochs;
-  const int64_t stop = settings.train.stop_after_step;
+      std::ceil(settings_.num_epochs * static_cast<double>(steps_per_epoch())));
+  total_steps_ = settings_.max_steps >= 0 ? settings_.max_steps : by_epochs + longer;
+  const int64_t stop = settings_.stop_after_step;
   steps_to_run_ = stop >= 0 ? std::min(stop, total_steps_) : total_steps_;
 }
 
-fsdp::GlobalBatch TrainingWindows::step(int64_t step) const {
-  return sampler_.batch(step / steps_per_epoch(), step % steps_per_epoch());
+double TrainingWindows::epochs_after(int64_t steps) const {
+  const auto [epoch, samples] = cursor_.position(steps);
+  return static_cast<double>(epoch) +
+         static_cast<double>(samples) / static_cast<double>(cursor_.sampler().samples_per_epoch());
 }
 
+void TrainingWindows::resume(int64_t step) {
+  const fsdp::SampleCursor::Position begin = cursor_.position(step);
+  all_ranks_.restart(step, begin);
+  const auto next_epoch = *std::ranges::partition_point(
+      std::views::iota(step + 1, step + steps_per_epoch() + 2),
+      [&](int64_t later) { return cursor_.position(later).epoch == begin.epoch; });
+  set_steps(next_epoch - (begin.epoch + 1) * steps_per_epoch());
+}
+
+fsdp::GlobalBatch TrainingWindows::step(int64_t step) const { return cursor_.batch(step); }
+
 std::vector<QaBatch> TrainingWindows::rows(int64_t step, const fsdp::GlobalBatch& slices) const {
-  const int64_t epoch = step / steps_per_epoch();
+  const int64_t epoch = cursor_.position(step).epoch;
   // Samplers of one seed agree, so the whole micro-batch is known without communication.
-  const fsdp::GlobalBatch whole = all_ranks_.batch(epoch, step % steps_per_epoch());
+  const fsdp::GlobalBatch whole = all_ranks_.batch(step);
   std::vector<QaBatch> rows;
   for (size_t i = 0; i < slices.micro_batches.size(); ++i) {
     int64_t longest = 0;

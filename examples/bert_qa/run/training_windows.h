@@ -28,7 +28,7 @@ struct StepInput {
   std::vector<QaBatch> rows;  // one for each micro-batch
 };
 
-// The windows of a run. The object is immutable, so any thread may call it.
+// The windows of a run. Const calls are thread-safe.
 class TrainingWindows {
  public:
   // Errors: InvalidArgument if the windows do not fill one batch.
@@ -37,9 +37,16 @@ class TrainingWindows {
   int64_t window_count() const { return source_.count; }  // windows per epoch
   int64_t total_steps() const { return total_steps_; }    // steps of the schedule
   int64_t steps_to_run() const { return steps_to_run_; }
-  int64_t steps_per_epoch() const { return sampler_.batches_per_epoch(); }
-  // Returns this rank's slices of a step, in all micro-batches. Requires: 0 <= step <
-  // total_steps().
+  int64_t steps_per_epoch() const { return cursor_.sampler().batches_per_epoch(); }
+  // Returns the passes over the data after `steps` steps: 1.5 in the middle of the second one.
+  double epochs_after(int64_t steps) const;
+  // Returns the position of a checkpoint. After it was loaded, call resume() with its step.
+  fsdp::SampleCursor& cursor() { return cursor_; }
+  // Continues after `step` steps of another run. If its batches had another size, total_steps()
+  // changes, so that the run still makes the given number of epochs.
+  void resume(int64_t step);
+  // Returns this rank's slices of a step, in all micro-batches. Requires: the resumed step <= step
+  // < total_steps().
   fsdp::GlobalBatch step(int64_t step) const;
   // Returns the rows of the slices, padded to the longest window of all ranks in the micro-batch.
   // Padding contributes to the softmax of the loss, so its width must not depend on the number of
@@ -48,10 +55,15 @@ class TrainingWindows {
   StepInput input(int64_t step) const;
 
  private:
+  // Sets the numbers of steps. `longer` is the number of steps by which the batches of earlier runs
+  // make the training longer.
+  void set_steps(int64_t longer);
+
   WindowSource source_;
-  fsdp::BatchSampler sampler_;
-  fsdp::BatchSampler all_ranks_;  // samples the same micro-batches as a whole
-  int64_t total_steps_, steps_to_run_;
+  TrainSettings settings_;
+  fsdp::SampleCursor cursor_;
+  fsdp::SampleCursor all_ranks_;  // samples the same micro-batches as a whole
+  int64_t total_steps_ = 0, steps_to_run_ = 0;
 };
 
 }  // namespace bert_qa

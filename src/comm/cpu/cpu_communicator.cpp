@@ -18,8 +18,8 @@
 namespace fsdp {
 namespace {
 
-// Staged slices begin at a cache line. In an eager buffer, which is small, slices begin at a
-// multiple of 8 bytes.
+// Alignment in bytes of the slices' data. In the staging area slices begin at a cache line. In an
+// eager buffer, which is small, they begin at a multiple of 8 bytes.
 constexpr int64_t kStagedAlignment = 64;
 constexpr int64_t kEagerAlignment = 8;
 constexpr int64_t kHalfBytes = kStagingBytes / 2;
@@ -56,8 +56,8 @@ void CpuCommunicator::issue(const Collective& collective, Stream& stream) {
     execute(collective.parts, record);
   } else {
     // The stream runs the work later. By then the caller's span of parts may be invalid, so the
-    // parts are copied. The memory and the runs of the parts are still valid, as Communicator
-    // requires.
+    // parts are copied. The memory and the lists of runs to which the parts point need no copy:
+    // Communicator requires that they stay valid until the work is done.
     cpu.run([this, record, kept = std::vector(collective.parts.begin(), collective.parts.end())] {
       execute(kept, record);
     });
@@ -92,9 +92,9 @@ void CpuCommunicator::execute_alone(std::span<const CollectivePart> parts) const
   for (const CollectivePart& part : parts) copy_sent(part, 0, part.numel, part.recv);
 }
 
-// One barrier is enough. A rank has two eager buffers, so it writes this one again only in the
-// second collective after this one. No rank passes the barrier of the next collective before all
-// ranks have read this buffer.
+// One barrier per collective is enough. A rank uses two eager buffers in turn, so it writes the
+// buffer of this collective again only in the collective after the next one. No rank passes the
+// barrier of the next collective before all ranks have read this buffer.
 void CpuCommunicator::exchange_eagerly(const Call& call) {
   barrier_.open(call.record);
   find_slices(call, {}, kEagerBytes, 0, slices_);
@@ -124,17 +124,18 @@ void CpuCommunicator::exchange_through_memory(const Call& call) {
   if (staged_here) stage(call, slices_, area);
   barrier_.arrive_and_wait();
   barrier_.compare();
-  // All ranks see the same flags, so they run the same number of rounds.
+  // All ranks read the `staged` flags of all ranks, so they run the same number of rounds.
   bool staged_anywhere = false;
   for (int peer = 0; peer < size(); ++peer) staged_anywhere |= barrier_.endpoint(peer).staged;
-  // If no data pass through the staging area, one round covers everything.
+  // If no data pass through the staging area, one round covers all elements of all parts.
   if (!staged_anywhere) find_slices(call, {}, std::numeric_limits<int64_t>::max(), 0, slices_);
   for (int64_t next_half = kHalfBytes;; next_half = kHalfBytes - next_half) {
     {
       const GroupBarrier::Reading reading(barrier_);
       move(call);
     }
-    // All shares must be complete before any rank copies them.
+    // The first step of an all_reduce ends here: every rank's share of the result must be complete
+    // before any rank copies it.
     if (in_two_steps) {
       barrier_.arrive_and_wait();
       const GroupBarrier::Reading reading(barrier_);
@@ -165,13 +166,14 @@ bool CpuCommunicator::publish_parts(const Call& call) {
     if (bytes == 0) continue;
     if (sends(call)) {
       std::optional<uint64_t> send;
-      // Runs have no single address, so parts with runs are always staged.
+      // The input of a part with runs is not contiguous, so no single address describes it, and it
+      // is always staged.
       if (part.runs.empty()) send = publish(part.send, bytes * call.pieces);
       place.send_direct = send.has_value();
       place.send = send ? *send : staging_place();
     }
     if (call.record.operation == Operation::kAllReduce) {
-      // Peers copy this rank's share of the result from this address.
+      // After the reduction, peers copy this rank's share of the result from `recv`.
       const auto recv = publish(part.recv, bytes);
       place.recv_direct = recv.has_value();
       place.recv = recv ? *recv : staging_place() + kHalfBytes;
@@ -279,10 +281,12 @@ void CpuCommunicator::move(const Call& call) {
 void CpuCommunicator::gather(const Call& call, const Slice& slice) {
   const CollectivePart& part = call.parts[slice.part];
   const int64_t bytes = bytes_of(part, slice.numel);
-  // The product is the number of bytes that all ranks write, over all rounds.
+  // The left side of the comparison is the number of bytes that all ranks together write in this
+  // gather, over all rounds.
   const bool streams = bytes_of(part, part.numel) * size() * size() >= kStreamFromBytes;
   for (int step = 0; step < size(); ++step) {
-    // Each rank starts with its own share, so that the ranks do not all read the same peer at once.
+    // Each rank first copies its own piece, then the pieces of the ranks after it, so that the
+    // ranks do not all read the same peer at once.
     const int peer = (rank() + step) % size();
     (streams ? copy_streaming : copy_bytes)(received(part, peer * part.numel + slice.begin),
                                             source(call, slice, peer, 0), bytes);

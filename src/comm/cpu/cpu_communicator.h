@@ -38,12 +38,14 @@ class CpuCommunicator : public Communicator {
   // Makes a communicator of the same kind for `group`, which has some of this communicator's ranks.
   virtual std::unique_ptr<Communicator> make_group(std::shared_ptr<const JobMember> member,
                                                    RankGroup group) const = 0;
-  // Returns the place at which peers find [data, data + bytes). Empty if peers cannot read this
-  // memory.
+  // Returns a number from which resolve() of a peer computes the address of [data, data + bytes).
+  // Empty if peers cannot read this memory.
   virtual std::optional<uint64_t> publish(const void* data, int64_t bytes) const = 0;
-  // Returns the address, in this process, of the bytes that `rank` of the job published at `place`.
+  // Returns the address, in this process, of the bytes for which `rank` of the job got `place` from
+  // publish().
   virtual std::byte* resolve(int rank, uint64_t place) const = 0;
-  // Returns the place of this rank's staging area of kStagingBytes bytes.
+  // Returns the number that publish() would return for this rank's staging area, which has
+  // kStagingBytes bytes.
   virtual uint64_t staging_place() = 0;
 
  private:
@@ -55,7 +57,7 @@ class CpuCommunicator : public Communicator {
     int64_t numel;
     int64_t staged_at;  // byte offset in the eager buffer or the staging area
   };
-  // A collective, or at most kMaxParts parts of a collective.
+  // The work of one exchange: a collective, or at most kMaxParts parts of one.
   struct Call {
     std::span<const CollectivePart> parts;
     const CollectiveRecord& record;

@@ -17,21 +17,23 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSpins = 400;  // about 10–40 µs in all; a cache line needs much less
+// The number of polls before a wait yields. They take 10–40 µs, and a write of a peer becomes
+// visible much sooner.
+constexpr int kSpins = 400;
 constexpr auto kYieldFor = std::chrono::microseconds(100);
 // If a yield took this long, another program had the core for a time slice. A thread that sleeps
 // gets a core as soon as it is woken. So after such a yield, the next kSleepsAfterLongYield waits
 // sleep at once, without a yield.
 constexpr auto kLongYield = std::chrono::milliseconds(1);
 constexpr int kSleepsAfterLongYield = 200;
-// The longest sleep. A dead peer is noticed within this time.
+// The longest sleep of a wait. A wait that sleeps notices a dead peer within this time.
 constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
 // If a sleep lasted longer than this, the process was stopped, for example by Ctrl-Z, which stops
 // the whole job. The time of this sleep does not count towards the time-out, because no peer was
 // late.
 constexpr auto kStopped = std::chrono::milliseconds(200);
-// The longest wait for readers. A thread that hangs while it reads must not keep the other ranks
-// from their error.
+// The longest time for which a failed thread rank waits until no rank reads. It is limited, because
+// a thread that hangs while it reads must not prevent the other ranks from throwing their errors.
 constexpr auto kReadersGrace = std::chrono::seconds(10);
 
 void relax() {
@@ -128,8 +130,8 @@ void GroupBarrier::wait() {
     const auto before = std::exchange(now, Clock::now());
     if (now - before > kStopped) watch_.take_off(now - before);
     if (yielding) {
-      // A long yield means that the core is busy. No peer is late yet, so there is nothing to
-      // check.
+      // A long yield means that the core is busy. The stage of yields is too short for a peer to be
+      // late, so peers are not checked in it.
       if (now - before > kLongYield) sleeps_to_come_ = kSleepsAfterLongYield;
       continue;
     }
@@ -157,10 +159,11 @@ void GroupBarrier::check_peers() {
   for (int i = awaited_; i < group_.size(); ++i) {
     const int peer = group_.ranks[i];
     const std::optional<PeerEnd> end = member_->end_of(peer);
-    // The peer's end is read before its phase, because a peer arrives at the barrier before it
-    // finishes.
+    // The peer's end is read before its phase. A peer arrives at its last barrier before it
+    // finishes, so if its end is visible, the phase read afterwards is its last one.
     if (!end || endpoint(i).phase.load(std::memory_order_seq_cst) >= phase_) continue;
-    // If there is a launcher, this rank may see the death before the launcher can report its cause.
+    // If there is a launcher, this rank may notice the peer's death before the launcher has
+    // reported the cause. may_tell() is then false for half a second, to give the launcher time.
     const bool has_launcher = member_->control().header().has_launcher.load() != 0;
     if (!watch_.may_tell(*end, has_launcher)) continue;
     // The error names this collective, because this collective needs the peer. Other ranks throw
@@ -191,7 +194,8 @@ void GroupBarrier::check_other_channels() const {
   const int me = member_->rank();
   for (int channel = 0; channel < control.channels_of(me); ++channel) {
     if (channel == group_.channel) continue;
-    // On a channel that all ranks use, both groups are 0.
+    // On a channel that all ranks use, the group numbers of this rank and of each peer are 0, so
+    // every peer is compared.
     const uint32_t my_group = control.endpoint(channel, me).group.load();
     for (int peer = 0; peer < member_->size(); ++peer) {
       const Endpoint& there = control.endpoint(channel, peer);
@@ -250,8 +254,8 @@ std::vector<int> GroupBarrier::absent() const {
       absent.push_back(group_.ranks[i]);
     }
   }
-  // A peer that waits for a third rank in another channel is not the cause. If all missing ranks
-  // wait for each other in this way, all of them are the cause.
+  // A missing peer that itself waits for a rank in another channel does not cause the delay. If
+  // this is true of all missing ranks, they wait for each other, and all of them are returned.
   std::vector<int> to_blame;
   std::copy_if(absent.begin(), absent.end(), std::back_inserter(to_blame),
                [this](int peer) { return !is_ahead_elsewhere(peer); });
@@ -269,7 +273,7 @@ void GroupBarrier::check_slow() {
 void GroupBarrier::check_deadline() const {
   if (!watch_.is_over()) return;
   const std::vector<int> missing = absent();
-  // All ranks may have arrived since the last check.
+  // The last missing rank may have arrived just now. Then the wait ends without an error.
   if (missing.empty()) return;
   member_->fail(ranks_are_missing(missing, member_->timeout(), describe(record_)));
   leave();
@@ -292,9 +296,9 @@ void GroupBarrier::disagree(int rank, const CollectiveRecord& record, int other_
 }
 
 void GroupBarrier::leave() const {
-  // Only threads wait for readers. A process that reads another process's memory has its own
-  // mapping, and it drops the data of a failed job. Also, a reader that is stopped would block the
-  // ranks that are alive.
+  // Only threads wait for readers. A process reads another process's memory through its own
+  // mapping, which stays valid, and it does not use the data of a failed job. Also, a process that
+  // is stopped while it reads would block the ranks that still run.
   if (member_->kind() == RankKind::kThread) wait_for_readers();
   member_->throw_failure(describe(record_));
 }

@@ -88,11 +88,11 @@ class GroupBarrier {
   RankGroup group_;
   std::vector<Endpoint*> endpoints_;
   int spins_;               // number of polls before a wait yields; 0 if ranks outnumber the cores
-  int sleeps_to_come_ = 0;  // number of waits that sleep without yielding first
+  int sleeps_to_come_ = 0;  // number of coming waits that sleep without yielding first
   CollectiveRecord record_{};
   uint64_t opened_ = 0;
   uint64_t phase_ = 0;
-  int awaited_ = 0;  // all ranks below this one have arrived
+  int awaited_ = 0;  // ranks with a lower index in the group have arrived
   PeerWatch watch_;
 };
 

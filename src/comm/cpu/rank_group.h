@@ -11,7 +11,7 @@ namespace fsdp {
 struct RankGroup {
   int channel = 0;
   std::vector<int> ranks;  // ranks of the job, in the communicator's order
-  int rank = 0;            // index of this rank
+  int rank = 0;            // index of this rank in `ranks`
 
   int size() const { return static_cast<int>(ranks.size()); }
 };

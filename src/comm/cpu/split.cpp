@@ -25,13 +25,14 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   require_color(color, "Communicator::split");
   RankStatus& status = member.control().status(member.rank());
   const std::vector<SplitWish> wishes = exchange({color, key, status.split_channels.load()});
-  // Ranks may have used different numbers of channels in earlier splits. The split uses the channel
-  // after the largest number, which is new to all ranks. All groups of this split share the
-  // channel, because the groups are disjoint.
+  // Ranks may have used different numbers of channels in earlier splits. The split uses the first
+  // channel that no rank has used. All groups of this split share the channel, because the groups
+  // are disjoint.
   const auto taken = std::ranges::max(wishes, {}, &SplitWish::channels_taken).channels_taken;
   RankGroup group{.channel = kNamedChannels + static_cast<int>(taken)};
   if (group.channel >= kChannels) {
-    // All ranks compute this from the wishes of all ranks, so all of them throw.
+    // Every rank of the parent computes the number of the channel from the same gathered arguments.
+    // So if one rank throws here, all do.
     throw DeviceError(
         {.what = fmt::format("a rank already has {} communicators from split, the maximum",
                              kChannels - kNamedChannels),

@@ -16,10 +16,10 @@ struct SplitWish {
   int64_t key;
   int64_t channels_taken;
 };
-// A collective that returns the wishes of all ranks of a communicator, in rank order.
+// A collective that gathers the split arguments of all ranks of a communicator, in rank order.
 using ExchangeWishes = std::function<std::vector<SplitWish>(const SplitWish& mine)>;
 
-// Exchanges the wishes over `parent`, in host memory.
+// Gathers the split arguments of all ranks of `parent`, in host memory.
 std::vector<SplitWish> exchange_wishes(Communicator& parent, const SplitWish& mine);
 
 // Returns this rank's group: the ranks that pass the same color. They are ordered by key, then by

@@ -11,7 +11,7 @@
 namespace fsdp {
 
 inline constexpr int kRecordedParts = 4;
-inline constexpr int kLabelBytes = 48;  // in messages, with the terminating zero
+inline constexpr int kLabelBytes = 48;  // size of a label in messages, with the terminating zero
 
 // One rank's description of a collective. It consists of plain bytes, so that it can be in memory
 // that processes share.

@@ -70,8 +70,8 @@ class ControlPlane {
   void abort(std::string_view cause) noexcept;
 
   // Notifies the other ranks that this rank is about to destroy its communicators. A rank that
-  // still needs this rank then fails at once. The default does nothing. This is right if the
-  // destructors of the communicators do not wait for other ranks.
+  // still needs this rank then fails at once. The default implementation does nothing, which is
+  // sufficient if the destructors of the communicators do not wait for other ranks.
   virtual void leave() noexcept {}
 
   // Returns how `rank` ended. Empty while the rank is alive.
@@ -91,7 +91,8 @@ class ControlPlane {
   //   in this sequence, last_posted returns a place of another sequence or 0.
   // - posted returns the collective that `rank` posted at `sequence`. Empty if the collective is
   //   not known or not kept any more.
-  // - posted_mark returns the mark of that collective. Empty if posted would be empty.
+  // - posted_mark returns the hash mark_of(PostedCollective) of that collective. Empty if posted
+  //   would be empty.
   // If two ranks post and then read each other's posts, at least one of them sees the other's post.
   virtual uint64_t last_posted(int rank, uint64_t sequence) const = 0;
   virtual std::optional<PostedCollective> posted(int rank, uint64_t sequence) const = 0;

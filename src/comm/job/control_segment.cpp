@@ -13,8 +13,8 @@ int64_t ControlSegment::bytes_for(int world_size) {
 void ControlSegment::wake_all() const {
   for (int channel = 0; channel < kChannels; ++channel) {
     auto& wakes = wait_queue(channel).wakes;
-    // The count changes before the wake, so a rank that is about to sleep finds another value and
-    // does not sleep.
+    // `wakes` changes before ranks are woken. So a rank that is about to sleep finds another value
+    // than it has read before, and does not sleep.
     wakes.fetch_add(1, std::memory_order_seq_cst);
     futex_wake_all(wakes);
   }

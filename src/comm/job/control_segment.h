@@ -31,7 +31,8 @@ enum class Channel : int {
   kReplicateReduce,
 };
 inline constexpr int kNamedChannels = 8;
-inline constexpr int kChannels = kNamedChannels + 56;  // 8 for each of a rank's 7 parts
+// The other channels are for splits: 8 for each of the at most 7 parts that contain a rank.
+inline constexpr int kChannels = kNamedChannels + 56;
 // Size of a rank's staging area in a channel. The area is for data that peers cannot read in place.
 // The area is small, so that staged data are still in a cache when peers read them.
 inline constexpr int64_t kStagingBytes = 1 << 20;
@@ -43,10 +44,10 @@ inline constexpr int kMaxParts = 32;
 
 enum class RankState : uint32_t {
   kAbsent,    // not attached yet
-  kPresent,   // its mesh exists
-  kLeaving,   // its mesh is being destroyed without an error
-  kFinished,  // its mesh was destroyed without an error
-  kEnded,     // the launcher saw its process end; see wait_status
+  kPresent,   // the rank's mesh exists
+  kLeaving,   // the rank's mesh is being destroyed without an error
+  kFinished,  // the rank's mesh was destroyed without an error
+  kEnded,     // the launcher saw the rank's process end; see wait_status
 };
 
 // The state of one rank, which all other ranks can read.
@@ -54,8 +55,8 @@ struct alignas(64) RankStatus {
   std::atomic<RankState> state;
   std::atomic<int32_t> pid;
   std::atomic<int32_t> wait_status;
-  std::atomic<uint32_t> out_of_memory;   // 1: the kernel killed it because memory was short
-  std::atomic<uint32_t> reported_slow;   // 1: this rank was reported as slow
+  std::atomic<uint32_t> out_of_memory;   // 1: the kernel killed the process to free memory
+  std::atomic<uint32_t> reported_slow;   // 1: a peer has reported this rank as slow
   std::atomic<uint32_t> split_channels;  // number of channels that splits of this rank have used
 };
 
@@ -71,12 +72,12 @@ struct PublishedPart {
 // The state of one rank in one channel. Only this rank writes it. Fingerprints, eager buffers and
 // records exist twice and are used in turn. So a rank overwrites the data of a collective only
 // after all ranks have arrived at the next collective, that is, after all ranks have read these
-// data. The first cache line, which peers poll, is two lines before the cache lines that the rank
-// writes meanwhile, because a core fetches lines in pairs.
+// data. Peers poll the first cache line while this rank may write later ones. A core fetches lines
+// in pairs, so the line next to the polled one holds no data that this rank writes in the meantime.
 struct alignas(128) Endpoint {
-  std::atomic<uint64_t> phase;  // number of barriers at which it has arrived
+  std::atomic<uint64_t> phase;  // number of barriers at which this rank has arrived
   std::array<uint64_t, 2> fingerprints;
-  std::atomic<uint64_t> sequence;  // of the last opened record, which is complete then
+  std::atomic<uint64_t> sequence;  // number of the last opened record; stored after that record
   // Distinguishes the groups that share one channel: the groups of an axis or of a split. The value
   // is 1 + the group's lowest rank of the job. The value is 0 on a channel that all ranks use, and
   // for a rank that is in no group.
@@ -94,7 +95,7 @@ struct alignas(64) WaitQueue {
   std::atomic<uint32_t> sleepers;  // number of ranks that may be asleep
 };
 
-// The header at the begin of a segment.
+// The header at the beginning of a segment.
 struct SegmentHeader {
   uint64_t layout;  // hash of the layouts above, which differ between versions
   int32_t world_size;

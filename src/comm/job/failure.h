@@ -28,9 +28,9 @@ Failure failure_of_abort(int rank, std::string_view cause) noexcept;
 // The way in which a peer ended. An end without an error is a failure only for a rank that still
 // waits for the peer.
 enum class PeerEnd : uint8_t {
-  kFinished,       // its mesh was or is being destroyed without an error
-  kReported,       // the launcher saw its process end and reports how
-  kProcessIsGone,  // its process ended; the launcher, if any, has not reported how
+  kFinished,       // the peer's mesh was or is being destroyed without an error
+  kReported,       // the launcher saw the peer's process end and reports how
+  kProcessIsGone,  // the peer's process ended; no launcher has reported how
 };
 
 }  // namespace fsdp

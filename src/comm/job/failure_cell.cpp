@@ -21,7 +21,8 @@ void put(std::array<char, N>& field, std::string_view text) {
 }  // namespace
 
 bool keep_first(FailureCell& cell, const Failure& failure) noexcept {
-  // One rank wins the exchange and is then the only writer of the fields. kWritten publishes them.
+  // One rank wins the compare-and-exchange and is then the only writer of the fields. The store of
+  // kWritten makes the fields visible to readers.
   State expected = State::kEmpty;
   if (!cell.state.compare_exchange_strong(expected, State::kBeingWritten,
                                           std::memory_order_seq_cst)) {
@@ -39,7 +40,8 @@ bool keep_first(FailureCell& cell, const Failure& failure) noexcept {
 
 std::optional<Failure> first_failure(const FailureCell& cell) {
   if (cell.state.load(std::memory_order_seq_cst) == State::kEmpty) return std::nullopt;
-  // The writer's process may have died between the two stores of keep_first.
+  // The wait has a limit, because the writer's process may have died after it stored kBeingWritten
+  // and before it stored kWritten (keep_first).
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
   while (cell.state.load(std::memory_order_seq_cst) == State::kBeingWritten) {
     if (std::chrono::steady_clock::now() > give_up) {

@@ -8,7 +8,8 @@
 
 namespace fsdp {
 
-// Sleeps while `word` equals `seen`, until it is woken or `at_most` has passed. May return early.
+// Blocks the calling thread while `word` equals `seen`, until wake is called or `at_most` has
+// passed. May return early.
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t seen,
                 std::chrono::microseconds at_most);
 // Wakes all threads that sleep on `word`.

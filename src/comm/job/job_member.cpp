@@ -14,14 +14,16 @@ JobMember::JobMember(Parts parts)
 JobMember::~JobMember() { tell_end(RankState::kFinished); }
 
 void JobMember::tell_end(RankState in_good_order) const noexcept {
-  // The count may be above 0 at construction, because a destructor that runs during an exception
-  // may make a mesh.
+  // The number of uncaught exceptions is compared with the number at construction, not with 0,
+  // because the mesh may have been made in a destructor that runs while an exception unwinds the
+  // stack.
   if (std::uncaught_exceptions() > exceptions_at_start_) {
     fail(failure_of_abort(rank(), "an exception ended its program"));
     return;
   }
   control().status(rank()).state.store(in_good_order, std::memory_order_seq_cst);
-  // Ranks that sleep then check at once whether they still need this rank.
+  // Wakes the ranks that sleep, so that a rank that still needs this rank notices at once that it
+  // has ended.
   control().wake_all();
 }
 
@@ -47,7 +49,8 @@ std::optional<PeerEnd> JobMember::end_of(int peer) const {
     case RankState::kPresent:
       break;
   }
-  // A process that is killed cannot change its state; the kernel reports its end.
+  // A process that is killed cannot store its end in `state`, so the kernel is asked whether the
+  // process still runs.
   const bool is_gone = kind() == RankKind::kProcess && parts_.process_ended(peer);
   return is_gone ? std::optional(PeerEnd::kProcessIsGone) : std::nullopt;
 }

@@ -31,12 +31,12 @@ enum class RankKind : uint8_t { kThread, kProcess };
 class JobMember {
  public:
   struct Parts {
-    std::shared_ptr<const void> memory;  // of the control segment, shared with the other ranks
+    std::shared_ptr<const void> memory;  // keeps the control segment alive, which the ranks share
     ControlSegment control;
     int rank;
     RankKind kind;
     std::chrono::milliseconds timeout;
-    std::function<bool(int rank)> process_ended{};  // only for ranks that are processes
+    std::function<bool(int rank)> process_ended{};  // set only if ranks are processes
     std::function<void(const SlowRank& slow)> on_slow_rank{};
   };
   explicit JobMember(Parts parts);

@@ -19,8 +19,8 @@
 namespace fsdp {
 namespace {
 
-// The smallest heap. A machine with little memory still needs room for staging areas and small
-// blocks.
+// The smallest size of a heap. A machine with little memory still needs room for staging areas and
+// small blocks.
 constexpr int64_t kLeastHeapBytes = int64_t{1} << 30;
 // Increase this version with every change of the layout that does not change a size.
 constexpr uint64_t kLayoutVersion = 8;

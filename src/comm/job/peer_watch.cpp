@@ -27,8 +27,8 @@ bool PeerWatch::becomes_slow() {
 
 bool PeerWatch::may_tell(PeerEnd end, bool has_launcher) {
   if (end != PeerEnd::kProcessIsGone || !has_launcher) return true;
-  // kLauncherGrace counts from the first call in this wait. The caller calls again until the time
-  // has passed.
+  // kLauncherGrace counts from the first call after begin(). The caller calls this function again
+  // until kLauncherGrace has passed.
   if (!vanished_) vanished_ = Clock::now();
   return Clock::now() - *vanished_ >= kLauncherGrace;
 }

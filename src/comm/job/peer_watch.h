@@ -19,9 +19,9 @@ class PeerWatch {
   // Starts a wait.
   void begin();
   bool has_begun() const { return begun_.has_value(); }
-  // Returns the duration of this wait so far. Returns 0 before the first wait.
+  // Returns how long the current wait has lasted. Returns 0 before the first wait.
   std::chrono::milliseconds waited() const;
-  // Subtracts `time` from the wait. In this time this process was stopped, for example by Ctrl-Z.
+  // Subtracts `time` from the wait. During `time` this process was stopped, for example by Ctrl-Z.
   // Ctrl-Z stops the whole job, so no peer was late.
   void take_off(Clock::duration time) { *begun_ += time; }
 

@@ -29,7 +29,7 @@ void post(PostedCollectives& posted, const PostedCollective& collective) noexcep
   if (sequence == 0) return;
   std::array<uint64_t, PostedCollectives::kWords> words{};
   std::memcpy(words.data(), &collective, sizeof collective);
-  // Only this rank writes, so reading its own last post needs no ordering.
+  // Only this rank writes its posts, so it reads its own last post with a relaxed load.
   const uint64_t last = posted.last.load(std::memory_order_relaxed);
   const uint64_t before =
       last == 0 ? 0 : posted.entries[last % PostedCollectives::kKept].history.load();

@@ -9,12 +9,10 @@
 #include "fsdp/error.h"
 
 namespace fsdp {
-namespace {
 
-// Returns true for signals that a program raises through its own fault. Other signals are sent from
-// outside.
-bool is_fault_of_program(int signal) {
-  switch (signal) {
+bool is_fault_of_program(int wait_status) {
+  if (!WIFSIGNALED(wait_status)) return false;
+  switch (WTERMSIG(wait_status)) {
     case SIGSEGV:
     case SIGBUS:
     case SIGFPE:
@@ -28,7 +26,18 @@ bool is_fault_of_program(int signal) {
   }
 }
 
-}  // namespace
+bool needs_change(int code) {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::kUsage:
+    case ExitCode::kCorruptData:
+    case ExitCode::kInternal:
+    case ExitCode::kCannotCreate:
+    case ExitCode::kConfiguration:
+      return true;
+    default:
+      return false;
+  }
+}
 
 std::string describe_end(int rank, int wait_status) {
   if (WIFSIGNALED(wait_status)) {
@@ -53,25 +62,17 @@ std::string hint_for_end(int rank, int wait_status, bool out_of_memory, bool is_
   }
   const std::string hint =
       is_shown ? "see the error above" : fmt::format("see what rank {} printed", rank);
-  if (WIFSIGNALED(wait_status) && is_fault_of_program(WTERMSIG(wait_status))) {
+  if (is_fault_of_program(wait_status)) {
     return hint +
            "; the program is at fault: look at its core dump, run it in a debugger, or build it "
            "with -fsanitize=address; a restart alone is likely to end the same way";
   }
-  // After these exit codes a restart fails in the same way. After other exit codes a restart may
-  // help.
-  switch (static_cast<ExitCode>(WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0)) {
-    case ExitCode::kUsage:
-    case ExitCode::kCorruptData:
-    case ExitCode::kInternal:
-    case ExitCode::kCannotCreate:
-    case ExitCode::kConfiguration:
-      return hint + "; a restart alone is likely to end the same way";
-    case ExitCode::kIoError:
-      return hint + ", free space or check the path, then restart the job";
-    default:
-      return hint + ", then restart the job";
+  const int code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0;
+  if (needs_change(code)) return hint + "; a restart alone is likely to end the same way";
+  if (code == static_cast<int>(ExitCode::kIoError)) {
+    return hint + ", free space or check the path, then restart the job";
   }
+  return hint + ", then restart the job";
 }
 
 }  // namespace fsdp

@@ -5,6 +5,14 @@
 
 namespace fsdp {
 
+// Returns true if the process was ended by a signal that is caused by a fault of the program
+// itself, such as SIGSEGV, and not by a signal that was sent from outside.
+bool is_fault_of_program(int wait_status);
+
+// Returns true for exit codes after which a restart ends in the same way, because the command line,
+// a file, the program or the configuration must change first.
+bool needs_change(int code);
+
 // Describes a wait status of waitpid: "rank 2 was killed by signal 9 (SIGKILL)", "rank 2 ended with
 // code 3", "rank 2 left early with code 0".
 std::string describe_end(int rank, int wait_status);

@@ -24,7 +24,8 @@ std::vector<std::string> exchange_texts(Communicator& communicator, std::string_
   std::string all(longest * size, '\0');
   const CollectivePart text_part{
       .send = padded.data(), .recv = all.data(), .numel = longest, .dtype = DType::kUInt8};
-  communicator.all_gather({&text_part, 1}, {.label = tag.label}, stream);  // a place is used once
+  // Without a place in the collective sequence: the exchange of lengths has used the tag's place.
+  communicator.all_gather({&text_part, 1}, {.label = tag.label}, stream);
 
   std::vector<std::string> texts;
   for (int rank = 0; rank < size; ++rank) {

@@ -20,9 +20,9 @@ class DeviceMeeting {
   struct Side {
     explicit Side(const Device& device) : ready(device), reduced(device), read(device) {}
     std::vector<CollectivePart> parts;
-    Event ready;    // its input is ready and its output may be written
-    Event reduced;  // its share of an all_reduce is written
-    Event read;     // it has read its peers' input
+    Event ready;    // the rank's input is ready, and its output may be written
+    Event reduced;  // the rank has written its share of an all_reduce
+    Event read;     // the rank has read its peers' input
     SplitWish wish{};
     std::shared_ptr<DeviceMeeting> split;  // set by the first rank of a new group, for this group
   };
@@ -30,7 +30,7 @@ class DeviceMeeting {
   DeviceMeeting(int size, const Device& device) : sides_(size, Side(device)) {}
   Side& side(int rank) { return sides_[rank]; }
 
-  // Makes `stream` wait for this event of every rank.
+  // Makes `stream` wait for the event `event` of every rank.
   void wait_for_all(Stream& stream, const Event Side::*event) const {
     for (const Side& side : sides_) stream.wait(side.*event);
   }
@@ -95,7 +95,8 @@ class Reductions {
   }
 
  private:
-  std::deque<std::vector<const void*>> sources_;  // by run; a deque, because runs_ points into it
+  // The sources of each run. A deque, because runs_ points to its elements.
+  std::deque<std::vector<const void*>> sources_;
   std::vector<kernels::ReduceRun> runs_;
 };
 
@@ -245,8 +246,8 @@ void DeviceCommunicator::spread_shares(Stream& stream) const {
 }
 
 std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
-  // The wishes are exchanged in host memory, because the host needs the values and a kernel would
-  // be slower.
+  // The ranks exchange their split arguments in host memory, because the host needs the values, and
+  // a kernel would be slower.
   const auto exchange = [&](const SplitWish& wish) {
     meeting_->side(rank()).wish = wish;
     barrier_.open(make_record({.operation = Operation::kAllGather, .tag = {.label = "split"}}));

@@ -38,7 +38,7 @@ void CallWatch::watch() {
     if (!now_ || Clock::now() - now_->since < at_most_) continue;
     const std::string name(now_->name);
     const std::string where = now_->place->text();
-    // on_stuck may end the process or wait for other threads, which may need this mutex.
+    // The mutex is released, because on_stuck may wait for other threads that need it.
     lock.unlock();
     on_stuck_(name, where);
     lock.lock();

@@ -235,7 +235,8 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   std::ranges::stable_sort(group, {},
                            [&](int peer) { return wishes[static_cast<size_t>(peer)].key; });
   const auto own = static_cast<int>(std::ranges::find(group, rank_) - group.begin());
-  // From here on the group contains ranks of the job, because failures name these.
+  // Replaces ranks of this communicator by ranks of the job, because failures name ranks of the
+  // job.
   for (int& peer : group) peer = ranks_[static_cast<size_t>(peer)];
   auto member = session_->split(*member_, {.color = color,
                                            .key = key,
@@ -266,7 +267,8 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclSession
   const bool is_first = ranks.front() == plane.rank();
   std::string own;
   if (is_first) {
-    // The other ranks of the group send an empty text.
+    // Only the first rank of a group makes an id. The other ranks of the group send an empty text
+    // in the exchange below.
     const nccl::UniqueId id = session->make_unique_id();
     own.assign(id.internal.data(), id.internal.size());
   }

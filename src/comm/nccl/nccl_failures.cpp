@@ -36,7 +36,7 @@ Failure call_did_not_return(int rank, std::string_view call, std::chrono::millis
 }
 
 Failure with_stuck_call(Failure first, const Failure& stuck) {
-  // The stuck call may already be the job's first failure.
+  // If the job's first failure is this stuck call, it is not added a second time, as a cause.
   if (first.text.what == stuck.text.what) return first;
   std::string& cause = first.text.cause;
   cause += fmt::format("{}{} ({})", cause.empty() ? "" : "; ", stuck.text.what, stuck.text.where);
@@ -52,7 +52,7 @@ Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
 }
 
 Failure is_not_through(bool of_all, std::chrono::milliseconds within, std::string where) {
-  // It is unknown which rank is at fault.
+  // The rank is -1, because it is unknown which rank is at fault.
   return failure_of(
       -1, fmt::format("NCCL did not finish within {}", seconds_text(within)), std::move(where),
       of_all ? "all ranks issued the collective, so the link between their GPUs is stuck"

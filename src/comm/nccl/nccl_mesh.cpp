@@ -28,7 +28,8 @@ void make_communicators(MeshParts& parts, const std::shared_ptr<NcclSession>& se
   };
   parts.device = &session->device();
   parts.shares_device = false;
-  // NCCL's communicators replace those of the host. After store_mesh there are none to replace.
+  // NCCL communicators replace the communicators in host memory. Parts that store_mesh made have no
+  // communicators to replace.
   parts.world = make_axis(Axis::kWorld, "");
   // `make` holds copies of its arguments, so it may be called long after this call has returned.
   parts.make_modules = [=] { return make(Axis::kWorld, "modules"); };

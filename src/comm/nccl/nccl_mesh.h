@@ -12,8 +12,8 @@ namespace fsdp {
 // Replaces the communicators of one rank's engines and modules by NCCL communicators. The control
 // communicator is not replaced. `parts` must be those of at least two ranks, from a back-end that
 // works in host memory. `session` must have the control plane of `parts` and this rank's GPU, which
-// becomes the device of `parts`. On each axis gathers and reductions have an NCCL communicator
-// each. The communicator of modules is made at first use. Blocks until all communicators are
+// becomes the device of `parts`. Each axis has two NCCL communicators: one for gathers and one for
+// reductions. The communicator of modules is made at first use. Blocks until all communicators are
 // complete and have run a first collective.
 // Requires: collective over all ranks of the mesh. The calling thread must be the rank's thread.
 // Errors: CommError, which names the rank, if a rank did not arrive or died meanwhile. DeviceError.

@@ -30,8 +30,8 @@ std::optional<Failure> NcclPeers::post(const std::string& communicator,
   const int own = plane_.rank();
   for (const int peer : ranks) {
     if (peer == own) continue;
-    // The mark is read first, because it is only two words instead of a record. Usually the marks
-    // are equal.
+    // The mark is compared first, because it is cheaper to read than the record: two words. The
+    // records are read only if the marks differ, which is rare.
     const auto mark = plane_.posted_mark(peer, record.sequence);
     if (!mark || *mark == own_mark) continue;
     if (const auto theirs = plane_.posted(peer, record.sequence)) {

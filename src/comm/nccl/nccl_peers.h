@@ -22,9 +22,10 @@ namespace fsdp {
 // of each collective before it issues the collective (ControlPlane::post). It then compares the
 // record with those of the group's ranks that have reached the same place of the collective
 // sequence. So the second rank that reaches a place detects a difference before it calls NCCL.
-// Posts of ranks on other hosts are not visible at that time. They are compared a little later:
-// [Note: collectives over hosts are compared]. When the time-out has passed, the posts of other
-// hosts are requested. Ranks that have not arrived by then are named in the error.
+// Posts of ranks on other hosts are not visible at that time. They are compared after the
+// collective was issued: [Note: collectives over hosts are compared]. When the time-out has passed,
+// the posts of other hosts are requested. Ranks that have not arrived by then are named in the
+// error.
 class NcclPeers {
  public:
   // `plane` must outlive this object.
@@ -34,8 +35,8 @@ class NcclPeers {
   // another collective at the same place.
   std::optional<Failure> post(const std::string& communicator, const std::vector<int>& ranks,
                               const CollectiveRecord& record);
-  // Returns a failure if one of the ranks has ended although the call or collective at `place`
-  // needs this rank. `watch` belongs to the wait at `place`.
+  // Returns a failure if one of `ranks` has ended although the call or collective at `place` still
+  // needs that rank. `watch` belongs to the wait at `place`.
   std::optional<Failure> gone(const std::vector<int>& ranks, const CallPlace& place,
                               PeerWatch& watch) const;
   // Returns the ranks that have not reached `sequence` in the collective sequence. If all of

@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 // Every 50th of these polls checks for ranks that are gone.
 constexpr int kQuestionsAtOnce = 1000;
 constexpr int kQuestionsALook = 50;
-// Pauses between later polls.
+// After the first kQuestionsAtOnce polls, each poll follows a pause. The pauses grow.
 constexpr auto kShortestPause = microseconds(20);
 constexpr auto kLongestPause = microseconds(1000);
 // The warm-up and the first large collective get a time-out of first_use times the usual time-out.
@@ -45,7 +45,7 @@ struct NcclSession::Member {
   // A thread of NCCL writes this pointer. For a split, it does so before the call is complete.
   nccl::Comm* comm = nullptr;
   std::vector<int> ranks;  // in the job's numbers
-  int rank;                // index of this rank
+  int rank;                // index of this rank in `ranks`
   std::string name;
   std::deque<UnderWay> under_way{};
   int ended = 0;  // number of completed collectives
@@ -88,7 +88,7 @@ void NcclSession::fail(const Failure& failure, const CallPlace& place) {
   parts_.plane.throw_first_failure(place.text());
 }
 
-// Reports errors of NCCL to all ranks, because they would wait for the collective of this rank.
+// If `result` is an error, fails the job, because other ranks would wait for this collective.
 void NcclSession::check(const char* name, nccl::Result result, nccl::Comm* comm,
                         const CallPlace& place) {
   if (result == nccl::Result::kSuccess || result == nccl::Result::kInProgress) return;
@@ -195,7 +195,7 @@ void NcclSession::leave(const MemberPtr& member) noexcept {
     Calls calls(watch_, place);
     end(calls, member, place);
     members_.remove(member);
-  } catch (const std::exception&) {  // no memory for a text, or no mutex
+  } catch (const std::exception&) {  // memory is short, or the mutex cannot be locked
   }
 }
 
@@ -211,7 +211,8 @@ void NcclSession::end(Calls& calls, const MemberPtr& member, const CallPlace& pl
   };
   if (const auto failure = parts_.plane.first_failure()) {
     give_up(*failure);
-  } else if (std::ranges::any_of(members_, is_under_way)) {  // a single abort could wait for those
+  } else if (std::ranges::any_of(members_, is_under_way)) {
+    // The abort of this communicator alone could wait for the collectives of the others.
     give_up(failure_of_abort(parts_.plane.rank(), fmt::format("the {} failed", place.text())));
   } else {
     calls.next("ncclCommAbort");
@@ -222,7 +223,7 @@ void NcclSession::end(Calls& calls, const MemberPtr& member, const CallPlace& pl
 // Returns true if the communicator was finalized. The communicator's work is done, so an error does
 // not fail the job.
 bool NcclSession::finalize(Calls& calls, const Member& member) {
-  if (parts_.plane.first_failure()) return false;  // collectives in flight may never end
+  if (parts_.plane.first_failure()) return false;  // then collectives in flight may never end
   const auto is_gone = [this](int peer) {
     const auto end = parts_.plane.end_of(peer);
     return end && *end != PeerEnd::kFinished;
@@ -267,7 +268,7 @@ void NcclSession::issue(Member& member, const CollectiveRecord& record, Stream& 
   calls.next("a call of the group");
   const nccl::Result in_group = make_calls(parts_.library, member.comm, stream.native());
   calls.next("ncclGroupEnd");
-  const nccl::Result at_end = parts_.library.group_end();  // also after an error in the group
+  const nccl::Result at_end = parts_.library.group_end();  // called even after an error
   calls.next({});
   check("a call of the group", in_group, member.comm, place);
   check("ncclGroupEnd", at_end, member.comm, place);
@@ -308,7 +309,7 @@ void NcclSession::call_at_end(const Member* member, const char* name,
     Calls calls(watch_, CallPlace("release of NCCL's memory"));
     calls.next(name);
     make(parts_.library, member == nullptr ? nullptr : member->comm);
-  } catch (const std::exception&) {  // the device is lost, or there is no mutex
+  } catch (const std::exception&) {  // the device is lost, or the mutex cannot be locked
   }
 }
 

@@ -58,7 +58,7 @@ class NcclSession {
     std::chrono::milliseconds timeout{30'000};
     // The value of MeshOptions::first_use.
     int first_use = 10;
-    std::chrono::milliseconds looks_every{20};  // interval at which the watchdog looks
+    std::chrono::milliseconds looks_every{20};  // interval of the watchdog's checks
     // Called, on a thread of the session, if a call of NCCL or of the device has not returned
     // within the time-out. The thread that made the call never returns, and it may hold locks that
     // other threads need. The other ranks have already been notified. `failure` is the job's first
@@ -98,8 +98,8 @@ class NcclSession {
   };
   // Creates a communicator of some of `parent`'s ranks. Collective over all ranks of `parent`.
   MemberPtr split(Member& parent, Split split);
-  // Frees a communicator. If the job has failed, the communicator is aborted, otherwise it is
-  // destroyed normally.
+  // Frees a communicator. If the job has failed, the communicator is aborted. If the job has not
+  // failed, the communicator is destroyed normally.
   void leave(const MemberPtr& member) noexcept;
 
   // Runs `calls` as one NCCL group. On return the collective is launched on `stream`. Errors:

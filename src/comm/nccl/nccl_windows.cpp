@@ -50,7 +50,7 @@ Buffer NcclWindows::allocate(int64_t bytes) const {
         return library.comm_window_register(comm, memory->data(), static_cast<size_t>(bytes),
                                             window.get(), nccl::kSymmetricWindow);
       });
-  // NCCL succeeds without a window if GPUs cannot reach each other's memory.
+  // If GPUs cannot access each other's memory, NCCL reports success but makes no window.
   if (*window == nullptr) {
     throw DeviceError({.what = "NCCL cannot register memory on these GPUs",
                        .where = "Options::tuning.nccl_registration",

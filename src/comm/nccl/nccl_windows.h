@@ -17,7 +17,7 @@ namespace fsdp {
 // This works only if all ranks use the same offset of the same window. So a window must be memory
 // that all ranks allocate and use in the same order. Slots into which parameters are gathered
 // qualify, because all ranks use them in the same order. Slots of gradients do not qualify, because
-// gradients arrive in any order. Registration is a collective. Deregistration is not. Each rank
+// gradients arrive in any order. Registration is a collective, and deregistration is not. Each rank
 // deregisters a window when no collective uses the memory any more, before the memory is freed and
 // before the communicator ends.
 class NcclWindows {

@@ -6,8 +6,9 @@
 
 namespace fsdp {
 
-// The number of bytes, over all ranks of a host, from which streaming is faster than a plain copy.
-// For fewer bytes the next reader finds the result in a cache (measured: docs/performance.md).
+// The number of bytes, over all ranks of a host, from which copy_streaming takes less time than
+// memcpy. For fewer bytes the next reader finds the result in a cache (measured:
+// docs/performance.md).
 inline constexpr int64_t kStreamFromBytes = int64_t{32} << 20;
 
 // Copies like memcpy. Does nothing if `to` equals `from`. Other threads and processes may see the

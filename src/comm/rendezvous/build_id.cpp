@@ -52,7 +52,8 @@ int look_into(dl_phdr_info* info, size_t, void* found) {
     *id = find_in_notes(notes, segment.p_memsz, segment.p_align < 8 ? 4 : 8);
     if (!id->empty()) break;
   }
-  return 1;  // the first object is the program itself
+  // The first object is the program itself, so 1 ends dl_iterate_phdr.
+  return 1;
 }
 
 std::string hash_of_program() {
@@ -61,7 +62,7 @@ std::string hash_of_program() {
   uint64_t hash = 0;
   int64_t bytes = 0;
   while (file) {
-    std::fill(block.begin(), block.end(), 0);  // the last block may be shorter
+    std::fill(block.begin(), block.end(), 0);  // the rest of a short last block is 0
     file.read(reinterpret_cast<char*>(block.data()), block.size() * sizeof(uint64_t));
     bytes += file.gcount();
     for (const uint64_t word : block) hash = mix(hash, word);

@@ -36,7 +36,8 @@ bool same_file(int fd, const std::string& path) {
 std::string name_prefix() { return fmt::format("fsdp-{}-", geteuid()); }
 
 // A starting job opens its lock file shortly before it locks the file. Meanwhile no other process
-// may lock the file. So a directory younger than this is neither locked nor removed.
+// may lock the file. So a directory that was changed less than kStartsWithinSeconds ago is neither
+// locked nor removed.
 constexpr time_t kStartsWithinSeconds = 60;
 
 // Returns true for an old directory of this user. The caller then checks its lock: if the lock is
@@ -50,7 +51,7 @@ bool may_be_abandoned(const std::string& path) {
 }  // namespace
 
 std::string private_directory_path(const std::string& runtime_dir, const std::string& key) {
-  // The path of a socket is limited to about 100 characters.
+  // The path of a socket is limited to about 100 characters, so a long `runtime_dir` is not used.
   const bool usable = runtime_dir.starts_with('/') && runtime_dir.size() < 60;
   return fmt::format("{}/{}{:016x}", usable ? runtime_dir : "/tmp", name_prefix(),
                      mix_text(geteuid(), key));
@@ -90,7 +91,7 @@ Descriptor lock_private_directory(const std::string& path) {
     }
     if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return {};
     // The last owner may have removed the file between open and flock. A lock on a removed file
-    // excludes no other process.
+    // excludes no other process, so the loop opens the file again.
     if (same_file(lock.get(), file)) return lock;
   }
 }
@@ -103,7 +104,7 @@ void remove_private_directory(const std::string& path, const std::string& file) 
 
 void remove_abandoned_directories(const std::string& path, const std::string& file) noexcept {
   namespace fs = std::filesystem;
-  std::error_code unreadable;  // if set, there is nothing to remove
+  std::error_code unreadable;  // set if the parent cannot be read; then nothing is removed
   fs::directory_iterator entry(fs::path(path).parent_path(), unreadable);
   for (; !unreadable && entry != fs::directory_iterator(); entry.increment(unreadable)) {
     const std::string other = entry->path();

@@ -14,7 +14,8 @@ std::string private_directory_path(const std::string& runtime_dir, const std::st
 // Makes the directory with mode 0700. If the path exists, checks that it is a directory of this
 // user with that mode. Errors: InvalidArgument (78) if it is not.
 void make_private_directory(const std::string& path);
-// Checks an existing directory. Returns false if the path does not exist. Errors: as above.
+// Checks an existing directory. Returns false if the path does not exist. Errors: those of
+// make_private_directory.
 bool check_private_directory(const std::string& path);
 
 // Makes the directory and locks PATH/lock. The lock is held while the returned descriptor exists.

@@ -42,7 +42,8 @@ std::vector<Descriptor> next_reply(const Descriptor& server, const std::string& 
   JoinReply reply;
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
   auto received = receive_message(server, bytes_of(reply), std::max(left, milliseconds(0)));
-  // If nothing was received before the deadline, the connection was closed.
+  // If receive_message failed before the deadline, it did not time out, so rank 0 has closed the
+  // connection.
   if (!received && Clock::now() < deadline) {
     throw CommError({.what = "rank 0 ended during the rendezvous",
                      .where = "start of the job",
@@ -74,7 +75,8 @@ JobDescriptors join(const LaunchEnvironment& environment, const std::string& dir
   JoinRequest request{
       .rank = environment.rank, .world_size = environment.world_size, .pid = getpid()};
   send_message(server, bytes_of(request), {});
-  // Rank 0 replies by its own deadline, which began when rank 0 started.
+  // Rank 0 replies at its own deadline at the latest. Its wait began before this process connected,
+  // so one second more than `timeout` is enough.
   const auto deadline = Clock::now() + timeout + milliseconds(1000);
   std::vector<Descriptor> descriptors;
   // The number of descriptors per reply is limited, so several replies may be needed. The first
@@ -110,10 +112,10 @@ JoinedJob rendezvous_in_directory(const LaunchEnvironment& environment, millisec
   const std::string directory =
       private_directory_path(environment.runtime_dir, environment.job_key);
   if (environment.rank == 0) {
-    // If the lock is taken, another rank 0 is already running. That process will reject this one,
-    // and with it the whole job.
+    // If the lock is taken, another rank 0 is already running. That process will reject this
+    // process, which fails the whole job.
     if (Descriptor lock = lock_private_directory(directory)) {
-      // Only rank 0 cleans up, once per start.
+      // Only rank 0 removes the directories that earlier jobs have left, once per start.
       remove_abandoned_directories(directory, kRendezvousSocket);
       auto server = std::make_unique<RendezvousServer>(environment, directory, std::move(lock));
       JobDescriptors files = server->serve(timeout);

@@ -27,7 +27,7 @@ struct JoinedJob {
 // it ends.
 // Errors: CommError or InvalidArgument (78), on all ranks that arrived, in these cases: a rank is
 //   missing after `timeout` (it is named), two processes have the same rank, WORLD_SIZE differs, or
-//   another program is in the place of rank 0.
+//   another program listens instead of rank 0.
 JoinedJob rendezvous_in_directory(const LaunchEnvironment& environment,
                                   std::chrono::milliseconds timeout);
 

@@ -16,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// The server waits a little longer after all ranks have arrived, because a second process with the
+// The server waits for this time after all ranks have arrived, because a second process with the
 // same rank usually starts at the same time.
 constexpr auto kSettle = milliseconds(250);
 // The time for which the server watches for late processes. The processes of one job start within a
@@ -43,14 +43,14 @@ RendezvousServer::RendezvousServer(const LaunchEnvironment& environment, std::st
       socket_path_(directory_ + "/" + kRendezvousSocket),
       lock_(std::move(lock)),
       pids_(environment.world_size) {
-  // Rank 0 is this process and does not connect.
+  // Rank 0 is this process. It does not connect, so it is registered here.
   pids_[0] = getpid();
   unlink(socket_path_.c_str());  // left by a dead run; the lock proves that it is unused
   listener_ = listen_at(socket_path_);
 }
 
 RendezvousServer::~RendezvousServer() {
-  // The watcher removes the directory when it ends.
+  // If there is a watcher, its thread removes the directory when it ends.
   if (watcher_.joinable()) {
     watcher_.request_stop();
     watcher_.join();
@@ -89,8 +89,8 @@ std::optional<Refusal> RendezvousServer::admit_all(Clock::time_point deadline,
   std::optional<Refusal> refusal;
   bool settling = false;
   while (true) {
-    // The job is complete or refused. The server waits once more, so that further processes get the
-    // answer, too.
+    // The job is complete or refused. The server continues until kSettle has passed, so that
+    // further processes get its answer, too.
     if (!settling && (refusal || !std::count(pids_.begin(), pids_.end(), 0))) {
       settling = true;
       deadline = Clock::now() + kSettle;
@@ -151,7 +151,8 @@ void RendezvousServer::hand_out(const JobDescriptors& files) const {
   for (const Descriptor& heap : files.heaps) descriptors.push_back(heap.get());
   JoinReply reply;
   for (const Client& client : clients_) {
-    // The kernel passes at most 253 descriptors with one message.
+    // The kernel passes at most 253 descriptors with one message, so several messages may be
+    // needed.
     for (std::span<const int> rest(descriptors); !rest.empty();) {
       const auto now = rest.first(std::min(rest.size(), kDescriptorsAMessage));
       rest = rest.subspan(now.size());

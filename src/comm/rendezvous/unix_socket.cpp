@@ -116,7 +116,8 @@ std::optional<std::vector<Descriptor>> receive_message(const Descriptor& socket,
       descriptors.emplace_back(fd);
     }
   }
-  // The connection has ended (0 bytes), or another program has sent a message of another size.
+  // If the size differs, the connection has ended (0 bytes), or another program has sent the
+  // message.
   if (received != static_cast<ssize_t>(message.size())) return std::nullopt;
   return descriptors;
 }

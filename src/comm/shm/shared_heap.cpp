@@ -57,7 +57,7 @@ void SharedHeap::release(int64_t offset, int64_t bytes) {
     // MADV_REMOVE frees the pages for all processes. If this fails, the pages are zeroed instead.
     if (madvise(base_ + offset, pages, MADV_REMOVE) != 0) std::memset(base_ + offset, 0, pages);
   }
-  // The range is freed only now. Otherwise another thread could allocate it before it is zeroed.
+  // The range is freed last, so that no other thread can allocate it before it is zeroed.
   const std::lock_guard lock(mutex_);
   ranges_for(bytes).give_back(offset, bytes);
 }

@@ -43,8 +43,8 @@ void require_job(const LaunchEnvironment& environment) {
 void register_process(const ControlSegment& control, int rank) {
   RankStatus& status = control.status(rank);
   int32_t nobody = 0;
-  // The first process is registered. A second process fails the job, because it is unknown which of
-  // the two is the right one.
+  // The first process with this rank is registered. A second process with this rank fails the job,
+  // because it is unknown which of the two is the right one.
   if (!status.pid.compare_exchange_strong(nobody, getpid())) {
     const ErrorText text{.what = fmt::format("two processes have RANK={}: pid {} and pid {}", rank,
                                              nobody, getpid()),
@@ -113,7 +113,8 @@ std::shared_ptr<const JobMember> join(const LaunchEnvironment& environment,
   wait_for_all(control, within);
   std::vector<int> all(static_cast<size_t>(control.world_size()));
   std::iota(all.begin(), all.end(), 0);
-  // All ranks have registered their pids by now.
+  // PeerProcesses reads the pids of all ranks. wait_for_all has returned, so all of them are
+  // registered.
   const auto peers = std::make_shared<const PeerProcesses>(control, all);
   return std::make_shared<const JobMember>(
       JobMember::Parts{.memory = memory,

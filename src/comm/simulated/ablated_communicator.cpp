@@ -14,7 +14,8 @@ AblatedCommunicator::AblatedCommunicator(std::unique_ptr<Communicator> real)
 Buffer AblatedCommunicator::allocate(int64_t bytes) { return real_->allocate(bytes); }
 
 RanksView AblatedCommunicator::map_ranks(const void* mine, int64_t bytes) {
-  // The real memory is mapped. This is no data transfer, because units read mapped shards in place.
+  // The real memory is mapped, because a mapping transfers no data: units read mapped shards in
+  // place.
   return real_->map_ranks(mine, bytes);
 }
 

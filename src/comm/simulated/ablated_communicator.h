@@ -1,6 +1,6 @@
-// A real group without data transfer. An ablated run serves a classic diagnostic: the comparison of
-// a run with the same run without communication. Works only for processes, because threads of one
-// process do not run independently of each other.
+// Communicators of a real group that transfer no data. They serve a classic diagnostic: the
+// comparison of a run with the same run without communication (an ablated run). Works only for
+// processes, because threads of one process do not run independently of each other.
 #pragma once
 
 #include <memory>

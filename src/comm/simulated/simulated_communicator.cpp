@@ -32,7 +32,8 @@ RanksView SimulatedCommunicator::map_ranks(const void* /*mine*/, int64_t bytes) 
 void SimulatedCommunicator::issue(const Collective& collective, Stream& stream) {
   if (collective.operation == Operation::kBarrier) return;
   if (group_.peers != SimulatedPeers::kAbsent && hears(collective)) {
-    // A threaded stream runs this later. By then the caller's span of parts may be invalid.
+    // The parts are copied, because a threaded stream runs the function later, when the caller's
+    // span of parts may be invalid.
     const auto parts = collective.parts;
     stream.call([this, op = collective.operation, reduce_op = collective.reduce_op,
                  kept = std::vector(parts.begin(), parts.end())] {

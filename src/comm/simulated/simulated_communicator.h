@@ -26,7 +26,7 @@ struct SimulatedGroup {
   // The time for which each all_gather and each reduce_scatter occupies its stream.
   std::chrono::nanoseconds wire_time{};
   const Device* device = nullptr;  // provides the memory; null: host memory
-  Capabilities capabilities{};     // with maps_ranks, the view has addresses of `device`
+  Capabilities capabilities{};     // if maps_ranks is set, views have addresses of `device`
   bool has_windows = false;        // if false, with_windows throws
 };
 

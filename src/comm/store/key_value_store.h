@@ -24,7 +24,8 @@ class KeyValueStore {
   virtual void set(const std::string& key, std::string_view value) = 0;
   // Sets the key if it does not exist. Returns the value that the key has then.
   virtual std::string set_once(const std::string& key, std::string_view value) = 0;
-  // Adds `value` to a number, which is 0 if it was not set. Returns the sum.
+  // Adds `value` to the number at `key`, or to 0 if the key does not exist. Stores and returns the
+  // sum.
   virtual int64_t add(const std::string& key, int64_t value) = 0;
   virtual bool has(const std::string& key) = 0;
   // Waits until all keys exist. Returns false if they do not exist after `at_most`.

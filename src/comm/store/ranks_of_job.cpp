@@ -74,7 +74,8 @@ std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnviron
                "give every process its own RANK, and every job its own MASTER_PORT");
   }
   const std::string host = host_name();
-  // Host names need not be unique. A launcher's node id is unique.
+  // A launcher's node id identifies the host if there is one, because host names need not be
+  // unique.
   const std::string& node = environment.node.empty() ? host : environment.node;
   store.set(who(rank), fmt::format("{}\n{}\n{}\n{}\n{}", environment.world_size, node, host,
                                    environment.local_rank, getpid()));
@@ -96,7 +97,8 @@ std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnviron
                       .local_rank = number_in<int>(lines[3]),
                       .pid = number_in<int>(lines[4])});
   }
-  // A late process with the rank of another process may have refused the job meanwhile.
+  // Checks once more for a refusal, because a late process with the rank of another process may
+  // have refused the job meanwhile.
   hear_refusal(store, environment);
   return places;
 }

@@ -45,7 +45,7 @@ std::string text_of(const addrinfo& address) {
 std::vector<std::string> texts_of(const Found& found) {
   std::vector<std::string> texts;
   for (const addrinfo* each = found.addresses.get(); each != nullptr; each = each->ai_next) {
-    // getaddrinfo may return the same address several times.
+    // getaddrinfo may return the same address several times; it is listed once.
     const std::string text = text_of(*each);
     if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
   }

@@ -57,8 +57,8 @@ void StoreCommunicator::wait(const std::vector<std::string>& keys, const Collect
   watch.begin();
   while (!store_->wait(keys, kLookEvery)) {
     if (member_->has_failed()) member_->throw_failure(describe(record));
-    // The check costs one request per rank, so it runs only after a step in which keys were
-    // missing.
+    // The search for missing ranks costs one request per rank, so it runs only after a wait of
+    // kLookEvery in which some key was missing.
     std::vector<int> missing;
     for (int peer = 0; peer < size(); ++peer) {
       if (!store_->has(keys[static_cast<size_t>(peer)])) {
@@ -75,7 +75,8 @@ void StoreCommunicator::wait(const std::vector<std::string>& keys, const Collect
       member_->fail(failure);
       member_->throw_failure(describe(record));
     }
-    // All keys may have been set since the last wait.
+    // If all keys have been set since the last wait, no rank is missing, and the next wait
+    // succeeds.
     if (missing.empty() || !watch.is_over()) continue;
     member_->fail(ranks_are_missing(missing, member_->timeout(), describe(record)));
     member_->throw_failure(describe(record));
@@ -145,9 +146,9 @@ std::vector<std::string> StoreCommunicator::exchange(std::span<const CollectiveP
   if (member_->has_failed()) member_->throw_failure(describe(record));
   try {
     return exchange_at_store(parts, pieces, record);
-  } catch (const CommError& error) {  // the job's failure, or that of the store
-    // The failure is stored in this process's segment, because the store cannot distribute it any
-    // more.
+  } catch (const CommError& error) {  // the job has failed, or the store does not answer
+    // If the store does not answer, it cannot distribute the failure, so the failure is stored in
+    // this process's segment only.
     if (!member_->has_failed()) member_->fail(lost_(error.text().cause));
     member_->throw_failure(describe(record));
   }

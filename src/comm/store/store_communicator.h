@@ -51,7 +51,7 @@ class StoreCommunicator final : public Communicator {
   const std::shared_ptr<const JobMember> member_;
   const RankGroup group_;
   const std::unique_ptr<KeyValueStore> store_;
-  const std::string name_;  // prefix of its keys, which no other group of any of its ranks has
+  const std::string name_;  // prefix of the group's keys; no other group of these ranks has it
   const StoreIsLost lost_;
   uint64_t count_ = 0;
 };

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kPause = milliseconds(250);
-constexpr auto kPauseOfRank = milliseconds(4);  // per rank, to limit the requests of many ranks
+constexpr auto kPauseOfRank = milliseconds(4);  // per rank of the job, to limit the store's load
 constexpr auto kAnswerWithin = milliseconds(2000);
 constexpr auto kAskAgain = milliseconds(100);
 constexpr char kEnds[] = "ends";
@@ -114,11 +114,11 @@ void StoreRelay::share_posted() {
 }
 
 std::optional<PostedCollective> StoreRelay::shared_by(int rank, uint64_t sequence) {
-  // As far as this process knows, the rank has not issued the collective.
+  // By its last report, the rank has not issued the collective yet.
   if (control().posted(rank, order_of(sequence)).last.load() < sequence) return std::nullopt;
   const auto deadline = Clock::now() + kAnswerWithin;
   std::unique_lock lock(mutex_);
-  while (Clock::now() < deadline) {  // the rank may be about to share it
+  while (Clock::now() < deadline) {  // the rank may be about to share the record
     // The rank may have answered before it posted the record, so it is asked again.
     posted_by_.erase(rank);
     asked_ = rank;
@@ -178,7 +178,7 @@ void StoreRelay::run_until_end() {
   }
 }
 
-// Serves the store until the others have left. After a failure it continues for a few report
+// Serves the store until the other ranks have left. After a failure it continues for a few report
 // intervals, so that all ranks can read the failure.
 void StoreRelay::linger() {
   const auto begin = Clock::now();
@@ -216,8 +216,8 @@ void StoreRelay::tell() {
   std::unique_lock lock(mutex_);
   const uint64_t wishes = wishes_;
   lock.unlock();
-  // The report contains beat, state and wishes, then last place and hash of each sequence. The beat
-  // makes each report different from the previous one.
+  // The report contains beats_, the state and wishes_, then the last place and the hash of each
+  // sequence. beats_ makes each report different from the previous one.
   std::string text = fmt::format("{} {} {}", ++beats_, finished ? "finished" : "present", wishes);
   for (int order = 0; order < kOrders; ++order) {
     const PostedCollectives& own = control().posted(parts_.rank, order);
@@ -230,7 +230,7 @@ void StoreRelay::tell() {
 void StoreRelay::tell_failure() {
   if (failure_is_told_) return;
   if (const auto failure = first_failure(control().failure())) {
-    // The store keeps the first failure over all hosts.
+    // set_once keeps a failure that another host has stored before.
     parts_.store->set_once(kFailureKey, text_of(*failure));
     failure_is_told_ = true;
   } else if (parts_.store->has(kFailureKey)) {
@@ -294,7 +294,7 @@ void StoreRelay::explain() {
     const bool differs = ours && fingerprint_of(ours->record) != fingerprint_of(theirs.record);
     if (differs && (!first || theirs.record.sequence < first->record.sequence)) first = theirs;
   }
-  if (!first) {  // the rank may be about to share it
+  if (!first) {  // the rank may be about to share the record that differs
     if (Clock::now() - differs_since_ < kAnswerWithin) return;
     // The rank never shared its records, or it no longer keeps the first record that differs.
     return fail(ranks_differ_somewhere(parts_.rank, other));
@@ -311,7 +311,7 @@ void StoreRelay::hear() {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     RankStatus& status = control().status(rank);
     const std::string& now = said[static_cast<size_t>(rank)];
-    // If the text of a rank does not change, the rank counts as silent.
+    // A rank whose report has not changed counts as silent since its last change.
     if (now != peer.said) {
       hear_from(rank, now);
     } else if (status.state.load() == RankState::kPresent &&
@@ -330,15 +330,15 @@ void StoreRelay::hear() {
   const int64_t ends = parts_.store->add(kEnds, 0);
   for (; ends_heard_ < ends; ++ends_heard_) {
     const std::string key = fmt::format("{}/{}", kEnds, ends_heard_ + 1);
-    if (!parts_.store->wait({key}, kPause)) return;  // another rank is just writing the key
+    if (!parts_.store->wait({key}, kPause)) return;  // not written yet: read in a later turn
     const int rank = number_in<int>(parts_.store->get({key}).front());
     if (rank >= 0 && rank < size()) ended_[static_cast<size_t>(rank)] = true;
   }
 }
 
 // Reports processes of this host that have ended. Called after hear(), so that the last report of a
-// process is known. For a process that has ended, hear() is called once more, because the process
-// may have finished meanwhile.
+// process is known. For a process that has ended, hear() is called once more, because its report
+// that it has finished may have arrived meanwhile.
 void StoreRelay::see_processes() {
   for (int rank = 0; rank < size(); ++rank) {
     const auto is_known = [&] {
@@ -364,7 +364,7 @@ void StoreRelay::answer() {
     for (int order = 0; order < kOrders; ++order) {
       const PostedCollectives& own = control().posted(parts_.rank, order);
       const uint64_t last = own.last.load();
-      // Shares all records that are still kept. Place 0 is the creation of a part.
+      // Shares all records that are still kept, also that of place 0 (creation of a part).
       for (uint64_t back = 0; back < PostedCollectives::kKept && back <= place_of(last); ++back) {
         const auto posted = find_posted(own, last - back);
         if (posted) records.append(reinterpret_cast<const char*>(&*posted), sizeof *posted);

@@ -37,14 +37,17 @@ StoreAddress address_of(const LaunchEnvironment& environment) {
 MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
                      OpenStore open) {
   const StoreAddress address = address_of(environment);
-  // The libraries below LibTorch have no store, so `open` may be null.
+  // Only the engine links a store (that of LibTorch). In a program without an engine, `open` is
+  // null.
   if (open == nullptr) {
     throw InvalidArgument(
         {.what = "ranks of several hosts cannot join: the program does not link LibTorch's store",
          .where = "Mesh::from_env",
          .cause = "ranks of several hosts rendezvous through LibTorch's store, which is linked "
                   "with the engine",
-         .hint = "link the CMake target fsdp::fsdp, and construct an Engine in the program"});
+         .hint = "link the CMake target fsdp::fsdp; the linker includes the store only if the "
+                 "program's "
+                 "code uses fsdp::Engine, also after this call"});
   }
   return mesh_over_store(open(address, options.timeout), environment, options);
 }
@@ -60,7 +63,7 @@ MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
   const auto relay = std::make_shared<StoreRelay>(
       StoreRelay::Parts{.rank = environment.rank,
                         .places = std::move(places),
-                        .store = std::move(store),  // may be the server itself
+                        .store = std::move(store),  // on rank 0 it may also serve the store
                         .timeout = options.timeout,
                         .server = environment.has_agent_store ? std::nullopt : std::optional(0)});
   // `memory` keeps the relay alive, so process_ended needs only the address of the relay.

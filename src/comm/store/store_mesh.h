@@ -14,12 +14,12 @@ namespace fsdp {
 // engines and modules are missing, because between hosts collectives run only on GPUs
 // (connect_by_nccl). `open` opens the store. `open` is null if this program cannot open a store.
 // Blocks until all ranks have arrived.
-// Errors: InvalidArgument (78) if there is no address or no `open`. Also the errors of `open` and
-//   meet_at_store.
+// Errors: InvalidArgument (78) if there is no address, or if `open` is null. Also the errors of
+//   `open` and meet_at_store.
 MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
                      OpenStore open);
 
-// Returns the parts in the same way for a store that is already open.
+// Returns the same parts as store_mesh, over a store that is already open.
 MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
                           const LaunchEnvironment& environment, const MeshOptions& options);
 

@@ -8,7 +8,7 @@
 namespace fsdp {
 namespace {
 
-constexpr char kBreak = '\x1f';  // between the parts of a failure
+constexpr char kBreak = '\x1f';  // separates the fields of a failure
 
 }  // namespace
 

@@ -60,7 +60,8 @@ TaskEnd run_within(std::chrono::milliseconds limit, const std::string& name,
   const std::chrono::duration<double> seconds = limit;
   TaskEnd end = first->wait(
       limit, {.what = fmt::format("{} did not return within {:.1f} s", name, seconds.count())});
-  // The thread is detached, so this call replaces a join.
+  // Waits for the end of the thread, unless the thread is stuck. The thread is detached, so it
+  // cannot be joined.
   if (end.how != TaskEnd::How::kStuck) ended.wait();
   end.ended = std::move(ended);
   return end;

@@ -33,7 +33,7 @@ struct SharedFolderFacts {
 struct LimitFacts {
   std::optional<int64_t> locked_bytes;   // ulimit -l
   std::optional<int64_t> open_files;     // -n
-  std::optional<int64_t> processes;      // -u; threads count, too
+  std::optional<int64_t> processes;      // limit of ulimit -u; threads count, too
   std::optional<int64_t> address_bytes;  // -v
 };
 
@@ -54,7 +54,7 @@ struct MasterFacts {
 // The host's memory.
 struct MemoryFacts {
   int64_t total_bytes = 0;
-  int64_t free_bytes = 0;        // estimate of the system
+  int64_t free_bytes = 0;        // free memory, as the kernel estimates it
   double copied_per_second = 0;  // bytes per second that one core copies
 };
 
@@ -115,7 +115,7 @@ struct LoopbackFacts {
 struct Facts {
   VersionFacts versions;
   HostFacts host;
-  CudaFacts cuda;  // default values if only the CPU is checked
+  CudaFacts cuda;  // all members have default values if only the CPU is checked
   LoopbackFacts loopback;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kColumns = 100;
 constexpr size_t kAreaColumns = 15;
-constexpr size_t kIndent = kAreaColumns + 7;  // column of the text; area and state precede it
+constexpr size_t kIndent = kAreaColumns + 7;  // the column at which a finding's text begins
 
 void append_indented(std::string& out, std::string_view text) {
   for (const std::string& line : wrapped(printable(text), kColumns - kIndent)) {

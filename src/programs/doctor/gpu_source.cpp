@@ -12,8 +12,8 @@
 namespace fsdp::doctor {
 namespace {
 
-// The time for which the listener of a stuck mesh blocks. After the listener returns, the mesh ends
-// the process. By then the finding has reported the failure.
+// If a collective hangs, the mesh calls on_event, and ends the process once on_event has returned.
+// For this time on_event blocks, so that the program can first print the failure as a finding.
 constexpr auto kTimeToReport = std::chrono::seconds(60);
 
 GpuFacts gather_gpu(const CudaLibrary& library, int ordinal) {
@@ -51,15 +51,16 @@ std::vector<std::vector<bool>> gather_peers(const CudaLibrary& library, int coun
   return reaches;
 }
 
-// Runs the loopback on this machine. A single rank is a thread. Several ranks are processes, as in
-// a run, because threads with one GPU each could block each other in calls that allocate.
+// Runs the loopback (doctor/loopback.h) on the GPUs of this machine. A single rank is a thread.
+// Several ranks are processes, as in a run, because threads with one GPU each could block each
+// other in calls that allocate.
 void loop_back_on_machine(int ranks, const TellStuck& tell_stuck) {
   if (ranks > 1) return run_loopback_processes(ranks);
   run_loopback(Mesh::local(
       1, {.device = DeviceKind::kCuda, .on_event = [tell_stuck](const MeshEvent& event) {
             if (event.kind != MeshEvent::Kind::kStuck) return;
-            // After the first report run_within returns. The program then prints its findings and
-            // ends the process.
+            // After the first call of tell_stuck, run_within returns in the main thread. The
+            // program then prints its findings and ends the process while this thread sleeps.
             tell_stuck(CommError(event.text, event.code));
             std::this_thread::sleep_for(kTimeToReport);
           }}));

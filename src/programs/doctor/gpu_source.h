@@ -13,12 +13,13 @@ namespace fsdp::doctor {
 // The functions that gather facts about GPUs. Each of them may hang. Each is called once.
 struct GpuSource {
   std::function<CudaDevices()> devices;
-  // Called only if there are devices.
+  // Called only if `devices` has found a GPU.
   std::function<const CudaLibrary&()> library;
   // Errors: DeviceError, which gives the reason, if there is no NCCL.
   std::function<const nccl::Library&()> nccl;
-  // Runs the loopback on `ranks` ranks with one GPU each. Several ranks use NCCL. If a call of this
-  // process does not return, calls `tell_stuck`.
+  // Runs the loopback (doctor/loopback.h), a trial of kernels, copies and collectives, on `ranks`
+  // ranks with one GPU each. Several ranks use NCCL. If an operation on a GPU does not return in
+  // this process, calls `tell_stuck`.
   // Errors: the exception of the first rank that fails.
   std::function<void(int ranks, const TellStuck& tell_stuck)> loop_back;
 };

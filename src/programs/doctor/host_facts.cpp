@@ -39,7 +39,7 @@ int usable_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (sched_getaffinity(0, sizeof cores, &cores) == 0) return CPU_COUNT(&cores);
-  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // more cores than cpu_set_t can hold
+  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // cpu_set_t is too small for them
 }
 
 std::string text_of(const char* path) {
@@ -108,8 +108,8 @@ MemoryFacts gather_memory() {
 }
 
 MasterFacts gather_master(const std::string& name, std::chrono::milliseconds limit) {
-  // The result is shared with the thread. If the thread is stuck, it may still write, so the result
-  // is not read.
+  // `found` is shared with the thread that resolves the name. If this thread has not ended within
+  // the limit, it may still write to `found`, so `found` is not read.
   const auto found = std::make_shared<ResolvedName>();
   TaskEnd asked = run_within(limit, "resolving MASTER_ADDR",
                              [found, name](const TellStuck&) { *found = resolve(name); });
@@ -117,8 +117,9 @@ MasterFacts gather_master(const std::string& name, std::chrono::milliseconds lim
   return {.name = name, .addresses = found->addresses, .why_none = found->why_none};
 }
 
-// Creates the memory of a job as fsdp-run does, and maps it as a rank does. Only a job of two or
-// more ranks needs this memory, so the function creates it for two ranks.
+// Creates the shared memory of a job as fsdp-run does, and maps it as a rank does. Returns the
+// error, or nothing if there is none. Only a job of two or more ranks needs this memory, so the
+// function creates it for two ranks.
 std::optional<ErrorText> try_job_memory() {
   constexpr int kRanks = 2;
   try {

@@ -14,7 +14,7 @@
 namespace fsdp::doctor {
 namespace {
 
-// A rule for a value of a variable that harms runs.
+// A value of an environment variable that harms runs, and what fsdp-doctor reports about it.
 struct Rule {
   std::string_view name;
   std::string_view value;
@@ -95,8 +95,8 @@ bool is_tuning(const Variable& variable) {
          std::ranges::find(kRules, variable.name, &Rule::name) == std::end(kRules);
 }
 
-// If the address does not resolve, the finding is a note and not a failure, because ranks of one
-// host do not use it.
+// If MASTER_ADDR does not resolve, the finding is a note and not a failure, because only ranks on
+// several hosts use this address.
 Finding judge_master(const MasterFacts& master) {
   const std::string name = quoted_name(master.name);
   if (!master.addresses.empty()) {

@@ -31,7 +31,8 @@ std::string remedy_of(const ErrorText& text, std::string_view otherwise) {
   return text.hint.empty() ? std::string(otherwise) : text.hint;
 }
 
-// Recognises the reason by the text that open_cuda uses.
+// Returns true if `why` says that there is no driver. This is recognised by the text that open_cuda
+// uses.
 bool lacks_driver(const ErrorText& why) { return why.what.starts_with("no NVIDIA driver"); }
 
 Finding judge_driver(const Facts& facts, State without) {
@@ -105,7 +106,8 @@ Finding judge_kernels(const std::vector<Variable>& variables) {
               "unset it: the engine loads its own kernels when it opens a GPU");
 }
 
-// Returns "0 reaches 1, not 2", or an empty string if `from` reaches all GPUs.
+// Returns the peer access of GPU `from` as text, such as "0 reaches 1, not 2". Returns an empty
+// string if `from` can access the memory of all other GPUs.
 std::string row_of(const std::vector<bool>& reaches, int from) {
   std::vector<int> yes, no;
   for (int to = 0; to < std::ssize(reaches); ++to) {
@@ -162,7 +164,8 @@ Finding judge_loopback(const Facts& facts) {
   if (loopback.end.how == TaskEnd::How::kDone) {
     return {.area = "loopback", .text = tried + ": values are right"};
   }
-  // The error of a stuck call has a hint for developers, so the user gets another remedy.
+  // If the loopback hung, the hint of its error is meant for developers, so the user gets another
+  // remedy.
   const bool is_stuck = loopback.end.how == TaskEnd::How::kStuck;
   return failing("loopback", fmt::format("{}: {}", tried, without_hint(loopback.end.failure)),
                  is_stuck ? kLostGpuRemedy : remedy_of(loopback.end.failure, kLostGpuRemedy));
@@ -173,7 +176,7 @@ Finding judge_loopback(const Facts& facts) {
 std::optional<ErrorText> why_no_gpu(const CudaFacts& cuda) {
   if (cuda.asked.how != TaskEnd::How::kDone) return cuda.asked.failure;
   if (cuda.gpus.empty()) return ErrorText{.what = cuda.why_none, .hint = cuda.hint};
-  // One usable GPU is enough. If there is none, the reason of the first GPU is returned.
+  // One usable GPU is enough. If no GPU is usable, returns the reason why the first one is not.
   for (const GpuFacts& gpu : cuda.gpus) {
     if (!gpu.refusal) return std::nullopt;
   }

@@ -11,9 +11,10 @@ namespace fsdp::doctor {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-// The usual size of /dev/shm in containers for NCCL.
+// The size of /dev/shm that containers with NCCL usually get. A smaller one is reported.
 constexpr int64_t kRoomForNccl = 1024 * kMiB;
-// With a lower limit, a network card cannot register the buffers of several communicators.
+// With a lower limit of locked memory, a network card cannot register the buffers of several
+// communicators.
 constexpr int64_t kLockedForNetwork = 64 * kMiB;
 // A rank has tens of open files and threads, or hundreds if it uses NCCL, and a host has up to
 // sixteen ranks. A limit below these constants is reported as a finding.
@@ -57,7 +58,8 @@ Finding judge_memory(const HostFacts& host) {
   return {.area = "memory", .text = std::move(text)};
 }
 
-// Judges the dtypes for ranks that compute on the CPU.
+// Reports the dtypes that the processor multiplies directly, and those that it converts to float32
+// first. Used for ranks that compute on the CPU.
 Finding judge_dtypes(const FastProducts& products) {
   std::vector<std::string_view> fast{"float32"}, slow;
   (products.bfloat16 ? fast : slow).push_back("bfloat16");

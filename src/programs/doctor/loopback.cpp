@@ -24,7 +24,7 @@ constexpr int64_t kFloatBytes = sizeof(float);
 // Returns integers whose fp32 sums over hundreds of ranks are exact.
 float value_of(int rank, int64_t i) { return static_cast<float>(i % 251 + 256 * rank); }
 
-// The loopback of one rank.
+// The buffers of one rank, and the operations that it tries.
 class RankTrial {
  public:
   explicit RankTrial(const Mesh& mesh)

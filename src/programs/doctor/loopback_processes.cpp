@@ -96,14 +96,16 @@ std::string output_of(const std::vector<std::string>& command) {
 }
 
 void run_loopback_processes(int ranks) {
-  // argv[0] can be a name that the shell found in PATH, so the kernel's link is used.
+  // The path of this program is read from /proc/self/exe, because argv[0] can be a name without a
+  // folder, which the shell found in PATH.
   const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe");
   output_of({(own.parent_path() / "fsdp-run").string(), "-n", std::to_string(ranks), "--",
              own.string(), kRankFlag});
 }
 
-// With first_use = 1 the first collectives get no more time than later ones, so a rank that hangs
-// is reported before run_within reaches its limit.
+// first_use is the factor by which the timeout of the first collectives is longer. With 1 they get
+// no more time than later ones, so a rank that hangs is reported before run_within reaches its
+// limit.
 void run_loopback_rank() {
   std::vector<Mesh> own;
   own.push_back(make_mesh({.device = DeviceKind::kCuda, .timeout = kWaitOfRanks, .first_use = 1}));

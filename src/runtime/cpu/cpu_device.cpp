@@ -13,7 +13,8 @@ class CpuDevice final : public Device {
     return make_cpu_stream(*this, options);
   }
   Stream& compute_stream(void* /*native*/) const override { return *compute_; }
-  // The kind is ignored, because every kernel and copy of the host can access all host memory.
+  // The kind of memory is ignored, because every kernel and copy of the host can access all host
+  // memory.
   Buffer allocate(int64_t bytes, MemoryKind /*kind*/) const override {
     return allocate_host(bytes);
   }

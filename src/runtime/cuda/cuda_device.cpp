@@ -20,7 +20,8 @@ constexpr int64_t kClockLife = 1'000'000'000;  // ns
 constexpr int64_t kChainedLife = 10 * kClockLife;
 
 // A CudaStream that owns its CUDA stream. `own_` is destroyed first, and its destructor
-// synchronizes the CUDA stream. Then the base class drops the calls that are still queued.
+// synchronizes the CUDA stream. Then the base class drops the functions that call() has queued and
+// that have not run.
 class OwnCudaStream final : public CudaStream {
  public:
   OwnCudaStream(const CudaDevice& device, CudaStreamHandle own)
@@ -116,7 +117,8 @@ std::shared_ptr<const CudaClock> CudaDevice::clock() const {
   const std::lock_guard lock(mutex_);
   if (clock_ && span_clock_ns() - clock_->zero_ns < kClockLife) return clock_;
   const CudaScope scope(ordinal_);
-  // A new object is made, because pending spans still use the clock with which they began.
+  // A new CudaClock is made and the old one is not changed, because pending spans still use the
+  // clock with which they began.
   auto clock = std::make_shared<CudaClock>(ordinal_);
   check_cuda(cudaEventRecord(clock->zero.get(), zeroing_->get()), "cudaEventRecord");
   check_cuda(cudaEventSynchronize(clock->zero.get()), "cudaEventSynchronize");

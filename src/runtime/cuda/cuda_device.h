@@ -23,7 +23,7 @@ namespace fsdp {
 struct CudaClock {
   explicit CudaClock(int current) : zero(current, CudaTiming::kOn) {}
   CudaEvent zero;
-  int64_t zero_ns = 0;  // the point in nanoseconds of span_clock_ns
+  int64_t zero_ns = 0;  // time of `zero` in nanoseconds of span_clock_ns
 
   // Returns the time of `event` in nanoseconds of span_clock_ns.
   // Requires: `event` is reached and was created with timing.

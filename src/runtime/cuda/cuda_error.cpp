@@ -62,7 +62,7 @@ void check_cuda(cudaError_t code, std::string_view operation) {
   ErrorText text{.what = fmt::format("{} failed: {} ({})", operation, cudaGetErrorString(code),
                                      cudaGetErrorName(code)),
                  .hint = std::string(hint_for(code))};
-  // Callers catch OutOfMemory to free memory and try again.
+  // A lack of memory has its own class, because callers catch it to free memory and try again.
   if (code == cudaErrorMemoryAllocation) throw OutOfMemory(std::move(text));
   throw DeviceError(std::move(text));
 }

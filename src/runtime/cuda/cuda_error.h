@@ -13,7 +13,7 @@ namespace fsdp {
 void check_cuda(cudaError_t code, std::string_view operation);
 
 // Clears the error `code` of a call that frees a resource, for destructors, which cannot throw.
-// Otherwise CUDA would report this error at the next launch.
+// If the error were not cleared, CUDA would report it at the next launch.
 inline void forget_cuda(cudaError_t code) noexcept {
   if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
 }

@@ -14,7 +14,7 @@ class Device;
 struct CudaDeviceFacts {
   enum class Mode : uint8_t { kShared, kOneProcess, kProhibited };
   std::string name;          // "NVIDIA H100 80GB HBM3"
-  std::string uuid;          // as printed by nvidia-smi; of a MIG instance its own; may be empty
+  std::string uuid;          // as in nvidia-smi; a MIG instance has its own; may be empty
   int major = 0, minor = 0;  // compute capability
   int64_t memory_bytes = 0;
   Mode mode = Mode::kShared;  // the processes that may compute on it

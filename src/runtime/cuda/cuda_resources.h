@@ -28,7 +28,8 @@ bool has_cuda_context(int ordinal) noexcept;
 class CudaScope {
  public:
   explicit CudaScope(int ordinal) : CudaScope(ordinal, std::nothrow) { check_cuda(code_, call_); }
-  // For destructors. Clears an error and does not throw it.
+  // A constructor for scopes in destructors, which cannot throw. If a CUDA call fails, clears the
+  // error.
   CudaScope(int ordinal, std::nothrow_t /*forgets*/) noexcept {
     code_ = cudaGetDevice(&before_);
     if (code_ == cudaSuccess && before_ != ordinal) {
@@ -83,7 +84,7 @@ class CudaEvent {
 };
 
 // A non-blocking stream of device `current`: LibTorch's default stream does not order its work. The
-// destructor waits for the stream's work. Otherwise pending work would continue after the stream is
+// destructor waits for the stream's work, because pending work would continue after the stream is
 // destroyed, and could use memory that is already freed.
 // Requires: `current` is the current device of the calling thread.
 class CudaStreamHandle {

@@ -41,15 +41,15 @@ class CudaMark final : public EventMark {
   void wait() override {
     const CudaScope scope(device_.ordinal());
     check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize");
-    // The point is reached. If another rank has died, the results before this point may be wrong,
-    // so this call throws.
+    // The stream has reached the point. But if another rank has died, the results of the work
+    // before the point may be wrong, so the call throws.
     device_.require_trusted();
   }
   bool reached() override {
     const CudaScope scope(device_.ordinal());
     const cudaError_t code = query_beside_captures(event_.get());
     if (code == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());  // otherwise LibTorch reports it after its next launch
+      static_cast<void>(cudaGetLastError());  // or LibTorch would report it after its next launch
       return false;
     }
     check_cuda(code, "cudaEventQuery");
@@ -131,9 +131,9 @@ void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
 }
 
 // Makes all calls whose marks are reached, in the order of issue. Engines of several threads may
-// share a stream, so only one thread makes calls at a time, and other threads wait. Otherwise an
-// engine could return from synchronize() and be destroyed while another thread still makes a call
-// of this engine.
+// share a stream, so only one thread makes calls at a time, and other threads wait. Without this
+// rule, an engine could return from synchronize() and be destroyed while another thread still makes
+// a call of this engine.
 void CudaStream::make_due_calls() {
   const std::lock_guard making(making_);
   for (;;) {

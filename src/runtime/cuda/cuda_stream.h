@@ -24,8 +24,8 @@ class CudaStream : public Stream {
   // Wraps a stream of LibTorch, or the stream that OwnCudaStream owns. Requires: the wrapped stream
   // outlives this object.
   CudaStream(const CudaDevice& device, cudaStream_t handle);
-  // Drops the calls that were not made yet, and releases the memory that hold() keeps. Requires:
-  // the stream was synchronized.
+  // Drops the functions that were passed to call() and have not run yet. Releases the memory that
+  // hold() keeps. Requires: the stream was synchronized.
   ~CudaStream() override;
 
   cudaStream_t handle() const { return handle_; }

@@ -125,12 +125,13 @@ std::string difference(const TrainingResult& one, const TrainingResult& other) {
 }
 
 std::vector<Training> all_trainings(SmallModel model) {
-  constexpr int kRows = 5 * 3 * 2 * 7 * 2;
+  const int strategies = static_cast<int>(kAllStrategies.size());
+  const int rows = 5 * 3 * 2 * strategies * 2;
   std::vector<Training> all;
-  for (int i = 0; i < kRows; ++i) {
-    const int row = i * 53 % kRows;
+  for (int i = 0; i < rows; ++i) {
+    const int row = i * 53 % rows;
     const int world = row % 5 + 1;  // 5: four ranks in two groups
-    const Strategy strategy = kAllStrategies[row / 30 % 7];
+    const Strategy strategy = kAllStrategies[row / 30 % strategies];
     if (is_by_groups(strategy) != (world == 5)) continue;
     const at::ScalarType dtype = row / 15 % 2 == 0 ? torch::kFloat32 : torch::kBFloat16;
     all.push_back({.model = model,
@@ -138,7 +139,7 @@ std::vector<Training> all_trainings(SmallModel model) {
                    .groups = world == 5 ? 2 : 1,
                    .options = {.mixed_precision = {.param_dtype = dtype, .reduce_dtype = dtype},
                                .prefetch_units = row / 5 % 3,
-                               .cpu_offload = row / 210 == 1,
+                               .cpu_offload = row / (30 * strategies) == 1,
                                .strategy = strategy}});
   }
   return all;

@@ -84,6 +84,33 @@ TEST_CASE("engine flags reach the engine's options") {
   CHECK(engine.seed == 7);
 }
 
+TEST_CASE("flags of checkpoints are run_qa.py's; the default folder is in the output folder") {
+  const std::vector<const char*> words = {"finetune",  "--preset",     "tiny", "--data",
+                                          "synthetic", "--output-dir", "o"};
+  const auto checkpoints = [&](std::initializer_list<const char*> more) {
+    std::vector<const char*> all = words;
+    all.insert(all.end(), more);
+    return parse(all).run.checkpoints;
+  };
+  CHECK(checkpoints({}).folder == "o/checkpoints");
+  CHECK(checkpoints({}).resume.empty());
+  const fsdp::CheckpointOptions given =
+      checkpoints({"--save_steps", "7", "--save_total_limit=2", "--resume_from_checkpoint", "d",
+                   "--save-dir", "s", "--on-save-error", "continue", "--save_only_model"});
+  CHECK(given.save_steps == 7);
+  CHECK(given.save_total_limit == 2);
+  CHECK(given.resume == "d");
+  CHECK(given.folder == "s");
+  CHECK(given.on_save_error == fsdp::OnSaveError::kContinue);
+  CHECK(given.save_only_model);
+  for (const char* resume :
+       {"--resume", "--resume=auto", "--resume_from_checkpoint", "--resume_from_checkpoint=True"}) {
+    CAPTURE(resume);
+    CHECK(checkpoints({resume, "--resume-weights-only"}).resume == "auto");
+  }
+  CHECK(checkpoints({"--ablate", "communication"}).folder.empty());
+}
+
 TEST_CASE("what makes no sense together is refused with code 64 and the flag to change") {
   const auto refused = [](std::vector<const char*> words, const char* hint) {
     CAPTURE(hint);

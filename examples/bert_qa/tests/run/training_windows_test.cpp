@@ -61,6 +61,45 @@ TEST_CASE("steps follow from epochs or are given; an early stop keeps the schedu
   CHECK(steps() == std::pair<int64_t, int64_t>(3, 3));
 }
 
+TEST_CASE("a run that resumes with other batches uses the rest of each epoch's windows once") {
+  Settings settings;
+  settings.train.num_epochs = 2;
+  for (const bool drops : {false, true}) {
+    settings.data.drop_last = drops;
+    for (const auto& [before, after] : {std::pair(4, 4), {4, 6}, {6, 4}}) {
+      for (const int64_t stop : {1, 4, 5, 6}) {
+        CAPTURE(drops);
+        CAPTURE(before);
+        CAPTURE(after);
+        CAPTURE(stop);
+        settings.train.train_batch_size = before;
+        TrainingWindows first(windows_of_growing_length(29), settings, 0, 1);
+        settings.train.train_batch_size = after;
+        TrainingWindows second(windows_of_growing_length(29), settings, 0, 1);
+        second.cursor().restart(stop, first.cursor().position(stop));
+        second.resume(stop);
+        std::vector<int> uses(29);
+        const auto use = [&](const TrainingWindows& windows, int64_t begin, int64_t end) {
+          for (int64_t step = begin; step < end; ++step) {
+            const StepInput input = windows.input(step);
+            for (size_t i = 0; i < input.rows.size(); ++i) {
+              const auto& samples = input.slices.micro_batches[i].samples;
+              CHECK(input.rows[i].length == 10 + *std::ranges::max_element(samples));
+              for (const int64_t window : samples) ++uses[window];
+            }
+          }
+        };
+        use(first, 0, stop);
+        use(second, stop, second.total_steps());
+        CHECK(second.epochs_after(second.total_steps()) == 2);
+        CHECK(std::ranges::max(uses) == 2);
+        if (!drops) CHECK(std::ranges::min(uses) == 2);
+        if (before == after) CHECK(second.total_steps() == first.total_steps());
+      }
+    }
+  }
+}
+
 TEST_CASE("batches made ahead on a thread are those of the steps, in order") {
   Settings settings;
   settings.train.train_batch_size = 3;

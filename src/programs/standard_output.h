@@ -1,0 +1,30 @@
+// Writes to standard output and reports a failure, for example a full disk.
+#pragma once
+
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+
+[[noreturn]] inline void cannot_write_output() {
+  throw IoError(ExitCode::kIoError, {.what = "cannot write the listing",
+                                     .where = "standard output",
+                                     .cause = std::generic_category().message(errno)});
+}
+
+// Writes the text to the buffer of stdout. Errors: IoError kIoError.
+inline void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) cannot_write_output();
+}
+
+// Writes the text that is still in the buffer. Errors: as print().
+inline void flush_output() {
+  if (std::fflush(stdout) != 0) cannot_write_output();
+}
+
+}  // namespace fsdp
