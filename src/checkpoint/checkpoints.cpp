@@ -34,14 +34,6 @@ CheckpointOptions resolved(CheckpointOptions options) {
   return options;
 }
 
-// Returns the bytes that are free on the disk of a folder; nothing if the system does not know.
-std::optional<int64_t> available_bytes(const std::filesystem::path& folder) {
-  std::error_code error;
-  const auto space = std::filesystem::space(folder, error);
-  if (error || space.available == static_cast<uintmax_t>(-1)) return std::nullopt;
-  return static_cast<int64_t>(space.available);
-}
-
 // Returns the text of the error of this rank. Requires: `outcome.mine` is set.
 std::string text_of(const Outcome& outcome) {
   try {

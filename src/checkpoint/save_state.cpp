@@ -266,19 +266,24 @@ void require_free_name(const SaveTarget& target) {
 // Throws if the disk has less than `bytes` free. Each rank asks for its own shard before the first
 // byte, so the space that other ranks have reserved meanwhile does not count twice.
 void require_space(const std::filesystem::path& folder, int64_t bytes) {
-  std::error_code error;
-  const auto space = std::filesystem::space(folder, error);
-  if (error || space.available == static_cast<uintmax_t>(-1)) return;
-  if (static_cast<int64_t>(space.available) >= bytes) return;
-  throw IoError(ExitCode::kIoError,
-                {.what = fmt::format(
-                     "a rank's part of the checkpoint needs {}, but the disk has {} free",
-                     format_bytes(bytes), format_bytes(static_cast<int64_t>(space.available))),
-                 .where = folder.string(),
-                 .hint = "free some space, or choose another disk"});
+  const std::optional<int64_t> available = available_bytes(folder);
+  if (!available || *available >= bytes) return;
+  throw IoError(
+      ExitCode::kIoError,
+      {.what = fmt::format("a rank's part of the checkpoint needs {}, but the disk has {} free",
+                           format_bytes(bytes), format_bytes(*available)),
+       .where = folder.string(),
+       .hint = "free some space, or choose another disk"});
 }
 
 }  // namespace
+
+std::optional<int64_t> available_bytes(const std::filesystem::path& folder) {
+  std::error_code error;
+  const auto space = std::filesystem::space(folder, error);
+  if (error || space.available == static_cast<uintmax_t>(-1)) return std::nullopt;
+  return static_cast<int64_t>(space.available);
+}
 
 int64_t checkpoint_bytes(const std::vector<StatePart>& parts) {
   int64_t bytes = 0;

@@ -18,6 +18,10 @@ struct SaveTarget {
 Outcome save_state(TrainingState::Parts& state, const SaveTarget& target,
                    const SaveStateOptions& options, Disk& disk);
 
+// Returns the bytes that are free on the disk of a folder. Returns nothing if the system does not
+// know.
+std::optional<int64_t> available_bytes(const std::filesystem::path& folder);
+
 // Returns the bytes of the tensors of a checkpoint, over all ranks, without headers.
 int64_t checkpoint_bytes(const std::vector<StatePart>& parts);
 
