@@ -1,6 +1,7 @@
 #include "comm/job/job_progress.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -40,7 +41,15 @@ std::optional<JobProgress> JobProgress::inherited() {
   if (given < 0) return std::nullopt;
   // The descriptor is duplicated and not taken over, because a later call reads the same number
   // from the environment and must find it open.
-  return JobProgress(Descriptor(fcntl(given, F_DUPFD_CLOEXEC, 0)));
+  Descriptor file(fcntl(given, F_DUPFD_CLOEXEC, 0));
+  if (!file) {
+    throw InvalidArgument(
+        {.what = fmt::format("FSDP_PROGRESS_FD={} is not an open file descriptor", given),
+         .cause = std::strerror(errno),
+         .hint = "do not close inherited descriptors between fsdp-run and the program"},
+        ExitCode::kConfiguration);
+  }
+  return JobProgress(std::move(file));
 }
 
 }  // namespace fsdp

@@ -17,7 +17,8 @@ class JobProgress {
   // Creates the memory, for a launcher. Errors: DeviceError if the system cannot create it.
   static JobProgress create();
   // Maps the memory that the launcher created (FSDP_PROGRESS_FD). Returns nothing if the launcher
-  // created none. Errors: DeviceError if the descriptor cannot be mapped.
+  // created none. Errors: InvalidArgument (78) if the descriptor is closed.
+  // DeviceError if it cannot be mapped.
   static std::optional<JobProgress> inherited();
 
   int descriptor() const { return file_.get(); }
