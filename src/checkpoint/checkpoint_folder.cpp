@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "checkpoint/save_state.h"
+#include "checkpoint/publication.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "io/found_checkpoints.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "checkpoint/save_state.h"
+#include "checkpoint/publication.h"
 #include "checkpoint/shard_cut.h"
 #include "io/block_sums.h"
 

@@ -1,33 +1,27 @@
-// Writes a checkpoint.
+// Writes a checkpoint while all ranks wait.
 #pragma once
 
-#include <filesystem>
+#include <string>
+#include <vector>
 
+#include "checkpoint/publication.h"
 #include "checkpoint/training_state_parts.h"
 #include "io/disk.h"
 
 namespace fsdp {
 
-// Does the work of try_to_save (training_state.h), through `disk`. If `replaces`, a folder with the
-// final name exists; it is removed after the new folder has been renamed to this name. Otherwise no
-// folder may have the final name.
-struct SaveTarget {
-  std::filesystem::path folder;
-  bool replaces = false;
-};
+inline constexpr std::string_view kWritingCheckpoint = "writing the checkpoint";
+
+// Does the work of try_to_save (training_state.h), through `disk`.
 Outcome save_state(TrainingState::Parts& state, const SaveTarget& target,
                    const SaveStateOptions& options, Disk& disk);
 
-// Returns the bytes that are free on the disk of a folder. Returns nothing if the system does not
-// know.
-std::optional<int64_t> available_bytes(const std::filesystem::path& folder);
-
-// Returns the bytes of the tensors of a checkpoint, over all ranks, without headers.
-int64_t checkpoint_bytes(const std::vector<StatePart>& parts);
-
-// Removes a folder of files. Best effort: errors are ignored.
-void remove_folder(Disk& disk, const std::filesystem::path& folder) noexcept;
-// Returns the name of temporary folders for `folder`, without their unique end: ".step-1.tmp.".
-std::string temporary_prefix(const std::filesystem::path& folder);
+// Returns this rank's parts of the state that a save with these options writes. Prepares all
+// objects, and waits for the streams of the engines, because work on them may still write main
+// state. Collective.
+// Errors: StateError if an object was not added, or cannot be saved now.
+std::vector<StatePart> parts_for_save(TrainingState::Parts& state, const SaveStateOptions& options);
+// Warns on rank 0 if the checkpoint that was saved is not finite.
+void warn_if_not_finite(const Mesh& mesh, const SaveTarget& target, int64_t step, bool finite);
 
 }  // namespace fsdp
