@@ -9,9 +9,15 @@
 //   old       fsdp::save_weights and fsdp::save_optimizer into FOLDER/old, which is then removed
 //   load      fsdp::load of FOLDER/checkpoint, which is not in the page cache
 //   readhash  each rank reads and hashes its shard of FOLDER/checkpoint; not cached either
+//   peak      "bytes": the most memory that a rank has used (VmHWM)
+//   copy      each rank copies the state that it saves to memory that was used before
+//   stall ROWS     a save of Checkpoints with save_async, then a step of ROWS inputs a rank.
+//                  "seconds": SaveStats::stall_ms
+//   window ROWS N  20 steps of ROWS inputs. N is 1: Checkpoints saves before the first one
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fsdp/checkpoint.h>
+#include <fsdp/checkpoints.h>
 #include <fsdp/fsdp.h>
 #include <fsdp/program.h>
 #include <fsdp/training_state.h>
@@ -24,9 +30,13 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "checkpoint/save_state.h"
+#include "checkpoint/staged_shard.h"
 #include "io/block_sums.h"
 
 namespace {
@@ -103,6 +113,7 @@ class Probe {
  public:
   Probe(const fsdp::Mesh& mesh, int64_t units, int64_t width, fs::path folder)
       : mesh_(mesh),
+        width_(width),
         folder_(std::move(folder)),
         model_(units, width),
         engine_(model_, mesh),
@@ -114,13 +125,18 @@ class Probe {
     optimizer_.zero_grad();
   }
 
-  void run(const std::string& command) {
+  void run(const std::string& line) {
     static const std::map<std::string, void (Probe::*)()> commands = {
-        {"check", &Probe::check},
-        {"save", &Probe::save},
-        {"old", &Probe::save_by_rank_zero},
-        {"load", &Probe::load},
-        {"readhash", &Probe::read_hash}};
+        {"check", &Probe::check},           {"save", &Probe::save},
+        {"old", &Probe::save_by_rank_zero}, {"load", &Probe::load},
+        {"readhash", &Probe::read_hash},    {"copy", &Probe::copy},
+        {"peak", &Probe::peak},
+        {"stall", &Probe::stall},           {"window", &Probe::window}};
+    std::istringstream words(line);
+    std::string command;
+    words >> command;
+    arguments_.clear();
+    for (int64_t number; words >> number;) arguments_.push_back(number);
     const auto found = commands.find(command);
     if (found == commands.end()) fail(fmt::format("no command '{}'", command), "checkpoint_probe");
     (this->*found->second)();
@@ -129,7 +145,8 @@ class Probe {
  private:
   fs::path checkpoint() const { return folder_ / "checkpoint"; }
 
-  // Prints the time of `work`. `prepare` runs on rank 0 before it.
+  // Prints the time of `work`, and the bytes in the folder `result`, which may be empty. `prepare`
+  // runs on rank 0 before it.
   void time(const fs::path& result, const std::function<void()>& prepare,
             const std::function<void()>& work) {
     if (mesh_.rank() == 0) prepare();
@@ -139,7 +156,8 @@ class Probe {
     mesh_.exchange("end", "");
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
     if (mesh_.rank() != 0) return;
-    fmt::print("{{\"seconds\": {:.6f}, \"bytes\": {}}}\n", seconds.count(), bytes_in(result));
+    fmt::print("{{\"seconds\": {:.6f}, \"bytes\": {}}}\n", seconds.count(),
+               result.empty() ? 0 : bytes_in(result));
     std::fflush(stdout);
   }
 
@@ -169,6 +187,64 @@ class Probe {
         checkpoint(), [&] { drop_cache(checkpoint()); },
         [&] { read_and_hash(checkpoint() / shard); });
   }
+  void step() {
+    model_(at::ones({arguments_.at(0), width_})).sum().backward();
+    optimizer_.step();
+    optimizer_.zero_grad();
+  }
+  void peak() {
+    std::ifstream status("/proc/self/status");
+    std::string word;
+    int64_t kilobytes = 0;
+    while (status >> word && word != "VmHWM:") {
+    }
+    status >> kilobytes;
+    const int64_t bytes = mesh_.max(kilobytes * 1024, "peak");
+    if (mesh_.rank() == 0) fmt::print("{{\"bytes\": {}}}\n", bytes);
+    std::fflush(stdout);
+  }
+  void copy() {
+    const auto parts = fsdp::parts_for_save(fsdp::parts_of(state_), {.step = 1});
+    const fsdp::ShardContent content(parts);
+    if (!staged_) staged_.emplace(fsdp::state_of(engine_)).reserve(content);
+    time(
+        {}, [] {},
+        [&] {
+          staged_->stage(content);
+          staged_->wait_for_copies();
+        });
+  }
+  // Returns the checkpoints that are saved beside the training. They exist from the first use on,
+  // so that a probe that does not use them has no memory for them.
+  fsdp::Checkpoints& beside() {
+    if (!beside_) {
+      staged_.reset();
+      beside_.emplace(state_, fsdp::CheckpointOptions{.folder = folder_ / "beside",
+                                                      .save_steps = 1,
+                                                      .save_total_limit = 2,
+                                                      .save_async = true});
+      beside_->resume();
+    }
+    return *beside_;
+  }
+  void stall() {
+    beside().after_step(++saves_);
+    step();
+    beside().finish();
+    const double seconds = beside().completed_save()->stall_ms / 1e3;
+    const double mean = mesh_.max(static_cast<int64_t>(seconds * 1e6), "stall") / 1e6;
+    if (mesh_.rank() == 0) fmt::print("{{\"seconds\": {:.6f}}}\n", mean);
+    std::fflush(stdout);
+  }
+  void window() {
+    time(
+        {}, [] {},
+        [&] {
+          if (arguments_.at(1) != 0) beside().after_step(++saves_);
+          for (int i = 0; i < 20; ++i) step();
+          if (beside_) beside_->finish();
+        });
+  }
   void check() {
     const at::NoGradGuard no_grad;
     std::vector<at::Tensor> saved;
@@ -184,11 +260,16 @@ class Probe {
   }
 
   const fsdp::Mesh& mesh_;
+  const int64_t width_;
   const fs::path folder_;
+  std::vector<int64_t> arguments_;  // of the command
+  int64_t saves_ = 0;               // of `beside_`
   fsdp::Unit<Stack> model_;
   fsdp::Engine engine_;
   fsdp::AdamW optimizer_;
   fsdp::TrainingState state_;
+  std::optional<fsdp::StagedShard> staged_;
+  std::optional<fsdp::Checkpoints> beside_;
 };
 
 }  // namespace

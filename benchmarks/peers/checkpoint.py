@@ -5,7 +5,7 @@
 Each rank reads commands, one a line, the same on all ranks; rank 0 prints the seconds of each. torch and safetensors
 are torch.save and safetensors' save_file on rank 0, of whole tensors that are in its memory already, and an fsync of
 the file. dcp is torch.distributed.checkpoint over gloo: each rank writes its half, as DTensors, and syncs its file.
-Files are removed after each command.
+dcp-async is the time until its async_save returns; the files are complete later. Files are removed after each command.
 """
 import os
 import pathlib
@@ -34,8 +34,11 @@ def sync(file):
 
 
 def save(command, whole, sharded, folder):
+    """Returns a future if the files are not complete yet."""
     if command == "dcp":
         dcp.save(sharded, checkpoint_id=folder)
+    elif command == "dcp-async":
+        return dcp.async_save(sharded, checkpoint_id=folder)
     elif dist.get_rank() == 0:
         file = folder / command
         if command == "torch":
@@ -43,6 +46,7 @@ def save(command, whole, sharded, folder):
         else:
             save_file(whole, file)
         sync(file)
+    return None
 
 
 def main():
@@ -59,9 +63,13 @@ def main():
             folder.mkdir()
         dist.barrier()
         began = time.perf_counter()
-        save(line.strip(), whole, sharded, folder)
-        dist.barrier()
+        saving = save(line.strip(), whole, sharded, folder)
+        if saving is None:
+            dist.barrier()
         seconds = time.perf_counter() - began
+        if saving is not None:
+            saving.result()
+            dist.barrier()
         if dist.get_rank() == 0:
             shutil.rmtree(folder)
             print(seconds, flush=True)

@@ -15,7 +15,8 @@ NAMES = {"full-shard": "full shard", "zero2": "ZeRO-2", "zero1": "ZeRO-1", "repl
          "hybrid-shard": "hybrid shard", "hfsdp": "HFSDP", "hpz": "hpZ"}
 # Categories of memory have other, paler colours than strategies.
 CATEGORIES = {"main shards": "#44546A", "optimizer state": "#8497B0", "main gradients": "#C0504D",
-              "resident parameters": "#B9A77C", "parameter slots": "#9BBB59", "reduce slots": "#F2A65A"}
+              "resident parameters": "#B9A77C", "parameter slots": "#9BBB59", "reduce slots": "#F2A65A",
+              "checkpoint staging": "#8E7CC3"}
 INK, FAINT, GRID = "#222222", "#777777", "#E4E4E4"
 
 

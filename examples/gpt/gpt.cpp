@@ -111,6 +111,7 @@ bool train_to_the_end(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const a
                              .samples = settings.batch_size * mesh.world_size()});
     if (checkpoints.after_step(++step)) return false;
   }
+  checkpoints.finish();
   return true;
 }
 
@@ -137,7 +138,7 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
   const bool says_all = run.log_level == fsdp::LogLevel::kDebug;
   if (settings.max_steps > 0) {
     const auto plan = fsdp::plan_run(
-        mesh, settings.engine, {.force = settings.force},
+        mesh, settings.engine, {.force = settings.force, .checkpoints = settings.checkpoints},
         [&] { return fsdp::Unit<gpt::Gpt>(settings.model); },
         [&](auto& model) {
           return gpt::blank_loss(model, settings.batch_size, settings.model.block_size);

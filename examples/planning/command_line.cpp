@@ -104,9 +104,10 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
        .meaning = "also show what a checkpoint takes on disk",
        .set = [&settings](std::string_view) { settings.save = true; }},
   };
-  // Those of a run's flags on which the size of its checkpoints depends.
+  // Those of a run's flags on which the size of its checkpoints or their memory depends.
   for (fsdp::RunFlag& flag : settings.run.checkpoint_flags()) {
-    if (flag.name == "--save-total-limit" || flag.name == "--save-only-model") {
+    if (flag.name == "--save-total-limit" || flag.name == "--save-only-model" ||
+        flag.name == "--save-async" || flag.name == "--save-memory-steps") {
       flags.push_back(std::move(flag));
     }
   }
@@ -169,8 +170,9 @@ void check(const PlanSettings& settings) {
   }
   const fsdp::CheckpointOptions& checkpoints = settings.run.checkpoints;
   checkpoints.require_valid();
-  if (!settings.save && (checkpoints.save_total_limit > 0 || checkpoints.save_only_model)) {
-    refuse("--save is missing, but --save-total-limit or --save-only-model is set", "add --save");
+  if (!settings.save && (checkpoints.save_total_limit > 0 || checkpoints.save_only_model ||
+                         checkpoints.state_copies() > 0)) {
+    refuse("--save is missing, but a flag about checkpoints is set", "add --save");
   }
 }
 

@@ -141,7 +141,7 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
       best = std::max(best, *accuracy);
       status.update(epoch, fmt::format("loss {:.4f}  accuracy {:.4f}  best {:.4f}  lr {:.2e}",
                                        loss_sum / seen.count(), *accuracy, best, optimizer.lr()));
-      if (epoch >= settings.epochs) return;
+      if (epoch >= settings.epochs) return checkpoints.finish();
       loss_sum = 0;
     }
 

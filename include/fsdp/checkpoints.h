@@ -14,13 +14,28 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace fsdp {
+
+// The figures of a save, of this rank.
+struct SaveStats {
+  int64_t step = 0;
+  // The time for which the training waited: in after_step or poll, and with save_async also in the
+  // optimizer's step that waited for the copy of the state. Without save_async, equal to seconds.
+  double stall_ms = 0;
+  double seconds = 0;  // until the checkpoint was complete (rank 0), or this rank's file
+  int64_t bytes = 0;   // of the checkpoint's tensors, over all ranks
+};
 
 // The checkpoints of one run: the folders FOLDER/step-00001200. A checkpoint is written under a
 // hidden name and renamed when it is complete. So the newest checkpoint is found by reading the
 // manifests in these folders, and no separate file names it. With an empty
 // CheckpointOptions::folder nothing is saved, and signals have their usual effect.
+//
+// With CheckpointOptions::save_async, after_step returns while the state is copied to memory. The
+// next optimizer step waits for the copy. A thread of each rank then writes the copy to disk. The
+// next save waits until the last one is complete.
 //
 // Signals: SIGTERM saves after the current step, and after_step returns true. SIGUSR1 saves, and
 // the training continues. A second SIGTERM ends the process at once with 143, unless it arrives
@@ -34,6 +49,7 @@ class Checkpoints {
   // Errors: InvalidArgument (64) for invalid options, and (78) if a rank does not see the folder of
   //   rank 0; IoError kCannotCreate if the folder cannot be created, or if another job uses it.
   Checkpoints(TrainingState& state, CheckpointOptions options);
+  // Waits for a save that is in progress, and warns if it fails. After an exception, abandons it.
   ~Checkpoints();
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;
@@ -51,11 +67,18 @@ class Checkpoints {
   // Call this function after each optimizer step with the number of steps done. Saves if the number
   // is a multiple of save_steps, or if a rank got a signal. Returns true if the training must stop.
   // Collective: one exchange per step.
-  // Errors: those of fsdp::save, unless on_save_error is kContinue.
+  // Errors: those of fsdp::save, unless on_save_error is kContinue. With save_async, a failure is
+  //   thrown by the next call on all ranks after the failure.
   bool after_step(int64_t step);
   // Call this function in evaluation loops. Does the same as after_step with the step of the last
   // after_step call, but saves only if a rank got a signal. Collective.
   bool poll();
+  // Waits until a save that is in progress is complete. Call this function at the end of a program
+  // that uses save_async; otherwise the destructor waits, but cannot throw. Collective.
+  // Errors: the same as after_step.
+  void finish();
+  // Returns the figures of a save that was completed since the last call.
+  std::optional<SaveStats> completed_save();
 
  private:
   struct State;

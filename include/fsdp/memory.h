@@ -22,8 +22,9 @@ enum class MemoryCategory : uint8_t {
                         // main shards inside this memory count as kMainShards
   kParameterSlots,      // gathered parameters of the units in flight
   kReduceSlots,         // whole gradients of units in flight, and those kept by GradSync(false)
+  kCheckpointStaging,   // copies of main state that --save-async writes to disk; always on the host
 };
-inline constexpr int kMemoryCategories = 6;
+inline constexpr int kMemoryCategories = 7;
 std::string_view name_of(MemoryCategory category);
 
 struct MemoryBytes {
@@ -59,8 +60,9 @@ struct MemoryPlan {
   // and main gradients. Reasons are a second forward before the first backward, and gradients kept
   // by GradSync. After such a pass the peaks above include its bytes, too.
   int64_t learned_bytes = 0;
-  // Host bytes under Options::cpu_offload: main shards, main gradients and optimizer state. The
-  // fields above do not include these bytes. host_rest: between steps. host_peak: at the peak of a
+  // Host bytes beside those of the device: main shards, main gradients and optimizer state under
+  // Options::cpu_offload, and checkpoint staging of an engine on a GPU. The fields above do not
+  // include these bytes. host_rest: between steps. host_peak: at the peak of a
   // step. host_held_bytes: allocated from the system.
   MemoryBytes host_rest;
   MemoryBytes host_peak;
@@ -80,7 +82,7 @@ struct MemoryStats {
   MemoryBytes in_use;  // now
   MemoryBytes peak;    // at the highest total since construction or reset_peak_memory
   int64_t held_bytes = 0;
-  // Host bytes under Options::cpu_offload. The fields above do not include these bytes.
+  // Host bytes beside those of the device, as in MemoryPlan. The fields above do not include them.
   MemoryBytes host_in_use;
   MemoryBytes host_peak;
   int64_t host_held_bytes = 0;

@@ -61,7 +61,8 @@ struct PlanRequest {
   // The optimizers, in the order of their steps. All gradients are cleared after the last of these
   // steps. If this list is empty, one optimizer trains all parameters.
   std::vector<PlannedOptimizer> optimizers{};
-  // Set: the plan includes the size of a checkpoint. Only save_only_model is read.
+  // Set: the plan includes the size of a checkpoint, and the memory for copies of the state
+  // (CheckpointOptions::state_copies). Of these options, only those about both are read.
   std::optional<CheckpointOptions> checkpoints{};
 };
 

@@ -20,6 +20,7 @@ namespace fsdp {
 struct RunPlanOptions {
   bool force = false;         // true: a run that cannot fit is allowed
   int optimizer_moments = 2;  // PlanRequest::optimizer_moments
+  std::optional<CheckpointOptions> checkpoints{};  // PlanRequest::checkpoints
 };
 
 // Returns the request for a run on this mesh with these options. The request has the mesh's ranks,

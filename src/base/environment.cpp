@@ -221,6 +221,7 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
   LaunchEnvironment found;
   found.error_file = text_of(lookup, "TORCHELASTIC_ERROR_FILE");
   found.runtime_dir = text_of(lookup, "XDG_RUNTIME_DIR");
+  found.memory_dir = text_of(lookup, "FSDP_MEMORY_DIR");
   const std::optional<Names> names = names_in(lookup);
   if (!names) return found;
   read_numbers(lookup, *names, found);

@@ -25,7 +25,8 @@ struct LaunchEnvironment {
   std::string job_key;
   int restart_count = 0;     // TORCHELASTIC_RESTART_COUNT; more than 0 if the job was restarted
   std::vector<int> job_fds;  // FSDP_JOB_FDS: the job's memory, inherited from fsdp-run
-  int progress_fd = -1;  // FSDP_PROGRESS_FD: memory for a job's progress (JobProgress); -1: none
+  std::string memory_dir;  // FSDP_MEMORY_DIR: a folder in memory that fsdp-run keeps over restarts
+  int progress_fd = -1;    // FSDP_PROGRESS_FD: memory for a job's progress (JobProgress); -1: none
   // A text that is equal for all ranks of one node, in a job of several hosts. If it is empty, the
   // host's name is used instead.
   std::string node{};

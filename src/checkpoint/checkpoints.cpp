@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <optional>
 #include <string>
@@ -10,9 +11,11 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "checkpoint/background_save.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_size.h"
-#include "checkpoint/load_state.h"
+#include "checkpoint/load_chosen.h"
+#include "checkpoint/memory_copies.h"
 #include "checkpoint/save_failure.h"
 #include "checkpoint/save_state.h"
 #include "checkpoint/stop_signals.h"
@@ -25,7 +28,6 @@
 namespace fsdp {
 namespace {
 
-constexpr std::string_view kOpening = "opening the folder of the checkpoints";
 // Sets the default of --resume: "auto" if the launcher has restarted this job, otherwise "none".
 CheckpointOptions resolved(CheckpointOptions options) {
   if (!options.resume.empty()) return options;
@@ -34,13 +36,25 @@ CheckpointOptions resolved(CheckpointOptions options) {
   return options;
 }
 
-// Returns the text of the error of this rank. Requires: `outcome.mine` is set.
-std::string text_of(const Outcome& outcome) {
-  try {
-    std::rethrow_exception(outcome.mine);
-  } catch (const std::exception& error) {
-    return error.what();
+// A request of a rank at the end of a step. The ranks act on the highest one. Each of the last two
+// includes the one before, because they wait for a save that is in progress.
+enum class Request : uint8_t { kNone, kSaveHasNews, kSave, kStop };
+
+Request request_of(const StopSignals& signals) {
+  switch (signals.request()) {
+    case StopSignals::Request::kNone:
+      return Request::kNone;
+    case StopSignals::Request::kSave:
+      return Request::kSave;
+    case StopSignals::Request::kStop:
+      return Request::kStop;
   }
+  return Request::kNone;
+}
+
+double ms_since(std::chrono::steady_clock::time_point began) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began)
+      .count();
 }
 
 }  // namespace
@@ -58,6 +72,15 @@ struct Checkpoints::State {
     });
     signals.emplace();
     require_shared_folder();
+    if (options.save_async) {
+      staged.emplace(state.engine);
+      background.emplace(state, Disk::system(), [this] { follow_save(); });
+    }
+    if (options.save_memory_steps > 0) {
+      copies.emplace(state, [this] {
+        if (progress) ++progress->saved();
+      });
+    }
     if (folder) {
       for (const std::string& note : folder->notes()) mesh.note(note);
     }
@@ -66,24 +89,29 @@ struct Checkpoints::State {
   int64_t resume();
   bool after_step(int64_t step, bool is_step);
 
+  void finish() {
+    if (background && background->is_in_progress()) finish_background(/*has_news=*/false);
+    if (copies && copies->is_in_progress()) finish_copy();
+  }
+
   int64_t last_step = 0;
+  std::optional<SaveStats> completed;
 
  private:
-  struct Candidates {
-    std::vector<std::filesystem::path> folders;  // newest first
-    int64_t sequence = 0;                        // the largest of the run's checkpoints
-    int64_t newest_step = 0;
-    int64_t passed_over = 0;
-  };
-  Candidates find_candidates() const;
-  int64_t load_newest();
-  int64_t load_named(const std::filesystem::path& path);
-  int64_t resumed(const LoadedState& loaded, const std::filesystem::path& path);
-  LoadStateOptions load_options() const { return {.weights_only = options.resume_weights_only}; }
   void require_shared_folder() const;
-  void require_space();
+  void prepare_saves();
+  void require_space() const;
   int64_t missing_bytes() const;
+  SaveTarget target_of(int64_t step) const;
   void save(int64_t step);
+  void start_background(int64_t step);
+  void finish_background(bool has_news);
+  void copy_to_memory(int64_t step);
+  void finish_copy();
+  void report_copy(const Outcome& outcome) const;
+  void end_save(SaveStats stats, Outcome outcome);
+  void follow_save();
+  int64_t held_ns() const;
 
   TrainingState::Parts& state;
   const CheckpointOptions options;
@@ -94,6 +122,12 @@ struct Checkpoints::State {
   int64_t saved_step = -1;  // step of the last checkpoint that this process saved; -1: none
   int64_t whole_step = -1;  // step of the last checkpoint that was saved or loaded; -1: none
   int64_t most_bytes = 0;   // upper bound of a checkpoint's size; 0: not known
+  std::vector<std::string> prune_errors;  // of the last save, on rank 0
+  std::optional<StagedShard> staged;      // with save_async, as the next member
+  std::optional<BackgroundSave> background;
+  std::optional<MemoryCopies> copies;  // with save_memory_steps
+  SaveStats started;                   // figures of the save in progress
+  int64_t held_before = 0;             // held_ns() at its start
 };
 
 // Throws on all ranks if a rank does not see a folder that rank 0 makes. The folder has a temporary
@@ -124,118 +158,31 @@ void Checkpoints::State::require_shared_folder() const {
 }
 
 int64_t Checkpoints::State::resume() {
-  if (options.resume != "none") {
-    last_step = options.resume == "auto" ? load_newest() : load_named(options.resume);
-  }
-  if (options.save_steps > 0) require_space();
+  const std::optional<int64_t> loaded = load_chosen(state, options);
+  if (loaded && !options.resume_weights_only) last_step = whole_step = *loaded;
+  if (options.save_steps > 0 || options.state_copies() > 0) prepare_saves();
   return last_step;
 }
 
-// Passes a note to the program on rank 0 that names the checkpoint that was loaded. Returns the
-// step from which the training continues.
-int64_t Checkpoints::State::resumed(const LoadedState& loaded, const std::filesystem::path& path) {
-  if (mesh.rank() == 0) {
-    mesh.note(fmt::format("{} from step {} ({})",
-                          options.resume_weights_only ? "the weights were loaded" : "resumed",
-                          loaded.report.step, path.string()));
-    for (const std::string& note : loaded.report.notes) mesh.note(note);
-  }
-  if (options.resume_weights_only) return 0;
-  whole_step = loaded.report.step;
-  return whole_step;
-}
-
-int64_t Checkpoints::State::load_named(const std::filesystem::path& path) {
-  const LoadedState loaded = load_state(state, path, load_options());
-  throw_on_all_ranks(mesh, loaded.outcome);
-  return resumed(loaded, path);
-}
-
-// Finds the checkpoints of the newest run that `auto` may load, newest first. Warns about the
-// others. Called on rank 0.
-Checkpoints::State::Candidates Checkpoints::State::find_candidates() const {
-  Candidates found;
-  FoundCheckpoints all = find_checkpoints(options.folder);
-  const auto pass_over = [&](ErrorText text) {
-    ++found.passed_over;
-    mesh.warn(text);
-  };
-  for (const auto& [path, error] : all.damaged) {
-    pass_over({.what = "a damaged checkpoint is passed over",
-               .where = path.string(),
-               .cause = error.what()});
-  }
-  for (FoundCheckpoint& each : all.of_run) {
-    found.sequence = std::max(found.sequence, each.sequence);
-    if (each.finite) {
-      found.folders.push_back(each.folder);
-      found.newest_step = std::max(found.newest_step, each.step);
-      continue;
-    }
-    pass_over({.what = "a checkpoint with values that are not finite is passed over",
-               .where = each.folder.string(),
-               .hint = "load it with --resume FOLDER if you want its values"});
-  }
-  for (const FoundCheckpoint& other : all.of_other_runs) {
-    if (found.folders.empty() || other.step <= found.newest_step) continue;
-    mesh.note(fmt::format("{} has a later step, but it belongs to an earlier run",
-                          other.folder.string()));
-  }
-  return found;
-}
-
-// Loads the newest candidate that is not damaged, and returns its step. Only rank 0 searches the
-// folder, because other hosts may see new names late.
-int64_t Checkpoints::State::load_newest() {
-  Candidates found;
-  run_or_throw_on_all_ranks(mesh, kOpening, [&] {
-    if (mesh.rank() == 0) found = find_candidates();
-  });
-  int64_t passed_over = found.passed_over;
-  for (size_t i = 0;; ++i) {
-    const std::string mine = i < found.folders.size() ? found.folders[i].string() : "";
-    const std::string chosen = mesh.exchange("newest checkpoint", mine).front();
-    if (chosen.empty()) break;
-    const LoadedState loaded = load_state(state, chosen, load_options());
-    if (!loaded.outcome.failed()) {
-      // The next checkpoint gets a higher sequence number than every checkpoint of the run,
-      // including those that were passed over.
-      state.lineage.sequence =
-          mesh.max(std::max(state.lineage.sequence, found.sequence), "number of the checkpoint");
-      return resumed(loaded, chosen);
-    }
-    if (loaded.changed || loaded.outcome.code != ExitCode::kCorruptData) {
-      throw_on_all_ranks(mesh, loaded.outcome);
-    }
-    ++passed_over;
-    if (loaded.outcome.mine) {
-      mesh.warn({.what = "a checkpoint that cannot be loaded is passed over",
-                 .where = chosen,
-                 .cause = text_of(loaded.outcome)});
-    }
-  }
-  run_or_throw_on_all_ranks(mesh, kOpening, [&] {
-    if (mesh.rank() != 0 || passed_over == 0) return;
-    throw IoError(
-        ExitCode::kCorruptData,
-        {.what = fmt::format("none of {} checkpoints can be loaded", passed_over),
-         .where = options.folder.string(),
-         .hint = "see the warnings; start anew with --resume none and another --save-dir"});
-  });
-  if (mesh.rank() == 0) {
-    mesh.note(
-        fmt::format("the training begins anew: {} has no checkpoint", options.folder.string()));
-  }
-  return 0;
-}
-
-// Throws before the first step if the checkpoints of this run cannot fit on the disk. If they fit,
-// passes a note to the program that gives their sizes.
-void Checkpoints::State::require_space() {
+// Allocates the memory for copies of the state, and passes a note to the program that gives the size
+// of a checkpoint.
+void Checkpoints::State::prepare_saves() {
   for (const auto& each : state.objects) each->prepare();
-  const CheckpointSize size = checkpoint_size(
-      state.parts_to_save({.weights_only = options.save_only_model}), mesh.world_size());
+  const std::vector<StatePart> parts =
+      state.parts_to_save({.weights_only = options.save_only_model});
+  const CheckpointSize size = checkpoint_size(parts, mesh.world_size());
   most_bytes = size.most_bytes;
+  if (options.save_steps > 0) require_space();
+  if (staged) {
+    run_or_throw_on_all_ranks(mesh, "allocating the memory of --save-async",
+                              [&] { staged->reserve(ShardContent(parts)); });
+  }
+  if (copies) copies->reserve(parts);
+  if (mesh.rank() == 0) mesh.note(options.describe(size));
+}
+
+// Throws before the first step if the checkpoints of this run cannot fit on the disk.
+void Checkpoints::State::require_space() const {
   run_or_throw_on_all_ranks(mesh, kOpening, [&] {
     if (mesh.rank() != 0) return;
     const std::optional<int64_t> available = available_bytes(options.folder);
@@ -253,7 +200,6 @@ void Checkpoints::State::require_space() {
                    .hint = "free some space, choose another --save-dir, or lower "
                            "--save-total-limit"});
   });
-  if (mesh.rank() == 0) mesh.note(options.describe(size));
 }
 
 // Returns the bytes that the disk lacks for one more checkpoint; 0 if that is not known.
@@ -262,16 +208,74 @@ int64_t Checkpoints::State::missing_bytes() const {
   return available ? std::max<int64_t>(most_bytes - *available, 0) : 0;
 }
 
+SaveTarget Checkpoints::State::target_of(int64_t step) const {
+  SaveTarget target{.folder = folder_of_step(options.folder, step)};
+  std::error_code ignored;
+  if (mesh.rank() == 0) target.replaces = std::filesystem::exists(target.folder, ignored);
+  return target;
+}
+
 void Checkpoints::State::save(int64_t step) {
-  const std::filesystem::path path = folder_of_step(options.folder, step);
-  bool exists = false;
-  if (mesh.rank() == 0) {
-    std::error_code ignored;
-    exists = std::filesystem::exists(path, ignored);
-  }
+  const auto began = std::chrono::steady_clock::now();
   Outcome outcome =
-      save_state(state, {.folder = path, .replaces = exists},
-                 {.step = step, .weights_only = options.save_only_model}, Disk::system());
+      save_state(state, target_of(step), {.step = step, .weights_only = options.save_only_model},
+                 Disk::system());
+  if (!outcome.failed() && folder) follow_save();
+  const double ms = ms_since(began);
+  end_save({.step = step, .stall_ms = ms, .seconds = ms / 1000}, std::move(outcome));
+}
+
+void Checkpoints::State::start_background(int64_t step) {
+  const auto began = std::chrono::steady_clock::now();
+  held_before = held_ns();
+  const SaveTarget target = target_of(step);
+  background->start(*staged, {target, next_temporary(state, target.folder)},
+                    {.step = step, .weights_only = options.save_only_model});
+  started = {.step = step, .stall_ms = ms_since(began)};
+}
+
+void Checkpoints::State::finish_background(bool has_news) {
+  const auto began = std::chrono::steady_clock::now();
+  Outcome outcome = background->finish(has_news);
+  started.stall_ms += ms_since(began) + static_cast<double>(held_ns() - held_before) / 1e6;
+  started.seconds = background->seconds();
+  end_save(started, std::move(outcome));
+}
+
+void Checkpoints::State::copy_to_memory(int64_t step) {
+  if (copies->is_in_progress()) finish_copy();
+  report_copy(copies->make({.step = step, .weights_only = options.save_only_model}));
+}
+
+void Checkpoints::State::finish_copy() { report_copy(copies->finish()); }
+
+// Errors: those of after_step.
+void Checkpoints::State::report_copy(const Outcome& outcome) const {
+  if (!outcome.failed()) return;
+  if (options.on_save_error == OnSaveError::kStop) throw_on_all_ranks(mesh, outcome);
+  if (!outcome.mine) return;
+  mesh.warn({.what = "the state was not copied to memory", .cause = text_of(outcome)});
+}
+
+// Returns the time for which writers of main state have waited for copies.
+int64_t Checkpoints::State::held_ns() const {
+  int64_t ns = 0;
+  for (const auto& each : state.objects) {
+    if (each->engine() != nullptr) ns += each->engine()->context->hold.waited_ns();
+  }
+  return ns;
+}
+
+// Does rank 0's work after a checkpoint was published. Called on any thread.
+void Checkpoints::State::follow_save() {
+  if (progress) ++progress->saved();
+  prune_errors.clear();
+  if (options.save_total_limit == 0) return;
+  prune_errors = folder->prune(state.lineage.run, options.save_total_limit);
+}
+
+// Reports the outcome of a save. Errors: those of after_step.
+void Checkpoints::State::end_save(SaveStats stats, Outcome outcome) {
   if (outcome.failed()) {
     const bool is_of_disk =
         outcome.code == ExitCode::kIoError || outcome.code == ExitCode::kCannotCreate;
@@ -279,17 +283,18 @@ void Checkpoints::State::save(int64_t step) {
     ErrorText text;
     if (outcome.mine) {
       text = save_failure_text(
-          outcome, {.step = step, .whole_step = whole_step, .missing_bytes = missing_bytes()});
+          outcome,
+          {.step = stats.step, .whole_step = whole_step, .missing_bytes = missing_bytes()});
       outcome.mine = std::make_exception_ptr(IoError(outcome.code, text));
     }
     if (options.on_save_error == OnSaveError::kStop) throw_on_all_ranks(mesh, outcome);
     if (outcome.mine) mesh.warn(text);
     return;
   }
-  saved_step = whole_step = step;
-  if (progress) ++progress->saved();
-  if (!folder || options.save_total_limit == 0) return;
-  for (const std::string& error : folder->prune(state.lineage.run, options.save_total_limit)) {
+  saved_step = whole_step = stats.step;
+  stats.bytes = state.saved_bytes;
+  completed = stats;
+  for (const std::string& error : std::exchange(prune_errors, {})) {
     mesh.warn({.what = "an old checkpoint could not be removed", .cause = error});
   }
 }
@@ -298,15 +303,27 @@ bool Checkpoints::State::after_step(int64_t step, bool is_step) {
   last_step = step;
   if (progress && is_step) progress->step() = step;
   if (options.folder.empty()) return false;
-  using Request = StopSignals::Request;
-  const auto request = static_cast<Request>(
-      mesh.max(static_cast<int64_t>(signals->request()), "requests of signals"));
+  Request mine = request_of(*signals);
+  const bool is_saving = background && background->is_in_progress();
+  if (is_saving && background->has_news()) mine = std::max(mine, Request::kSaveHasNews);
+  const auto request =
+      static_cast<Request>(mesh.max(static_cast<int64_t>(mine), "requests of signals"));
+  if (is_saving && request == Request::kSaveHasNews) finish_background(/*has_news=*/true);
+  if (copies && is_step && request != Request::kStop && step % options.save_memory_steps == 0) {
+    copy_to_memory(step);
+  }
+  const bool is_asked = request >= Request::kSave;
   const bool is_due = is_step && options.save_steps > 0 && step % options.save_steps == 0;
-  if (request != Request::kNone) signals->forget_save();
+  if (is_asked) signals->forget_save();
+  if (!is_due && !is_asked) return false;
+  finish();
   // poll() does not save the step that this process saved last. after_step() does, because the
   // program may have loaded an earlier checkpoint and repeated the step.
   const bool is_saved = !is_step && saved_step == step;
-  if ((is_due || request != Request::kNone) && !is_saved) save(step);
+  if (!is_saved) {
+    // Before the end of the training, a copy would not save time.
+    background&& request != Request::kStop ? start_background(step) : save(step);
+  }
   return request == Request::kStop;
 }
 
@@ -329,6 +346,10 @@ bool continues_run(const CheckpointOptions& options) {
 
 int64_t Checkpoints::resume() { return state_->resume(); }
 bool Checkpoints::after_step(int64_t step) { return state_->after_step(step, /*is_step=*/true); }
+void Checkpoints::finish() { state_->finish(); }
+std::optional<SaveStats> Checkpoints::completed_save() {
+  return std::exchange(state_->completed, std::nullopt);
+}
 bool Checkpoints::poll() { return state_->after_step(state_->last_step, /*is_step=*/false); }
 
 }  // namespace fsdp

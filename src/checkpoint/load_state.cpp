@@ -239,6 +239,9 @@ LoadedState load_state(TrainingState::Parts& state, const std::filesystem::path&
   state.mesh().agree("checkpoint", {fmt::format("run {} checkpoint {} step {}", manifest.run,
                                                 manifest.sequence, manifest.step)});
   loaded.changed = true;
+  for (const auto& each : state.objects) {
+    if (each->engine() != nullptr) each->engine()->context->hold.wait();
+  }
   loaded.outcome = run_on_all_ranks(state.mesh(), kReadingCheckpoint, [&] {
     const at::NoGradGuard no_grad;
     load.fill();

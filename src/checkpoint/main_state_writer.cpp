@@ -13,9 +13,11 @@ constexpr size_t kPinnedBytes = 1 << 20;
 
 }  // namespace
 
-MainStateWriter::MainStateWriter(const ShardContext& context)
+MainStateWriter::MainStateWriter(ShardContext& context)
     : stream_(context.main->stream()),
-      piece_(context.streams.device.allocate(kPinnedBytes, MemoryKind::kPinned)) {}
+      piece_(context.streams.device.allocate(kPinnedBytes, MemoryKind::kPinned)) {
+  context.hold.wait();
+}
 
 void MainStateWriter::write(Stream& stream, std::byte* to, std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {

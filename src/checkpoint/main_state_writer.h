@@ -15,7 +15,8 @@ namespace fsdp {
 // on the thread's current stream, so it runs after all work that was issued to that stream before.
 class MainStateWriter {
  public:
-  explicit MainStateWriter(const ShardContext& context);
+  // Waits for copies of main state (MainStateHold).
+  explicit MainStateWriter(ShardContext& context);
 
   // Writes `values` to `to`, an address in a main shard or in a moment. The write is complete on
   // return. Errors: those of Stream::synchronize.

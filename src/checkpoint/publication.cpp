@@ -58,6 +58,8 @@ void add_shards(CheckpointManifest& manifest, const std::filesystem::path& folde
     std::vector<const StoredTensor*> tensors;
     for (const StoredTensor& tensor : shard.tensors()) tensors.push_back(&tensor);
     std::ranges::sort(tensors, {}, [](const StoredTensor* tensor) { return tensor->name; });
+    const auto finite = shard.metadata().find(std::string(kFinite));
+    if (finite != shard.metadata().end() && finite->second != "1") manifest.finite = false;
     std::string_view begins = shard.metadata().at(std::string(kBegins));
     for (const StoredTensor* tensor : tensors) {
       int64_t begin = 0;
@@ -137,7 +139,7 @@ CheckpointManifest begin_manifest(const TrainingState::Parts& state,
   return manifest;
 }
 
-void publish(Disk& disk, CheckpointManifest manifest, const std::filesystem::path& temporary,
+bool publish(Disk& disk, CheckpointManifest manifest, const std::filesystem::path& temporary,
              const SaveTarget& target, const std::string& host) {
   add_shards(manifest, temporary, host);
   const std::vector<std::byte> intervals = intervals_file(manifest.intervals);
@@ -169,6 +171,7 @@ void publish(Disk& disk, CheckpointManifest manifest, const std::filesystem::pat
     throw;
   }
   if (target.replaces) remove_folder(disk, temporary);
+  return manifest.finite;
 }
 
 std::optional<int64_t> available_bytes(const std::filesystem::path& folder) {

@@ -46,11 +46,13 @@ CheckpointManifest begin_manifest(const TrainingState::Parts& state,
                                   const std::vector<StatePart>& parts,
                                   const SaveStateOptions& options);
 // Adds the files and intervals of the shards that the ranks have written, writes the manifest, and
-// gives the folder its final name. Called on rank 0, after all ranks have written. `host` is the
+// gives the folder its final name. A shard whose metadata say so (kFinite) makes the checkpoint
+// not finite. Returns CheckpointManifest::finite. Called on rank 0, after all ranks
+// have written. `host` is the
 // name of rank 0's host, for messages.
 // Errors: IoError kCannotCreate, kIoError; IoError kConfiguration if a rank's shard is
 //   not in the folder. After an error, the target is as it was before.
-void publish(Disk& disk, CheckpointManifest manifest, const std::filesystem::path& temporary,
+bool publish(Disk& disk, CheckpointManifest manifest, const std::filesystem::path& temporary,
              const SaveTarget& target, const std::string& host);
 
 // Returns the bytes that are free on the disk of a folder. Returns nothing if the system does not

@@ -2,11 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <string>
 
 #include "fsdp/program_text.h"
 
 namespace fsdp {
+
+std::string text_of(const Outcome& outcome) {
+  try {
+    std::rethrow_exception(outcome.mine);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
 
 ErrorText save_failure_text(const Outcome& outcome, const SaveFailure& failure) {
   ErrorText text;

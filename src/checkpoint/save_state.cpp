@@ -15,9 +15,7 @@ std::vector<StatePart> parts_for_save(TrainingState::Parts& state,
   for (const auto& each : state.objects) each->prepare();
   for (const auto& each : state.objects) each->require_saveable();
   std::vector<StatePart> parts = state.parts_to_save(options);
-  for (const auto& each : state.objects) {
-    if (each->engine() != nullptr) each->engine()->context->streams.finish();
-  }
+  state.saved_bytes = checkpoint_bytes(parts);
   return parts;
 }
 
@@ -31,6 +29,10 @@ void warn_if_not_finite(const Mesh& mesh, const SaveTarget& target, int64_t step
 Outcome save_state(TrainingState::Parts& state, const SaveTarget& target,
                    const SaveStateOptions& options, Disk& disk) {
   const std::vector<StatePart> parts = parts_for_save(state, options);
+  // Work on the engines' streams may still write main state.
+  for (const auto& each : state.objects) {
+    if (each->engine() != nullptr) each->engine()->context->streams.finish();
+  }
   const std::filesystem::path temporary = next_temporary(state, target.folder);
   const Mesh& mesh = state.mesh();
   bool has_nonfinite = false;

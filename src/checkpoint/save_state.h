@@ -16,9 +16,8 @@ inline constexpr std::string_view kWritingCheckpoint = "writing the checkpoint";
 Outcome save_state(TrainingState::Parts& state, const SaveTarget& target,
                    const SaveStateOptions& options, Disk& disk);
 
-// Returns this rank's parts of the state that a save with these options writes. Prepares all
-// objects, and waits for the streams of the engines, because work on them may still write main
-// state. Collective.
+// Returns this rank's parts of the state that a save with these options writes, after it has
+// prepared all objects. Collective.
 // Errors: StateError if an object was not added, or cannot be saved now.
 std::vector<StatePart> parts_for_save(TrainingState::Parts& state, const SaveStateOptions& options);
 // Warns on rank 0 if the checkpoint that was saved is not finite.

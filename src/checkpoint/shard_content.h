@@ -20,6 +20,8 @@ namespace fsdp {
 // The metadata of a shard file that contain the index of each tensor's first element: "0,512,…".
 // The tensors are in the order of their names.
 inline constexpr std::string_view kBegins = "begins";
+// The metadata of a staged shard (staged_shard.h) that say if its values are finite: "1" or "0".
+inline constexpr std::string_view kFinite = "finite";
 
 // Returns the name of a rank's file: "shard-00001-of-00004.safetensors".
 std::string shard_name(int64_t rank, int64_t world_size);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/device.h"
+#include "shard/main_state_hold.h"
 
 namespace fsdp {
 
@@ -40,6 +41,10 @@ struct StatePart {
   // Loading writes `data` on this stream. Null: host memory that is written directly.
   Stream* stream = nullptr;
   bool is_on_device = false;  // true: saving reads `data` on the stream, too
+  // The engine's hold on its main state, if `data` is main state. Null: other memory of the host.
+  MainStateHold* hold = nullptr;
+  // If true, `data` is main state that code may write without a wait for `hold`.
+  bool has_other_writers = false;
   // If true, an infinity or NaN marks the checkpoint as not finite. False for values that may be
   // infinite.
   bool must_be_finite = false;

@@ -222,6 +222,7 @@ class TorchOptimizerObject final : public StateObject {
       parts.push_back(part_of(*parameter.engine, place,
                               fmt::format("{}/{}/{}", name, moment.name, place.spec.fqn),
                               static_cast<float*>(moment.tensor.mutable_data_ptr())));
+      parts.back().has_other_writers = true;
     }
   }
 

@@ -34,7 +34,8 @@ struct TrainingState::Parts {
 
   EngineParts& engine;  // the first one
   std::vector<std::unique_ptr<StateObject>> objects;
-  int64_t step = 0;  // of the save in progress
+  int64_t step = 0;         // of the save in progress
+  int64_t saved_bytes = 0;  // of the tensors of the last save that has begun, over all ranks
   Lineage lineage;
   // Make the names of temporary folders unique: `nonce` over processes, `attempts` in this process.
   std::string nonce;

@@ -42,6 +42,7 @@ StatePart part_of(const EngineParts& engine, const UnitParameter& parameter, std
                  .stream = &engine.context->main->stream(),
                  .is_on_device = !engine.context->main->is_host() &&
                                  !engine.context->streams.torch_device.is_cpu(),
+                 .hold = &engine.context->hold,
                  .must_be_finite = true};
   const Mesh& mesh = engine.context->mesh;
   set_holders(parameter.unit.shard->collectives(), mesh.world_size(), mesh.rank(), part);

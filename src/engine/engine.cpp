@@ -170,8 +170,7 @@ MemoryPlan Engine::memory_plan() const {
 EngineStats Engine::stats() const {
   const std::lock_guard lock(state_->clock->mutex);
   MemoryStats memory = state_->context->memory.ledger.stats();
-  MainPlace& main = *state_->context->main;
-  const MemoryStats host = main.is_host() ? main.ledger().stats() : MemoryStats{};
+  const MemoryStats& host = state_->context->memory.host_ledger.stats();
   memory.host_in_use = host.in_use;
   memory.host_peak = host.peak;
   memory.host_held_bytes = host.held_bytes;
@@ -194,7 +193,7 @@ EngineStats Engine::stats() const {
 void Engine::reset_peak_memory() {
   const std::lock_guard lock(state_->clock->mutex);
   state_->context->memory.ledger.reset_peak();
-  state_->context->main->ledger().reset_peak();
+  state_->context->memory.host_ledger.reset_peak();
   if (const auto& meter = state_->context->memory.cap().meter) meter->reset_peak();
 }
 

@@ -119,9 +119,9 @@ void EngineParts::watch_shards() {
   }
 }
 
-void EngineParts::add_optimizer_state(int64_t bytes) {
+void EngineParts::add_memory(MemoryCategory category, int64_t bytes) {
   const std::lock_guard lock(clock->mutex);
-  memory.add_optimizer_state(bytes);
+  memory.add(category, bytes);
   if (is_shut_down()) return;
   memory.remake(pass.schedule());
   if (bytes < 0 || model.options.try_beyond_plan) return;
@@ -130,7 +130,7 @@ void EngineParts::add_optimizer_state(int64_t bytes) {
   } catch (const InvalidArgument&) {
     // The bytes are subtracted here, because the caller may be a constructor, and if a constructor
     // throws, no destructor subtracts them.
-    memory.add_optimizer_state(-bytes);
+    memory.add(category, -bytes);
     memory.remake(pass.schedule());
     throw;
   }

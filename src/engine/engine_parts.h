@@ -37,10 +37,11 @@ class EngineParts : public std::enable_shared_from_this<EngineParts> {
   // the device fails during this, the error names `call`.
   void follow_compute(std::string_view call) const;
 
-  // Adds `bytes` of optimizer state to the counted memory. Negative bytes are subtracted.
+  // Adds `bytes` of optimizer state or checkpoint staging to the counted memory. Negative bytes are
+  // subtracted.
   // Errors: InvalidArgument if the memory limit has no room for the plan and these bytes. In this
   //   case the bytes are not counted.
-  void add_optimizer_state(int64_t bytes);
+  void add_memory(MemoryCategory category, int64_t bytes);
   // Measures the gradients of `chosen`. If `max_norm` is finite, the optimizer's kernels later clip
   // the gradients to it.
   GradientMeasure::Measured measure_gradients(double norm_type, double max_norm,

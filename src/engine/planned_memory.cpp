@@ -11,13 +11,22 @@
 
 namespace fsdp {
 
-void PlannedMemory::add_optimizer_state(int64_t bytes) {
-  optimizer_state_bytes_ += bytes;
-  context_.main->ledger().hold(bytes);
+// Staging of an engine on the CPU is memory of its device.
+MemoryLedger& PlannedMemory::ledger_of(MemoryCategory category) {
+  if (category != MemoryCategory::kCheckpointStaging) return context_.main->ledger();
+  return on_gpu() ? context_.memory.host_ledger : context_.memory.ledger;
+}
+
+bool PlannedMemory::on_gpu() const { return !context_.streams.torch_device.is_cpu(); }
+
+void PlannedMemory::add(MemoryCategory category, int64_t bytes) {
+  added_[category] += bytes;
+  MemoryLedger& ledger = ledger_of(category);
+  ledger.hold(bytes);
   if (bytes > 0) {
-    context_.main->ledger().take(MemoryCategory::kOptimizerState, bytes);
+    ledger.take(category, bytes);
   } else {
-    context_.main->ledger().give(MemoryCategory::kOptimizerState, -bytes);
+    ledger.give(category, -bytes);
   }
 }
 
@@ -25,7 +34,9 @@ void PlannedMemory::remake(const Pass& pass) {
   MemoryInputs inputs{.units = {},
                       .rules = pass.rules(),
                       .kept_units = pass.kept_units(),
-                      .optimizer_state_bytes = optimizer_state_bytes_,
+                      .optimizer_state_bytes = added_[MemoryCategory::kOptimizerState],
+                      .checkpoint_staging_bytes = added_[MemoryCategory::kCheckpointStaging],
+                      .on_gpu = on_gpu(),
                       .offloads = context_.main->is_host(),
                       .streams_overlap = !context_.streams.reduce->is_inline(),
                       .accumulates = accumulates_};

@@ -37,9 +37,9 @@ class PlannedMemory {
   // Adds the memory that a pass used beyond the plan. Called after a pass that equals the pass
   // before it.
   void learn_from_overflow(const Pass& pass);
-  // Adds `bytes` of optimizer state to the plan; negative bytes are subtracted. Called before the
-  // first pass or between passes.
-  void add_optimizer_state(int64_t bytes);
+  // Adds `bytes` of kOptimizerState or kCheckpointStaging to the plan; negative bytes are
+  // subtracted. Called before the first pass or between passes.
+  void add(MemoryCategory category, int64_t bytes);
   // Prepares the plan for a unit that is about to capture gradients. If the backward adds to
   // gradients of an earlier backward, changes the plan before the backward needs the additional
   // memory. From then on, the plan assumes that `pass` accumulates gradients.
@@ -51,6 +51,8 @@ class PlannedMemory {
  private:
   void warn_of_overflow();
   void add_learned();
+  MemoryLedger& ledger_of(MemoryCategory category);
+  bool on_gpu() const;
   // Returns the plan's bytes after backward: those of the device, or those of the host if main
   // gradients reside on the host.
   MemoryBytes& main_gradients_after_backward();
@@ -58,7 +60,7 @@ class PlannedMemory {
   ShardContext& context_;
   const std::vector<std::shared_ptr<EngineUnit>>& units_;
   MemoryPlan plan_;
-  int64_t optimizer_state_bytes_ = 0;
+  MemoryBytes added_;              // by add()
   int64_t learned_gradients_ = 0;  // bytes of main gradients that the simulated order does not need
   MemoryBytes forward_peak_;       // highest peak of a forward of the running pass
   MemoryBytes learned_forward_;    // peaks of a forward and a backward that exceeded the plan

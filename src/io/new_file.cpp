@@ -95,6 +95,12 @@ void write_new_file(Disk& disk, const std::filesystem::path& path,
   file.finish();
 }
 
+void give_name(Disk& disk, const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (uninterrupted([&] { return disk.rename(from.c_str(), to.c_str()); }) != 0) {
+    fail_file(ExitCode::kIoError, "cannot give the file its name", to.string(), errno);
+  }
+}
+
 void sync_names(Disk& disk, const std::filesystem::path& folder) {
   const int fd = uninterrupted(
       [&] { return disk.open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); });

@@ -46,6 +46,8 @@ class NewFile {
 // Writes a small file of a checkpoint and syncs it. Errors: IoError kCannotCreate, kIoError.
 void write_new_file(Disk& disk, const std::filesystem::path& path,
                     std::span<const std::byte> bytes);
+// Renames a file of a checkpoint. Errors: IoError kIoError.
+void give_name(Disk& disk, const std::filesystem::path& from, const std::filesystem::path& to);
 // Syncs a folder, so that the names of its files are on disk. Errors: IoError kIoError.
 void sync_names(Disk& disk, const std::filesystem::path& folder);
 

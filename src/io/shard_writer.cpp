@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "fsdp/error.h"
+#include "io/block_file.h"
 #include "io/new_file.h"
 #include "io/safetensors_header.h"
 #include "io/safetensors_start.h"
@@ -27,22 +28,6 @@ std::vector<size_t> order_of_file(const std::vector<TensorSpec>& specs) {
   return order;
 }
 
-SafetensorsStart start_of(const std::vector<TensorSpec>& specs, const std::vector<size_t>& order,
-                          const std::map<std::string, std::string>& metadata,
-                          const std::filesystem::path& path) {
-  const int64_t entries = std::ssize(specs) + std::ssize(metadata);
-  if (entries > kMaxEntries) {
-    throw InvalidArgument(
-        {.what = fmt::format("{} tensors and metadata entries in one file, at most {} are allowed",
-                             entries, kMaxEntries),
-         .where = path.string()});
-  }
-  std::vector<TensorSpec> ordered;
-  ordered.reserve(specs.size());
-  for (const size_t i : order) ordered.push_back(specs[i]);
-  return safetensors_start(std::move(ordered), metadata, kDirectAlignment, path);
-}
-
 using AlignedMemory = std::unique_ptr<std::byte, void (*)(void*)>;
 
 AlignedMemory aligned_memory(int64_t bytes) {
@@ -54,19 +39,56 @@ AlignedMemory aligned_memory(int64_t bytes) {
 
 }  // namespace
 
+ShardStart shard_start(const std::vector<TensorSpec>& tensors,
+                       const std::map<std::string, std::string>& metadata,
+                       const std::filesystem::path& path) {
+  const int64_t entries = std::ssize(tensors) + std::ssize(metadata);
+  if (entries > kMaxEntries) {
+    throw InvalidArgument(
+        {.what = fmt::format("{} tensors and metadata entries in one file, at most {} are allowed",
+                             entries, kMaxEntries),
+         .where = path.string()});
+  }
+  std::vector<size_t> order = order_of_file(tensors);
+  std::vector<TensorSpec> ordered;
+  ordered.reserve(tensors.size());
+  for (const size_t i : order) ordered.push_back(tensors[i]);
+  SafetensorsStart start = safetensors_start(std::move(ordered), metadata, kDirectAlignment, path);
+  return {std::move(start.bytes), std::move(order), start.file_bytes};
+}
+
+bool write_shard_image(Disk& disk, const std::filesystem::path& path,
+                       std::span<const std::byte> image, const std::stop_token& stop) {
+  BlockFile file(disk, path, std::ssize(image));
+  while (!image.empty() && !stop.stop_requested()) {
+    const auto block = image.first(std::min(image.size(), static_cast<size_t>(kBlockBytes)));
+    file.write(block);
+    image = image.subspan(block.size());
+  }
+  if (!image.empty()) return false;
+  file.finish();
+  return true;
+}
+
+void write_sums(Disk& disk, const std::filesystem::path& shard, std::span<const std::byte> image) {
+  BlockSums sums{.file_bytes = std::ssize(image), .blocks = {}};
+  while (!image.empty()) {
+    const auto block = image.first(std::min(image.size(), static_cast<size_t>(kBlockBytes)));
+    sums.blocks.push_back(hash_of(block));
+    image = image.subspan(block.size());
+  }
+  write_sums_file(disk, shard, sums);
+}
+
 struct ShardWriter::State {
   // kFailed: a write or a sync failed. The file is never written again, because the system may have
   // dropped pages of it.
   enum class Phase : uint8_t { kOpen, kFailed, kFinished };
 
-  State(Disk& to, std::filesystem::path path, const std::vector<TensorSpec>& specs,
-        const std::map<std::string, std::string>& metadata)
-      : disk(to), order(order_of_file(specs)) {
-    const SafetensorsStart start = start_of(specs, order, metadata, path);
-    sums.file_bytes = start.file_bytes;
-    block = aligned_memory(std::min(kBlockBytes, start.file_bytes));
-    file = std::make_unique<NewFile>(disk, std::move(path), Caching::kDirect);
-    file->reserve(start.file_bytes);
+  State(Disk& disk, std::filesystem::path path, ShardStart start)
+      : order(std::move(start.order)),
+        block(aligned_memory(std::min(kBlockBytes, start.file_bytes))),
+        file(disk, std::move(path), start.file_bytes) {
     append(std::as_bytes(std::span(start.bytes)));
   }
 
@@ -74,7 +96,7 @@ struct ShardWriter::State {
     if (phase == Phase::kOpen) return;
     throw StateError({.what = phase == Phase::kFailed ? "cannot go on with a file after a failure"
                                                       : "cannot write to a finished file",
-                      .where = file->path().string()});
+                      .where = file.path().string()});
   }
 
   void append(std::span<const std::byte> bytes) {
@@ -89,33 +111,23 @@ struct ShardWriter::State {
     }
   }
 
-  // The hash is computed before the write, so that it covers the bytes that were in memory then.
   void write_block() {
-    const std::span<const std::byte> bytes(block.get(), static_cast<size_t>(in_block));
-    sums.blocks.push_back(hash_of(bytes));
-    // The end of the last block is written separately, because it cannot bypass the page cache.
-    const auto aligned = bytes.size() / kDirectAlignment * kDirectAlignment;
-    file->write_at(flushed, bytes.first(aligned));
-    file->write_at(flushed + static_cast<int64_t>(aligned), bytes.subspan(aligned));
-    flushed += in_block;
+    file.write({block.get(), static_cast<size_t>(in_block)});
     in_block = 0;
   }
 
-  int64_t missing() const { return sums.file_bytes - flushed - in_block; }
+  int64_t missing() const { return file.sums().file_bytes - file.written() - in_block; }
 
-  Disk& disk;
   std::vector<size_t> order;
-  BlockSums sums;
-  AlignedMemory block{nullptr, std::free};
+  AlignedMemory block;
   int64_t in_block = 0;  // bytes in `block`
-  int64_t flushed = 0;   // bytes of the earlier blocks
-  std::unique_ptr<NewFile> file;
+  BlockFile file;
   Phase phase = Phase::kOpen;
 };
 
 ShardWriter::ShardWriter(Disk& disk, std::filesystem::path path, std::vector<TensorSpec> tensors,
                          const std::map<std::string, std::string>& metadata)
-    : state_(std::make_unique<State>(disk, std::move(path), tensors, metadata)) {}
+    : state_(std::make_unique<State>(disk, path, shard_start(tensors, metadata, path))) {}
 ShardWriter::~ShardWriter() = default;
 
 const std::vector<size_t>& ShardWriter::order() const { return state_->order; }
@@ -126,7 +138,7 @@ void ShardWriter::append(std::span<const std::byte> bytes) {
     throw InvalidArgument(
         {.what = fmt::format("cannot append {} bytes, because the tensors lack only {}",
                              bytes.size(), state_->missing()),
-         .where = state_->file->path().string()});
+         .where = state_->file.path().string()});
   }
   state_->phase = State::Phase::kFailed;
   state_->append(bytes);
@@ -137,17 +149,14 @@ BlockSums ShardWriter::finish() {
   state_->require_open();
   if (state_->missing() != 0) {
     throw StateError({.what = fmt::format("the tensors lack {} bytes", state_->missing()),
-                      .where = state_->file->path().string(),
+                      .where = state_->file.path().string(),
                       .hint = "append every byte of each tensor before finish()"});
   }
   state_->phase = State::Phase::kFailed;
   if (state_->in_block > 0) state_->write_block();
-  state_->file->finish();
-  const std::filesystem::path& path = state_->file->path();
-  // The hashes are written after the sync. So a file that has hashes is whole.
-  write_new_file(state_->disk, sums_path(path), state_->sums.to_bytes());
+  state_->file.finish();
   state_->phase = State::Phase::kFinished;
-  return state_->sums;
+  return state_->file.sums();
 }
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// ShardWriter: writes one rank's file of a checkpoint, and the hashes of its blocks, in one pass.
+// Writes one rank's file of a checkpoint, and the hashes of its blocks, in one pass.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,28 @@
 #include "io/disk.h"
 
 namespace fsdp {
+
+// The beginning of a shard, and the order of its tensors.
+struct ShardStart {
+  std::string bytes;          // the header with its padding
+  std::vector<size_t> order;  // indices of the given tensors, in the order of the file
+  int64_t file_bytes = 0;
+};
+// Returns the beginning of the file that ShardWriter writes for these arguments. `path` is used only
+// for messages. Errors: InvalidArgument if names or sizes are invalid (SafetensorsWriter).
+ShardStart shard_start(const std::vector<TensorSpec>& tensors,
+                       const std::map<std::string, std::string>& metadata,
+                       const std::filesystem::path& path);
+
+// Writes a shard whose bytes are already in memory, as ShardWriter does. `image` must be aligned to
+// kDirectAlignment. Returns false, with an incomplete file, if a stop was requested meanwhile.
+// Errors: those of ShardWriter.
+bool write_shard_image(Disk& disk, const std::filesystem::path& path,
+                       std::span<const std::byte> image, const std::stop_token& stop);
+
+// Writes the hashes of a shard that was written as `image` in another way. Errors: IoError
+// kCannotCreate, kIoError.
+void write_sums(Disk& disk, const std::filesystem::path& shard, std::span<const std::byte> image);
 
 // The written file is a safetensors file. Its header is padded so that the tensors begin at a
 // multiple of 4,096 bytes. The tensors follow each other in decreasing order of element size, and

@@ -18,6 +18,8 @@ std::string_view name_of(MemoryCategory category) {
       return "parameter slots";
     case MemoryCategory::kReduceSlots:
       return "reduce slots";
+    case MemoryCategory::kCheckpointStaging:
+      return "checkpoint staging";
   }
   return "unknown";
 }

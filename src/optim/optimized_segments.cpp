@@ -24,7 +24,7 @@ OptimizedSegments::OptimizedSegments(const Parts& parts) : of_(parts), applied_(
 }
 
 OptimizedSegments::~OptimizedSegments() {
-  if (state_bytes_ > 0) of_.engine.add_optimizer_state(-state_bytes_);
+  if (state_bytes_ > 0) of_.engine.add_memory(MemoryCategory::kOptimizerState, -state_bytes_);
 }
 
 const SegmentLayout& OptimizedSegments::layout_of(const OptimizedSegment& optimized) const {
@@ -130,7 +130,7 @@ void OptimizedSegments::add_segments() {
     optimized.step_of.assign(layout_of(optimized).parameters.size(), counters++);
     segments_.push_back(std::move(optimized));
   }
-  if (bytes > 0) of_.engine.add_optimizer_state(bytes);
+  if (bytes > 0) of_.engine.add_memory(MemoryCategory::kOptimizerState, bytes);
   state_bytes_ += bytes;
 }
 

@@ -268,6 +268,7 @@ void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
     }
   }
   engine.context->main->settle();
+  engine.context->hold.wait();
   Stream& stream = engine.context->main->stream();
   const ContextSpan span = engine.context->streams.span(stream, "optimizer", "");
   // Steps are counted before the update, because the update reads the corrections of its own step.

@@ -39,6 +39,8 @@ class CountedUnits : public UnitActions {
       now_[MemoryCategory::kResidentParameters] += unit.resident_bytes;
     }
     main[MemoryCategory::kOptimizerState] = inputs.optimizer_state_bytes;
+    (inputs.on_gpu ? host_ : now_)[MemoryCategory::kCheckpointStaging] =
+        inputs.checkpoint_staging_bytes;
     plan_.rest = now_;
     plan_.host_rest = host_;
     peak_ = now_;

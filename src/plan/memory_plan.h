@@ -28,6 +28,8 @@ struct MemoryInputs {
   std::vector<UnitRules> rules;  // by unit
   int kept_units = 0;            // see Pass
   int64_t optimizer_state_bytes = 0;
+  int64_t checkpoint_staging_bytes = 0;
+  bool on_gpu = false;    // checkpoint staging is beside the device's memory
   bool offloads = false;  // main shards, main gradients and optimizer state are on the host
   // If true, communication has its own streams. A reduction may then still read one reduce slot
   // while gradients are written to the next slot.

@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint_size.h"
 #include "checkpoint/engine_object.h"
 #include "checkpoint/optimizer_object.h"
+#include "checkpoint/staged_shard.h"
 #include "checkpoint/value_objects.h"
 #include "engine/engine_parts.h"
 #include "libtorch/torch_compat.h"
@@ -79,6 +80,12 @@ PlannedRun::PlannedRun(const PlanRequest& request, const Build& build)
   engine_.observe_events([this](std::string_view event, std::string_view unit) {
     place_ = {std::string(event), std::string(unit)};
   });
+  if (!request.checkpoints) return;
+  const int64_t copies = request.checkpoints->state_copies();
+  if (copies == 0) return;
+  const std::vector<StatePart> parts = parts_of_checkpoint(*request.checkpoints);
+  state_of(engine_).add_memory(MemoryCategory::kCheckpointStaging,
+                               copies * staged_bytes(ShardContent(parts)));
 }
 
 // While user code runs, an access to the data of a tensor throws. Afterwards parameters and buffers
@@ -152,7 +159,7 @@ StepPlan PlannedRun::steady_step() {
 
 // The parts are those for loading a checkpoint. Parts for saving have the values of buffers, which
 // meta tensors lack.
-CheckpointSize PlannedRun::checkpoint_size(const CheckpointOptions& options) {
+std::vector<StatePart> PlannedRun::parts_of_checkpoint(const CheckpointOptions& options) {
   EngineParts& engine = state_of(engine_);
   const CheckpointManifest no_checkpoint;
   std::vector<StatePart> parts;
@@ -172,7 +179,11 @@ CheckpointSize PlannedRun::checkpoint_size(const CheckpointOptions& options) {
       parts.push_back(std::move(gpu));
     }
   }
-  return fsdp::checkpoint_size(parts, request_.ranks);
+  return parts;
+}
+
+CheckpointSize PlannedRun::checkpoint_size(const CheckpointOptions& options) {
+  return fsdp::checkpoint_size(parts_of_checkpoint(options), request_.ranks);
 }
 
 StepKey PlannedRun::key() { return {request_, state_of(engine_)}; }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/state_part.h"
 #include "libtorch/torch_memory.h"
 #include "memory/memory_meter.h"
 #include "meta/meta_mode.h"
@@ -53,7 +54,8 @@ class PlannedRun {
   // Returns the results of the last step. `plan` must be the plan of that step.
   SeenStep seen(const StepPlan& plan);
 
-  // Returns the size of a checkpoint of the run (StepPlan::checkpoint).
+  // Returns the parts of a checkpoint of the run, and its size (StepPlan::checkpoint).
+  std::vector<StatePart> parts_of_checkpoint(const CheckpointOptions& options);
   CheckpointSize checkpoint_size(const CheckpointOptions& options);
 
   // Returns a key. If two runs have equal keys, LibTorch runs the same operators in their steps and

@@ -47,7 +47,7 @@ std::string StepPlan::to_string() const {
   text += fmt::format("held by the engine {}, with LibTorch's highest {}\n",
                       format_bytes(memory.held_bytes), format_bytes(peak_bytes()));
   if (memory.host_held_bytes > 0) {
-    text += fmt::format("offloaded to the host {}\n", format_bytes(memory.host_held_bytes));
+    text += fmt::format("held on the host {}\n", format_bytes(memory.host_held_bytes));
   }
   const auto sent = [&](std::string_view over, const AxisTraffic& axis) {
     if (axis == AxisTraffic{}) return;

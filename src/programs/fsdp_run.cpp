@@ -18,6 +18,7 @@
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "fsdp_run_ranks.h"
+#include "memory_folder.h"
 #include "restarts.h"
 #include "run/unknown_flags.h"
 
@@ -165,6 +166,8 @@ int pause_for(std::chrono::seconds time) {
 // Starts the job, and starts it again as Restarts decides. Returns the exit code.
 int run_with_restarts(fsdp::LaunchOptions options, const fsdp::RestartOptions& restart_options) {
   fsdp::Restarts restarts(restart_options, options.ranks);
+  std::optional<fsdp::MemoryFolder> memory;
+  if (options.max_restarts > 0) options.memory_folder = memory.emplace().path();
   for (;; ++options.attempt) {
     const fsdp::JobProgress progress = fsdp::JobProgress::create();
     options.progress_file = progress.descriptor();

@@ -147,6 +147,9 @@ void RankProcesses::export_environment(int rank) const {
   if (options_.max_restarts > 0) {
     set_number("TORCHELASTIC_RESTART_COUNT", options_.attempt);
     set_number("TORCHELASTIC_MAX_RESTARTS", options_.max_restarts);
+    if (!options_.memory_folder.empty()) {
+      setenv("FSDP_MEMORY_DIR", options_.memory_folder.c_str(), 1);
+    }
     set_number("FSDP_PROGRESS_FD", options_.progress_file);
     fcntl(options_.progress_file, F_SETFD, 0);
   }

@@ -24,8 +24,9 @@ struct LaunchOptions {
   std::string log_dir;  // empty: the output of ranks is passed on
   int attempt = 0;      // number of restarts before this start of the job
   int max_restarts = 0;
-  int progress_file = -1;   // descriptor of the job's JobProgress; -1: no such file
-  bool all_errors = false;  // also show repeated errors
+  std::string memory_folder;  // MemoryFolder::path of the launcher; empty: none
+  int progress_file = -1;     // descriptor of the job's JobProgress; -1: no such file
+  bool all_errors = false;    // also show repeated errors
   // The time after SIGINT, SIGTERM or SIGHUP at which ranks that still run are killed.
   std::chrono::seconds kill_after{60};
   std::vector<std::string> command;

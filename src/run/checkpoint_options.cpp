@@ -28,7 +28,14 @@ void CheckpointOptions::require_valid() const {
                   "keep at least 2 checkpoints, because the newest one may be damaged; 0 keeps "
                   "all");
   }
+  if (save_memory_steps < 0) {
+    refuse_option(fmt::format("--save-memory-steps is {}", save_memory_steps),
+                  "use 0 or more steps");
+  }
   if (!folder.empty()) return;
+  if (save_memory_steps > 0) {
+    refuse_option("--save-memory-steps has no folder", "add --save-dir FOLDER");
+  }
   if (save_steps > 0) refuse_option("--save-steps has no folder", "add --save-dir FOLDER");
   if (resume == "auto") refuse_option("--resume auto has no folder", "add --save-dir FOLDER");
 }
@@ -43,9 +50,16 @@ std::string CheckpointOptions::describe(const CheckpointSize& size) const {
   text += save_total_limit == 0 ? "all are kept"
                                 : fmt::format("at most {} exist at once ({})", most_at_once(),
                                               format_bytes(most_at_once() * size.most_bytes));
-  if (save_steps == 0) return text;
-  return text + fmt::format(", one every {} {} in {}", save_steps,
-                            save_steps == 1 ? "step" : "steps", folder.string());
+  if (save_steps > 0) {
+    text += fmt::format(", one every {} {} in {}", save_steps, save_steps == 1 ? "step" : "steps",
+                        folder.string());
+  }
+  if (const int64_t copies = state_copies(); copies > 0) {
+    text += fmt::format("; {} of rank 0's part {} {} of memory",
+                        copies == 1 ? "a copy" : fmt::format("{} copies", copies),
+                        copies == 1 ? "takes" : "take", format_bytes(copies * size.rank_bytes));
+  }
+  return text;
 }
 
 }  // namespace fsdp

@@ -314,6 +314,14 @@ std::vector<RunFlag> RunOptions::checkpoint_flags() {
           std::move(resume_from),
           switch_flag("--resume-weights-only", "true: resume loads weights only, at step 0",
                       checkpoints.resume_weights_only),
+          count_flag("--save-memory-steps",
+                     "copy the state to the launcher's memory after every N steps (fsdp-run "
+                     "--max-restarts); 0: never",
+                     checkpoints.save_memory_steps, int64_t{1'000'000'000}),
+          switch_flag("--save-async",
+                      "true: write checkpoints while the training continues; needs host memory for "
+                      "a copy of the state",
+                      checkpoints.save_async),
           switch_flag("--save-only-model", "true: checkpoints have weights and buffers only",
                       checkpoints.save_only_model),
           choice_flag({.name = "--on-save-error",

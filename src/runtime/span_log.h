@@ -39,7 +39,7 @@ struct Span {
   int64_t number = 0;  // number of a step, from 1
 };
 
-inline constexpr int kByteCounts = 6;
+inline constexpr int kByteCounts = 7;
 
 struct BytesAt {
   int64_t at_ns = 0;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "libtorch/torch_cuda.h"
@@ -114,6 +116,17 @@ Buffer EngineMemory::allocate_for_reduce(int64_t bytes) const {
 
 Buffer EngineMemory::allocate_own(int64_t bytes) const {
   return counted(bytes, [&] { return streams_.device.allocate(bytes, MemoryKind::kDevice); });
+}
+
+// The whole memory is written once, because the first access to a page takes about twenty times as
+// long as a copy into it.
+Buffer EngineMemory::allocate_staging(int64_t bytes) const {
+  const auto allocate = [&] {
+    Buffer staging = streams_.device.allocate(bytes, MemoryKind::kPinned);
+    std::memset(staging.data(), 0, static_cast<size_t>(staging.bytes()));
+    return staging;
+  };
+  return streams_.torch_device.is_cpu() ? counted(bytes, allocate) : allocate();
 }
 
 Buffer EngineMemory::counted(int64_t bytes, const std::function<Buffer()>& allocate) const {

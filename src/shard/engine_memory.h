@@ -38,6 +38,8 @@ class EngineMemory {
   Buffer allocate_slot(int64_t bytes) const;        // gathers write it
   Buffer allocate_for_reduce(int64_t bytes) const;  // reductions read and write it
   Buffer allocate_own(int64_t bytes) const;         // no other rank reads it
+  // Allocates pinned host memory for copies of main state. On the CPU the meter counts it.
+  Buffer allocate_staging(int64_t bytes) const;
 
   // Returns Options::memory_limit with the meter that counts the bytes against it. All engines of
   // the mesh share both. The meter is null if there is no limit.
@@ -50,7 +52,9 @@ class EngineMemory {
   // MemoryMeter::take.
   void check_limit() const;
 
-  MemoryLedger ledger;
+  MemoryLedger ledger;  // bytes of the device
+  MemoryLedger
+      host_ledger;  // bytes of the host, if the device is another one or main state offloads
   BufferPool parameter_slots;
   BufferPool reduce_slots;
 

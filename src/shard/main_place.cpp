@@ -32,23 +32,17 @@ class OnDevice final : public MainPlace {
   void reduce_after_takes() const override {}
 };
 
-// A ledger for OnHost. It is in a base class, so that it exists before MainPlace, which gets a
-// reference to it.
-struct HostLedger {
-  MemoryLedger host_ledger;
-};
-
 // Main state in pinned memory of the host. Peers do not read this memory, so it does not come from
 // a communicator.
-class OnHost final : private HostLedger, public MainPlace {
+class OnHost final : public MainPlace {
  public:
   OnHost(const Mesh& mesh, CommStreams& streams, EngineMemory& memory)
-      : MainPlace(streams, memory, host_ledger), mesh_(mesh) {}
+      : MainPlace(streams, memory, memory.host_ledger), mesh_(mesh) {}
 
   bool is_host() const override { return true; }
   at::Device torch_device() const override { return at::kCPU; }
   Stream& stream() const override { return state_of(mesh_).host().compute_stream(); }
-  MemoryLedger& ledger() override { return host_ledger; }
+  MemoryLedger& ledger() override { return memory_.host_ledger; }
   Buffer allocate(int64_t bytes) const override { return allocate_own(bytes); }
   Buffer allocate_gradients(int64_t bytes) const override { return allocate_own(bytes); }
   Buffer allocate_own(int64_t bytes) const override {

@@ -229,6 +229,7 @@ std::vector<int> MainShards::look_at_contents() {
 
 const std::vector<at::Tensor>& MainShards::views() {
   if (has_views()) return views_;
+  unit_.shared.hold.wait();  // the caller may write through the views
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < local_.size(); ++i) {
     const int segment = unit_.layout.segment_of(static_cast<int>(i));

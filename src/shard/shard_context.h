@@ -15,6 +15,7 @@
 #include "shard/engine_memory.h"
 #include "shard/gradient_format.h"
 #include "shard/main_place.h"
+#include "shard/main_state_hold.h"
 #include "shard/peer_reads.h"
 
 namespace fsdp {
@@ -48,6 +49,7 @@ struct ShardContext {
   CommStreams streams;
   EngineMemory memory;
   const std::unique_ptr<MainPlace> main;
+  MainStateHold hold{*main};
   GradientFormat format;
   PeerReads peers;
   ZeroCopyWindow zero_copy{streams.device};

@@ -172,6 +172,7 @@ void UnitParameters::write_back(bool from_rank_zero) {
     // values.
     if (source != place) runs.push_back({source, place, local.numel, dtype, DType::kFloat32});
   }
+  unit_.shared.hold.wait();
   kernels::cast_pack(*unit_.shared.streams.compute, runs);
   unit_.shared.main->settle_compute();
   if (from_first_group) main_.share_slices();

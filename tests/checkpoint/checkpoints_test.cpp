@@ -2,7 +2,6 @@
 #include "fsdp/checkpoints.h"
 
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <cerrno>
 #include <condition_variable>
@@ -16,6 +15,7 @@
 #include "checkpoint/save_failure.h"
 #include "checkpoint/save_state.h"
 #include "checkpoint/support/exact_training.h"
+#include "checkpoint/support/file_size_limit.h"
 #include "fsdp/error.h"
 #include "io/found_checkpoints.h"
 #include "io/support/failing_disk.h"
@@ -86,24 +86,6 @@ TEST_CASE("a save to a full disk names step, file and reason, and says what is w
   CHECK(has_byte);
 }
 
-// While it exists, this process cannot write files of more than `bytes` bytes.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  void (*handler_)(int);
-  rlimit before_{};
-};
-
 TEST_CASE("a save that fails ends the run, or is a warning with the same text") {
   constexpr std::string_view kText =
       "the checkpoint of step 2 was not saved: cannot reserve 9232 bytes for the file (";
@@ -119,7 +101,7 @@ TEST_CASE("a save that fails ends the run, or is a warning with the same text") 
       CHECK(checkpoints.resume() == 0);
       CHECK_FALSE(checkpoints.after_step(1));
       {
-        const FileSizeLimit limit(4096);
+        const testing::FileSizeLimit limit(4096);
         error = error_of([&] { CHECK_FALSE(checkpoints.after_step(2)); });
       }
       CHECK(folder.names() == std::vector<std::string>{".fsdp.lock", "step-00000001"});

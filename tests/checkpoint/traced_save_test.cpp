@@ -69,7 +69,7 @@ Lines traced_lines(const std::string& trace, const std::string& folder) {
       {std::regex(R"re(fallocate\(\d+<F/(.*)>, 0, 0, (\d+)\).*)re"), "fallocate $1 $2"},
       {std::regex(R"re(pwrite64\(\d+<F/(.*)>, .*, \d+, (\d+)\) += (\d+))re"), "write $1 $3 at $2"},
       {std::regex(R"re(fsync\(\d+<F/?(.*)>\).*)re"), "fsync $1"},
-      {std::regex(R"re(rename\("F/(.*)", "F/(.*)"\).*)re"), "rename $1 $2"},
+      {std::regex(R"re(rename\("F/(.*)", "F/(?:.*/)?([^/]*)"\).*)re"), "rename $1 $2"},
       {std::regex(R"re((?:unlink|rmdir)\("F/(.*)"\).*)re"), "remove $1"}};
   Lines lines;
   std::istringstream all(trace);

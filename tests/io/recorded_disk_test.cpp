@@ -53,8 +53,8 @@ TEST_CASE("All calls replayed give the folder again") {
                      "mkdir .step.tmp", "create .step.tmp/s.safetensors",
                      "fallocate .step.tmp/s.safetensors", "write .step.tmp/s.safetensors",
                      "write .step.tmp/s.safetensors", "fsync .step.tmp/s.safetensors",
-                     "create .step.tmp/s.sum", "write .step.tmp/s.sum", "fsync .step.tmp/s.sum",
-                     "fsync .step.tmp", "rename .step.tmp", "fsync "});
+                     "create .step.tmp/s.sum.part", "write .step.tmp/s.sum.part",
+                     "fsync .step.tmp/s.sum.part", "rename .step.tmp/s.sum.part", "fsync .step.tmp", "rename .step.tmp", "fsync "});
 }
 
 TEST_CASE("A prefix has the names and bytes of its calls") {

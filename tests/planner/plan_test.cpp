@@ -243,7 +243,7 @@ TEST_CASE("the table for people has no line of more than 80 columns") {
   CHECK(says(text, "held by the engine"));
   CHECK_FALSE(says(text, "offloaded"));
   const PlanRequest offloaded{.ranks = 2, .options = {.cpu_offload = true}};
-  CHECK(says(plan(offloaded, tiny, chain_loss).to_string(), "offloaded to the host"));
+  CHECK(says(plan(offloaded, tiny, chain_loss).to_string(), "held on the host"));
 }
 
 TEST_CASE("a plan in a line says strategy, ranks, units, and bytes at rest and at peak") {

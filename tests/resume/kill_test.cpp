@@ -41,9 +41,11 @@ TEST_CASE("after SIGKILL at any time the next start resumes, and the end is the 
   int done = 0, in_a_save = 0;
   while (done < kills) {
     const ScratchFolder folder;
-    const Words command = small_training(
-        folder, kTrainingSteps,
-        {"--save-steps", "1", "--save-total-limit", "3", "--resume", "auto", "--pause-ms", "5"});
+    const std::string in_background = done % 4 < 2 ? "true" : "false";
+    const Words command =
+        small_training(folder, kTrainingSteps,
+                       {"--save-steps", "1", "--save-total-limit", "3", "--resume", "auto",
+                        "--save-async", in_background, "--pause-ms", "5"});
     bool ended = false;
     for (int attempt = 0; attempt < 4 && !ended; ++attempt) {
       const Words before = checkpoints_in(folder);
@@ -74,6 +76,26 @@ TEST_CASE("after SIGKILL at any time the next start resumes, and the end is the 
   }
   MESSAGE(done << " kills, " << in_a_save << " in a save");
   CHECK(in_a_save >= kills / 4);
+}
+
+// The first checkpoint is complete when the second save begins, because a save waits for the last
+// one. The second one may be complete when exit() is called.
+TEST_CASE("exit() during a save keeps the checkpoint before it, and says what is lost") {
+  for (int i = 0; i < (is_long_run() ? 20 : 3); ++i) {
+    const ScratchFolder folder;
+    const Words flags{"--save-steps", "1", "--save-async", "true", "--resume", "auto"};
+    Words first = flags;
+    first.insert(first.end(), {"--exit-at", "2"});
+    const ProcessResult ended = run_process(small_training(folder, 6, first));
+    INFO(ended.err);
+    const bool is_lost =
+        ended.err.find("the checkpoint of step 2 was not saved") != std::string::npos;
+    const ProcessResult resumed = run_process(small_training(folder, 6, flags));
+    INFO(resumed.err);
+    CHECK(resumed.code == 0);
+    CHECK(resumed.err.find(is_lost ? "resumed from step 1 " : "resumed from step 2 ") !=
+          std::string::npos);
+  }
 }
 
 }  // namespace fsdp::testing

@@ -45,7 +45,8 @@ TEST_CASE("ranks that are killed at any time are restarted, and the end is the s
     const ScratchFolder folder;
     Process process(
         restarted_training(folder, {"--max-restarts", "9", "--restart-after", "0"},
-                           {"--save-steps", "1", "--save-total-limit", "3", "--pause-ms", "5"}));
+                           {"--save-steps", "1", "--save-total-limit", "3", "--save-async",
+                            done % 12 < 6 ? "true" : "false", "--pause-ms", "5"}));
     // All kills of one training have the same launcher. Each new checkpoint allows nine restarts.
     for (int kill_of_run = 0; kill_of_run < 6; ++kill_of_run) {
       std::vector<pid_t> ranks;

@@ -9,6 +9,7 @@
 #include <torch/optim/adamw.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
@@ -217,6 +218,7 @@ int train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace&
     fmt::print("used {}:{}\n", step, ids);
     pause();
     if (checkpoints.after_step(step)) return 0;
+    if (step == settings.number("--exit-at", -1)) std::exit(0);
     for (int64_t i = 0; i < settings.number("--evaluation-batches", 0); ++i) {
       if (mesh.rank() == 0) fmt::print("evaluation of step {}, batch {}\n", step, i);
       pause();

@@ -86,7 +86,8 @@ TEST_CASE(
     CAPTURE(pair.stop);
     const ScratchFolder folder;
     const ProcessResult whole =
-        run(command_of(pair, folder, "whole"), {"--save-steps", std::to_string(pair.stop)});
+        run(command_of(pair, folder, "whole"), {"--save-steps", std::to_string(pair.stop),
+                                                "--save-async", tried % 2 == 0 ? "true" : "false"});
     INFO(whole.err);
     REQUIRE(whole.code == 0);
     char name[32];

@@ -104,7 +104,8 @@ std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inpu
                                             const fsdp::Mesh& mesh, terminal::Console& console) {
   const int64_t windows = settings.train.train_batch_size, length = settings.data.max_seq_length;
   const auto plan = fsdp::plan_run(
-      mesh, engine_options(settings), {.force = settings.run.force},
+      mesh, engine_options(settings),
+      {.force = settings.run.force, .checkpoints = settings.run.checkpoints},
       [&] { return fsdp::Unit<bert::QuestionAnswering>(inputs.config); },
       [&](auto& model) { return bert::blank_loss(model, windows, length); });
   if (plan && settings.says_all()) {

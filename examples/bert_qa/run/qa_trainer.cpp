@@ -108,12 +108,14 @@ bool QaTrainer::train(const OnStep& on_step) {
   fsdp::BatchTransfer<StepTensors> inputs(engine_, count,
                                           [&](int64_t) { return tensors_of(rows.next()); });
   for (int64_t step = begin; step < begin + count;) {
-    const StepRecord record = train_step(step, inputs);
+    StepRecord record = train_step(step, inputs);
+    record.save = checkpoints_.completed_save();
     summary_.add(record);
     summary_.planned_engine_bytes = engine_.memory_plan().peak_bytes();
     on_step(record, summary_);
     if (checkpoints_.after_step(++step)) return false;
   }
+  checkpoints_.finish();
   return true;
 }
 

@@ -125,6 +125,12 @@ void TrainLog::append(const StepRecord& record) {
                               {"memory_bytes", memory},
                               {"sent_bytes", record.sent.total_bytes()}};
   if (!record.first_nonfinite.empty()) record_json["first_nonfinite"] = record.first_nonfinite;
+  if (record.save) {
+    record_json["save_step"] = record.save->step;
+    record_json["save_stall_ms"] = record.save->stall_ms;
+    record_json["save_seconds"] = record.save->seconds;
+    record_json["save_bytes"] = record.save->bytes;
+  }
   const std::string line = record_json.dump() + '\n';
   for (std::string_view rest = line; !rest.empty();) {
     const ssize_t written = ::write(file_, rest.data(), rest.size());

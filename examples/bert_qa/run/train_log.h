@@ -1,11 +1,13 @@
 // Writes train_log.jsonl, which has a JSON object on one line for each step.
 #pragma once
 
+#include <fsdp/checkpoints.h>
 #include <fsdp/memory.h>
 #include <fsdp/traffic.h>
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace bert_qa {
@@ -27,8 +29,9 @@ struct StepRecord {
   // All bytes that this rank used on its device at the peak, LibTorch's tensors included. 0 without
   // a memory limit.
   int64_t device_peak_bytes = 0;
-  fsdp::MemoryBytes host_peak;  // offloaded bytes
-  fsdp::Traffic sent;           // by this rank
+  fsdp::MemoryBytes host_peak;          // offloaded bytes
+  fsdp::Traffic sent;                   // by this rank
+  std::optional<fsdp::SaveStats> save;  // of a checkpoint that was completed since the last step
   double samples_per_second() const { return seconds > 0 ? windows / seconds : 0; }
 };
 
