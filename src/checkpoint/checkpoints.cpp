@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/environment.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_size.h"
 #include "checkpoint/load_state.h"
 #include "checkpoint/save_failure.h"
@@ -19,6 +18,7 @@
 #include "comm/job/job_progress.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
+#include "io/checkpoint_folder.h"
 #include "io/file_failure.h"
 #include "io/found_checkpoints.h"
 

@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "checkpoint/main_state_writer.h"
-#include "checkpoint/name_list.h"
 #include "checkpoint/shard_cut.h"
 #include "checkpoint/stored_values.h"
 #include "checkpoint/training_conditions.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "io/checked_shard.h"
+#include "io/name_list.h"
 #include "io/safetensors_header.h"
 
 namespace fsdp {
