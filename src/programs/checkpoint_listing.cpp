@@ -92,12 +92,6 @@ std::vector<Group> groups_of(const FoundCheckpoints& found) {
   return groups;
 }
 
-std::string text_of(const ManifestValue& value) {
-  if (const auto* integer = std::get_if<int64_t>(&value)) return fmt::format("{}", *integer);
-  if (const auto* real = std::get_if<double>(&value)) return fmt::format("{}", *real);
-  return quoted_name(std::get<std::string>(value));
-}
-
 std::vector<StoredTensor> tensors_of(const CheckpointManifest& manifest) {
   std::vector<StoredTensor> tensors;
   for (const ManifestTensor& tensor : manifest.tensors) {
@@ -170,6 +164,12 @@ std::string format_manifest(const CheckpointManifest& manifest, bool summary) {
   const std::string dtypes = format_dtype_counts(tensors);
   return text + format_tensors(tensors) + format_totals(totals_of(tensors)) +
          (dtypes.empty() ? "\n" : fmt::format(": {}\n", dtypes));
+}
+
+std::string text_of(const ManifestValue& value) {
+  if (const auto* integer = std::get_if<int64_t>(&value)) return fmt::format("{}", *integer);
+  if (const auto* real = std::get_if<double>(&value)) return fmt::format("{}", *real);
+  return quoted_name(std::get<std::string>(value));
 }
 
 }  // namespace fsdp

@@ -18,4 +18,7 @@ std::string format_checkpoints(const FoundCheckpoints& found);
 // `summary`, the totals of the tensors replace the list.
 std::string format_manifest(const CheckpointManifest& manifest, bool summary);
 
+// Returns a value of an object: "0.001", or a text in quotes.
+std::string text_of(const ManifestValue& value);
+
 }  // namespace fsdp
