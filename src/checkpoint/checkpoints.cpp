@@ -12,7 +12,6 @@
 
 #include "base/environment.h"
 #include "checkpoint/background_save.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_size.h"
 #include "checkpoint/load_chosen.h"
 #include "checkpoint/memory_copies.h"
@@ -22,6 +21,7 @@
 #include "comm/job/job_progress.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
+#include "io/checkpoint_folder.h"
 #include "io/file_failure.h"
 #include "io/found_checkpoints.h"
 

@@ -8,13 +8,13 @@
 #include <utility>
 
 #include "checkpoint/main_state_writer.h"
-#include "checkpoint/name_list.h"
 #include "checkpoint/optimizer_file.h"
 #include "checkpoint/read_interval.h"
 #include "checkpoint/weights_digest.h"
 #include "fsdp/checkpoint.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
+#include "io/name_list.h"
 #include "io/safetensors_header.h"
 
 namespace fsdp {

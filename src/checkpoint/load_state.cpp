@@ -5,21 +5,20 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <utility>
 
 #include "checkpoint/main_state_writer.h"
-#include "checkpoint/name_list.h"
-#include "checkpoint/shard_cut.h"
 #include "checkpoint/stored_values.h"
 #include "checkpoint/training_conditions.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
-#include "io/checked_shard.h"
+#include "io/checkpoint_tensors.h"
+#include "io/name_list.h"
 #include "io/safetensors_header.h"
 
 namespace fsdp {
@@ -41,7 +40,8 @@ class StateLoad {
 
   // Reads and checks everything that this rank needs from the checkpoint. Changes no object.
   void check() {
-    manifest = read_manifest(folder_);
+    stored_.emplace(folder_);
+    const CheckpointManifest& manifest = stored_->manifest();
     notes = differences(training_conditions(state_.engine), manifest.conditions);
     if (manifest.world_size != state_.mesh().world_size()) {
       notes.push_back(fmt::format("{} ranks, the checkpoint was saved with {}: bits may differ",
@@ -51,48 +51,52 @@ class StateLoad {
     for (const auto& [object, stored] : objects_) object->check(manifest, *stored, notes);
     for (const auto& [object, stored] : objects_) object->append_stored_parts(manifest, parts_);
     match_tensors();
-    for (const StatePart& part : parts_) check_part(part);
+    for (const StatePart& part : parts_) {
+      visit_stored(part, [](const CheckpointTensors::Piece& piece) { piece.check(); });
+    }
   }
 
   // Copies the values of the checkpoint into this rank's parts.
   void fill() {
     const MainStateWriter writer(*state_.engine.context);
     for (const StatePart& part : parts_) {
-      visit_stored(part, [&](CheckedShard& shard, const StoredTensor& tensor, int64_t from,
-                             int64_t to, int64_t bytes) {
-        const std::span<const std::byte> stored = shard.file().bytes(tensor).subspan(
-            static_cast<size_t>(from), static_cast<size_t>(bytes));
-        if (part.stream == nullptr) {
-          std::memcpy(part.data + to, stored.data(), stored.size());
-        } else {
-          writer.write(*part.stream, part.data + to, stored);
-        }
-        shard.file().forget(stored);
+      visit_stored(part, [&](const CheckpointTensors::Piece& piece) {
+        std::byte* to = part.data + piece.to_bytes;
+        piece.read([&](std::span<const std::byte> stored) {
+          if (part.stream == nullptr) {
+            std::memcpy(to, stored.data(), stored.size());
+          } else {
+            writer.write(*part.stream, to, stored);
+          }
+        });
       });
     }
   }
 
   // Makes the objects set their values to the stored ones.
   void restore() const {
-    for (const auto& [object, stored] : objects_) object->restore(manifest, *stored);
+    for (const auto& [object, stored] : objects_) object->restore(manifest(), *stored);
   }
 
-  CheckpointManifest manifest;
+  // Requires: check() was called.
+  const CheckpointManifest& manifest() const { return stored_->manifest(); }
+
   std::vector<std::string> notes;
 
  private:
   // Finds the stored object of each object that is loaded.
   void match_objects() {
+    const std::vector<ManifestObject>& all = manifest().objects;
     std::set<std::string_view> unused;
-    for (const ManifestObject& each : manifest.objects) unused.insert(each.name);
+    for (const ManifestObject& each : all) unused.insert(each.name);
     std::vector<std::string> missing;
     for (StateObject* object : state_.in_restore_order()) {
       if (options_.weights_only && object->order != RestoreOrder::kEngine) {
         unused.erase(object->name);
         continue;
       }
-      const auto stored = std::ranges::find(manifest.objects, object->name, &ManifestObject::name);
-      if (stored == manifest.objects.end()) {
+      const auto stored = std::ranges::find(all, object->name, &ManifestObject::name);
+      if (stored == all.end()) {
         missing.push_back(object->name);
       } else {
         unused.erase(object->name);
@@ -112,8 +116,9 @@ class StateLoad {
 
   // Finds the stored tensor of each part, and compares names, shapes and types.
   void match_tensors() {
+    const std::vector<ManifestTensor>& all = manifest().tensors;
     std::map<std::string_view, int64_t> stored;
-    for (int64_t i = 0; i < std::ssize(manifest.tensors); ++i) stored[manifest.tensors[i].name] = i;
+    for (int64_t i = 0; i < std::ssize(all); ++i) stored[all[i].name] = i;
     if (options_.exclude) {
       std::erase_if(parts_, [&](const StatePart& part) { return options_.exclude(part.name); });
       std::erase_if(stored, [&](const auto& each) { return options_.exclude(each.first); });
@@ -125,7 +130,7 @@ class StateLoad {
         missing.push_back(part.name);
         continue;
       }
-      require_equal(part, manifest.tensors[found->second]);
+      require_equal(part, all[found->second]);
       tensor_of_.push_back(found->second);
       stored.erase(found);
     }
@@ -171,54 +176,18 @@ class StateLoad {
            "build the model with the memory layout of the saved run");
   }
 
-  // Calls visit(shard, tensor, from, to, bytes) for each contiguous run of the part's elements in a
-  // file. The run begins at byte `from` of the file's tensor and at byte `to` of the part, and has
-  // `bytes` bytes.
-  template <class Visit>
-  void visit_stored(const StatePart& part, const Visit& visit) {
-    if (part.numel == 0) return;
-    const int64_t item = bits_of(part.dtype) / 8;
-    const int64_t index = tensor_of_[&part - parts_.data()];
-    const ElementRange wanted{part.begin, part.numel};
-    auto each = std::ranges::lower_bound(manifest.intervals, index, {}, &ManifestInterval::tensor);
-    for (; each != manifest.intervals.end() && each->tensor == index; ++each) {
-      const int64_t begin = std::max(wanted.begin, each->begin);
-      const int64_t end = std::min(wanted.end(), each->begin + each->numel);
-      if (begin >= end) continue;
-      CheckedShard& shard = open(each->file);
-      const StoredTensor* tensor = shard.find(part.name);
-      if (tensor == nullptr || tensor->dtype != part.dtype || tensor->numel != each->numel) {
-        refuse(shard.path(),
-               fmt::format("the file does not have elements [{}, {}) of {}", each->begin,
-                           each->begin + each->numel, quoted_name(part.name)),
-               "resume from an earlier checkpoint");
-      }
-      visit(shard, *tensor, (begin - each->begin) * item, (begin - wanted.begin) * item,
-            (end - begin) * item);
-    }
-  }
-
-  void check_part(const StatePart& part) {
-    visit_stored(part, [&](CheckedShard& shard, const StoredTensor& tensor, int64_t from, int64_t,
-                           int64_t bytes) { shard.check(tensor, from, from + bytes); });
-  }
-
-  CheckedShard& open(int64_t file) {
-    std::unique_ptr<CheckedShard>& shard = shards_[file];
-    if (!shard) {
-      const ManifestFile& of = manifest.files[file];
-      shard = std::make_unique<CheckedShard>(folder_ / of.name, of.bytes, of.sum);
-    }
-    return *shard;
+  void visit_stored(const StatePart& part,
+                    const std::function<void(const CheckpointTensors::Piece&)>& visit) {
+    stored_->visit(tensor_of_[&part - parts_.data()], part.begin, part.numel, visit);
   }
 
   TrainingState::Parts& state_;
   const std::filesystem::path folder_;
   const LoadStateOptions& options_;
+  std::optional<CheckpointTensors> stored_;
   std::vector<std::pair<StateObject*, const ManifestObject*>> objects_;
   std::vector<StatePart> parts_;
   std::vector<int64_t> tensor_of_;  // for each part, the index of its tensor in the manifest
-  std::map<int64_t, std::unique_ptr<CheckedShard>> shards_;
 };
 
 }  // namespace
@@ -235,7 +204,7 @@ LoadedState load_state(TrainingState::Parts& state, const std::filesystem::path&
   if (loaded.outcome.failed()) return loaded;
   // Without this check, ranks of hosts that do not share the folder could load different
   // checkpoints.
-  const CheckpointManifest& manifest = load.manifest;
+  const CheckpointManifest& manifest = load.manifest();
   state.mesh().agree("checkpoint", {fmt::format("run {} checkpoint {} step {}", manifest.run,
                                                 manifest.sequence, manifest.step)});
   loaded.changed = true;

@@ -174,13 +174,6 @@ bool publish(Disk& disk, CheckpointManifest manifest, const std::filesystem::pat
   return manifest.finite;
 }
 
-std::optional<int64_t> available_bytes(const std::filesystem::path& folder) {
-  std::error_code error;
-  const auto space = std::filesystem::space(folder, error);
-  if (error || space.available == static_cast<uintmax_t>(-1)) return std::nullopt;
-  return static_cast<int64_t>(space.available);
-}
-
 int64_t checkpoint_bytes(const std::vector<StatePart>& parts) {
   int64_t bytes = 0;
   for (const StatePart& part : parts) {
@@ -189,15 +182,6 @@ int64_t checkpoint_bytes(const std::vector<StatePart>& parts) {
     bytes += numel * bits_of(part.dtype) / 8;
   }
   return bytes;
-}
-
-void remove_folder(Disk& disk, const std::filesystem::path& folder) noexcept {
-  std::error_code error;
-  std::filesystem::directory_iterator entry(folder, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    disk.unlink(entry->path().c_str());
-  }
-  disk.rmdir(folder.c_str());
 }
 
 }  // namespace fsdp

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,12 +54,7 @@ CheckpointManifest begin_manifest(const TrainingState::Parts& state,
 bool publish(Disk& disk, CheckpointManifest manifest, const std::filesystem::path& temporary,
              const SaveTarget& target, const std::string& host);
 
-// Returns the bytes that are free on the disk of a folder. Returns nothing if the system does not
-// know.
-std::optional<int64_t> available_bytes(const std::filesystem::path& folder);
 // Returns the bytes of the tensors of a checkpoint, over all ranks, without headers.
 int64_t checkpoint_bytes(const std::vector<StatePart>& parts);
-// Removes a folder of files. Best effort: errors are ignored.
-void remove_folder(Disk& disk, const std::filesystem::path& folder) noexcept;
 
 }  // namespace fsdp

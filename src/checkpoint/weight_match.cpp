@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/name_list.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
+#include "io/name_list.h"
 #include "io/safetensors_header.h"
 
 namespace fsdp {

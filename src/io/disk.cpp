@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <string>
+#include <system_error>
 
 namespace fsdp {
 
@@ -41,6 +42,22 @@ int Disk::rmdir(const char* path) { return ::rmdir(path); }
 Disk& Disk::system() {
   static Disk disk;  // shared by all callers: it has no state
   return disk;
+}
+
+void remove_folder(Disk& disk, const std::filesystem::path& folder) noexcept {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    disk.unlink(entry->path().c_str());
+  }
+  disk.rmdir(folder.c_str());
+}
+
+std::optional<int64_t> available_bytes(const std::filesystem::path& folder) {
+  std::error_code error;
+  const auto space = std::filesystem::space(folder, error);
+  if (error || space.available == static_cast<uintmax_t>(-1)) return std::nullopt;
+  return static_cast<int64_t>(space.available);
 }
 
 }  // namespace fsdp

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 
 namespace fsdp {
 
@@ -34,5 +36,11 @@ class Disk {
   // Returns the Disk that calls the operating system.
   static Disk& system();
 };
+
+// Removes a folder of files. Best effort: errors are ignored.
+void remove_folder(Disk& disk, const std::filesystem::path& folder) noexcept;
+// Returns the bytes that are free on the disk of a folder. Returns nothing if the system does not
+// know.
+std::optional<int64_t> available_bytes(const std::filesystem::path& folder);
 
 }  // namespace fsdp

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <system_error>
 
 namespace fsdp {
@@ -84,6 +85,24 @@ FoundCheckpoints find_checkpoints(const std::filesystem::path& folder) {
   }
   std::ranges::sort(found.of_run, std::ranges::greater(), &FoundCheckpoint::sequence);
   return found;
+}
+
+std::vector<FoundCheckpoint> checkpoints_beyond(int64_t limit, const std::string& run,
+                                                FoundCheckpoints found) {
+  std::vector<FoundCheckpoint> own;
+  for (auto* list : {&found.of_run, &found.of_other_runs}) {
+    std::ranges::copy_if(*list, std::back_inserter(own),
+                         [&](const FoundCheckpoint& each) { return each.run == run; });
+  }
+  std::ranges::sort(own, std::ranges::greater(), &FoundCheckpoint::sequence);
+  int64_t kept = 0;
+  const auto beyond = std::ranges::find_if(own, [&](const FoundCheckpoint& each) {
+    if (kept == limit) return true;
+    kept += each.finite ? 1 : 0;
+    return false;
+  });
+  own.erase(own.begin(), beyond);
+  return own;
 }
 
 }  // namespace fsdp

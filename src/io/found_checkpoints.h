@@ -41,6 +41,13 @@ struct FoundCheckpoints {
 // the folder cannot be read.
 FoundCheckpoints find_checkpoints(const std::filesystem::path& folder);
 
+// The retention rule. Returns the oldest checkpoints of `run` beyond `limit` (2 or more), newest
+// first. Checkpoints with infinite or NaN values do not count towards the limit. Such a checkpoint
+// is returned if it is older than the oldest finite checkpoint that is kept. Checkpoints whose
+// manifest is damaged, missing or of another run are not returned.
+std::vector<FoundCheckpoint> checkpoints_beyond(int64_t limit, const std::string& run,
+                                                FoundCheckpoints found);
+
 // Returns the folder of a step: "FOLDER/step-00001200".
 std::filesystem::path folder_of_step(const std::filesystem::path& folder, int64_t step);
 // Returns true for "step-" and a number of at least eight digits.

@@ -22,23 +22,6 @@
 namespace fsdp {
 namespace {
 
-// Returns the entries of a folder, sorted by path.
-std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::directory_entry> entries;
-  std::error_code error;
-  std::filesystem::directory_iterator entry(folder, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    entries.push_back(*entry);
-  }
-  if (error) {
-    throw IoError(
-        ExitCode::kIoError,
-        {.what = "cannot read the folder", .where = folder.string(), .cause = error.message()});
-  }
-  std::ranges::sort(entries);
-  return entries;
-}
-
 bool is_shard(const ManifestFile& file) { return file.name != kIntervalsName; }
 
 class Check {
@@ -145,16 +128,9 @@ class Check {
   }
 
   void note_other_files() {
-    std::set<std::string> known{std::string(kManifestName)};
-    for (const ManifestFile& file : manifest_->files) {
-      known.insert(file.name);
-      if (is_shard(file)) known.insert(sums_path(file.name).string());
-    }
-    for (const std::filesystem::directory_entry& entry : entries_of(folder_)) {
-      if (known.contains(entry.path().filename().string())) continue;
+    for (const std::string& other : other_files(folder_, manifest_->files)) {
       say_(printable(fmt::format("{}: note: {} is not part of the checkpoint ({})", name_,
-                                 quoted_name(entry.path().filename().string()),
-                                 entry.path().string())));
+                                 quoted_name(other), (folder_ / other).string())));
     }
   }
 
@@ -186,6 +162,29 @@ void check_files(const std::filesystem::path& folder, const std::vector<Manifest
     check_size(folder / file.name, file.bytes);
     if (is_shard(file)) check_size(sums_path(folder / file.name), sums_bytes(file.bytes));
   }
+}
+
+std::vector<std::string> other_files(const std::filesystem::path& folder,
+                                     const std::vector<ManifestFile>& files) {
+  std::set<std::string> known{std::string(kManifestName)};
+  for (const ManifestFile& file : files) {
+    known.insert(file.name);
+    if (is_shard(file)) known.insert(sums_path(file.name).string());
+  }
+  std::vector<std::string> others;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    std::string name = entry->path().filename().string();
+    if (!known.contains(name)) others.push_back(std::move(name));
+  }
+  if (error) {
+    throw IoError(
+        ExitCode::kIoError,
+        {.what = "cannot read the folder", .where = folder.string(), .cause = error.message()});
+  }
+  std::ranges::sort(others);
+  return others;
 }
 
 int64_t bytes_in(const std::filesystem::path& folder) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "io/checkpoint_manifest.h"
 
@@ -32,6 +33,11 @@ CheckedCheckpoint check_checkpoint(const std::filesystem::path& folder,
 // Throws an error for the first file that is missing or has the wrong size. Reads no file.
 // Errors: IoError kCorruptData, kIoError.
 void check_files(const std::filesystem::path& folder, const std::vector<ManifestFile>& files);
+
+// Returns the sorted names of files and folders in the folder of a checkpoint that are not part of
+// the checkpoint. Errors: IoError kIoError if the folder cannot be read.
+std::vector<std::string> other_files(const std::filesystem::path& folder,
+                                     const std::vector<ManifestFile>& files);
 
 // Returns the bytes of all files in a folder.
 int64_t bytes_in(const std::filesystem::path& folder);

@@ -92,12 +92,6 @@ std::vector<Group> groups_of(const FoundCheckpoints& found) {
   return groups;
 }
 
-std::string text_of(const ManifestValue& value) {
-  if (const auto* integer = std::get_if<int64_t>(&value)) return fmt::format("{}", *integer);
-  if (const auto* real = std::get_if<double>(&value)) return fmt::format("{}", *real);
-  return quoted_name(std::get<std::string>(value));
-}
-
 std::vector<StoredTensor> tensors_of(const CheckpointManifest& manifest) {
   std::vector<StoredTensor> tensors;
   for (const ManifestTensor& tensor : manifest.tensors) {
@@ -108,6 +102,25 @@ std::vector<StoredTensor> tensors_of(const CheckpointManifest& manifest) {
                        count->nbytes});
   }
   return tensors;
+}
+
+// Returns a line for each file. With `summary`, returns one line for all files.
+std::string format_files(const CheckpointManifest& manifest, bool summary) {
+  std::vector<int64_t> tensors(manifest.files.size());
+  for (const ManifestInterval& each : manifest.intervals) ++tensors[static_cast<size_t>(each.file)];
+  std::string text;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < manifest.files.size(); ++i) {
+    const ManifestFile& file = manifest.files[i];
+    bytes += file.bytes;
+    text += fmt::format("file {}: {} bytes", printable(file.name), file.bytes);
+    if (i + 1 < manifest.files.size()) {
+      text += fmt::format(", parts of {} tensor{}", tensors[i], tensors[i] == 1 ? "" : "s");
+    }
+    text += '\n';
+  }
+  if (!summary) return text;
+  return fmt::format("{} files, {}\n", manifest.files.size(), format_bytes(bytes));
 }
 
 std::string format_objects(const CheckpointManifest& manifest) {
@@ -159,7 +172,7 @@ std::string format_manifest(const CheckpointManifest& manifest, bool summary) {
   for (const auto& [name, value] : manifest.conditions) {
     text += fmt::format("condition {} = {}\n", printable(name), quoted_name(value));
   }
-  text += format_objects(manifest);
+  text += format_objects(manifest) + format_files(manifest, summary);
   for (const ManifestTensor& tensor : manifest.tensors) {
     for (const std::string& name : tensor.other_names) {
       text += fmt::format("tensor {} is {}\n", quoted_name(name), quoted_name(tensor.name));
@@ -170,6 +183,12 @@ std::string format_manifest(const CheckpointManifest& manifest, bool summary) {
   const std::string dtypes = format_dtype_counts(tensors);
   return text + format_tensors(tensors) + format_totals(totals_of(tensors)) +
          (dtypes.empty() ? "\n" : fmt::format(": {}\n", dtypes));
+}
+
+std::string text_of(const ManifestValue& value) {
+  if (const auto* integer = std::get_if<int64_t>(&value)) return fmt::format("{}", *integer);
+  if (const auto* real = std::get_if<double>(&value)) return fmt::format("{}", *real);
+  return quoted_name(std::get<std::string>(value));
 }
 
 }  // namespace fsdp

@@ -14,8 +14,11 @@ namespace fsdp {
 // precedes the checkpoints of each run. Reads the sizes of the files, but not their content.
 std::string format_checkpoints(const FoundCheckpoints& found);
 
-// Returns the step, the run, the conditions, the objects with their values, and the tensors. With
-// `summary`, the totals of the tensors replace the list.
+// Returns the step, the run, the conditions, the objects with their values, the files and the
+// tensors. With `summary`, totals replace the lists of files and tensors.
 std::string format_manifest(const CheckpointManifest& manifest, bool summary);
+
+// Returns a value of an object: "0.001", or a text in quotes.
+std::string text_of(const ManifestValue& value);
 
 }  // namespace fsdp

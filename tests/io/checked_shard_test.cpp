@@ -17,7 +17,7 @@ constexpr const char* kSumName = "shard-00001-of-00004.sum";
 
 // A shard on disk, and what the manifest has of it.
 struct WrittenShard {
-  explicit WrittenShard(const ShardContent& content) {
+  explicit WrittenShard(const SmallShard& content) {
     FailingDisk disk;
     sums = write_shard(disk, path(), content);
   }
@@ -32,11 +32,11 @@ struct WrittenShard {
 };
 
 // A shard of three blocks. The second is within tensor "b".
-ShardContent three_blocks() {
-  ShardContent content{.tensors = {{"a", StoredDType::kF32, {1000}},
-                                   {"b", StoredDType::kF32, {5 << 20}},
-                                   {"c", StoredDType::kU8, {77}}},
-                       .bytes = {}};
+SmallShard three_blocks() {
+  SmallShard content{.tensors = {{"a", StoredDType::kF32, {1000}},
+                                 {"b", StoredDType::kF32, {5 << 20}},
+                                 {"c", StoredDType::kU8, {77}}},
+                     .bytes = {}};
   content.bytes = {std::string(4000, 'a'), std::string(20 << 20, 'b'), std::string(77, 'c')};
   return content;
 }
@@ -94,7 +94,7 @@ TEST_CASE("A damaged header is named when the shard is opened") {
 }
 
 TEST_CASE("A header of several blocks is checked whole") {
-  ShardContent content{.tensors = {{"a", StoredDType::kU8, {3}}}, .bytes = {"abc"}};
+  SmallShard content{.tensors = {{"a", StoredDType::kU8, {3}}}, .bytes = {"abc"}};
   const ScratchFolder folder;
   FailingDisk disk;
   std::map<std::string, std::string> metadata;
@@ -145,7 +145,7 @@ TEST_CASE("Each truncation, and bytes that follow, are refused with both sizes")
 
 TEST_CASE("The files of another shard are refused") {
   const WrittenShard written(small_shard(50)), other(three_blocks());
-  ShardContent changed = small_shard(50);
+  SmallShard changed = small_shard(50);
   changed.bytes[0][0] = static_cast<char>(~changed.bytes[0][0]);
   const WrittenShard similar(changed);
   const auto copy = [&](const WrittenShard& from, const char* name) {

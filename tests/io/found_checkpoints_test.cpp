@@ -104,5 +104,24 @@ TEST_CASE("a missing folder has no checkpoints, and a file cannot be read as a f
   CHECK(error->text().what == "cannot read the folder of the checkpoints");
 }
 
+TEST_CASE("the retention rule keeps the newest finite checkpoints of a run") {
+  FoundCheckpoints found;
+  for (int64_t sequence = 1; sequence <= 6; ++sequence) {
+    found.of_run.push_back({.run = "a",
+                            .sequence = sequence,
+                            .step = sequence * 10,
+                            .finite = sequence != 2 && sequence != 5});
+  }
+  found.of_other_runs.push_back({.run = "b", .sequence = 1, .step = 5});
+  const auto steps_beyond = [&](int64_t limit, const std::string& run) {
+    return steps_of(checkpoints_beyond(limit, run, found));
+  };
+  CHECK(steps_beyond(2, "a") == std::vector<int64_t>{30, 20, 10});
+  CHECK(steps_beyond(3, "a") == std::vector<int64_t>{20, 10});
+  CHECK(steps_beyond(4, "a").empty());
+  CHECK(steps_beyond(2, "b").empty());
+  CHECK(steps_beyond(2, "c").empty());
+}
+
 }  // namespace
 }  // namespace fsdp

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kShard = "shard-00000-of-00001.safetensors";
 constexpr const char* kSum = "shard-00000-of-00001.sum";
 
-void check_content(const std::filesystem::path& path, const ShardContent& content) {
+void check_content(const std::filesystem::path& path, const SmallShard& content) {
   const SafetensorsFile file(path);
   REQUIRE(file.tensors().size() == content.tensors.size());
   for (size_t i = 0; i < content.tensors.size(); ++i) {
@@ -35,7 +35,7 @@ TEST_CASE("A shard is a safetensors file whose tensors begin at a multiple of 4,
   FailingDisk disk;
   for (const int64_t last_bytes : {0, 1, 3001, 4096, 100'003}) {
     CAPTURE(last_bytes);
-    const ShardContent content = small_shard(last_bytes);
+    const SmallShard content = small_shard(last_bytes);
     const auto path = folder / (std::to_string(last_bytes) + ".safetensors");
     const BlockSums sums = write_shard(disk, path, content, 1000, {{"rank", "0"}});
     check_content(path, content);
@@ -67,7 +67,7 @@ TEST_CASE("Blocks of 8 MiB are hashed one by one, whatever the pieces are") {
   FailingDisk disk;
   // The data of the second shard ends with a block.
   for (const int64_t last_bytes : {2 * kBlockBytes + 12'345, 2 * kBlockBytes - 8192 + 2954}) {
-    ShardContent content = small_shard(last_bytes);
+    SmallShard content = small_shard(last_bytes);
     std::string whole;
     for (const size_t piece : {size_t{777'777}, size_t{1} << 30}) {
       const auto path = folder / std::to_string(piece);
@@ -144,7 +144,7 @@ TEST_CASE("Bytes that are missing or too many are refused") {
 
 // Writes with the failing disk. Returns true if it wrote the right files. Any other end is an
 // IoError that names the file.
-bool write_with(FailingDisk& disk, const ScratchFolder& folder, const ShardContent& content) {
+bool write_with(FailingDisk& disk, const ScratchFolder& folder, const SmallShard& content) {
   const int64_t descriptors = count_descriptors();
   const auto error = io_error_of([&] { write_shard(disk, folder / kShard, content); });
   CHECK(count_descriptors() == descriptors);
@@ -162,7 +162,7 @@ bool write_with(FailingDisk& disk, const ScratchFolder& folder, const ShardConte
 }
 
 TEST_CASE("Each call may fail: the result is an error or the right file, and no open descriptor") {
-  const ShardContent content = small_shard();
+  const SmallShard content = small_shard();
   FailingDisk counting;
   REQUIRE(write_with(counting, ScratchFolder(), content));
   REQUIRE(counting.calls() >= 9);
@@ -182,7 +182,7 @@ TEST_CASE("Each call may fail: the result is an error or the right file, and no 
 }
 
 TEST_CASE("A file system that refuses direct writes gets buffered ones") {
-  const ShardContent content = small_shard();
+  const SmallShard content = small_shard();
   bool repeated = false;
   for (int64_t at = 0; at < 9; ++at) {
     FailingDisk disk(at, EINVAL);

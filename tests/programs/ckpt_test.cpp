@@ -1,101 +1,23 @@
 // Runs the program fsdp-ckpt as a user does, and fsdp-inspect on checkpoints.
+#include "programs/support/ckpt.h"
+
 #include <doctest/doctest.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "io/found_checkpoints.h"
-#include "io/support/failing_disk.h"
 #include "io/support/shard_files.h"
-#include "io/support/small_manifest.h"
-#include "support/run_process.h"
-#include "support/scratch_folder.h"
 #include "support/source_tree.h"
 
 namespace fsdp {
 namespace {
 
-using testing::ProcessResult;
-using testing::run_process;
-
-// Not under sanitizers, because their own memory is many times that of the program.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCkptMemoryIsLimited = false;
-#else
-constexpr bool kCkptMemoryIsLimited = true;
-#endif
-
-std::string program_path(const std::string& name) {
-  return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
-}
-
-// Runs the program with at most 16 MiB of allocations. Mapped files do not count.
-ProcessResult run_ckpt(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{program_path("fsdp-ckpt")};
-  if (kCkptMemoryIsLimited)
-    command = {"sh", "-c", "ulimit -d 16384; exec \"$0\" \"$@\"", command[0]};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  return run_process(command);
-}
-
-// Returns the text with the folder replaced by "ROOT".
-std::string without_root(std::string text, const ScratchFolder& root) {
-  const std::string path = root.path().string();
-  for (size_t at = text.find(path); at != text.npos; at = text.find(path, at)) {
-    text.replace(at, path.size(), "ROOT");
-  }
-  return text;
-}
-
 constexpr const char* kFirstShard = "shard-00000-of-00002.safetensors";
 constexpr const char* kSecondShard = "shard-00001-of-00002.safetensors";
 
-// Returns the manifest of the step without its files.
-CheckpointManifest manifest_of_step(int64_t step, char run = 'b') {
-  CheckpointManifest manifest = small_manifest();
-  manifest.run = std::string(32, run);
-  manifest.step = step;
-  manifest.sequence = step / 100;
-  manifest.resumed_from = -1;
-  manifest.time = "2026-11-" + std::to_string(step / 100 + 10) + "T23:20:00Z";
-  return manifest;
-}
-
-// Writes the shards that the manifest describes, and the manifest. Returns the folder.
-std::filesystem::path write_checkpoint(const ScratchFolder& root, CheckpointManifest manifest) {
-  const std::filesystem::path folder = folder_of_step(root.path(), manifest.step);
-  std::filesystem::create_directory(folder);
-  FailingDisk disk;
-  for (int64_t i = 0; i + 1 < std::ssize(manifest.files); ++i) {
-    ShardContent content;
-    for (const ManifestInterval& each : manifest.intervals) {
-      if (each.file != i) continue;
-      const ManifestTensor& tensor = manifest.tensors[each.tensor];
-      content.tensors.push_back({tensor.name, tensor.dtype, {each.numel}});
-      content.bytes.emplace_back(static_cast<size_t>(each.numel * bits_of(tensor.dtype) / 8), 'x');
-    }
-    ManifestFile& file = manifest.files[i];
-    const BlockSums sums = write_shard(disk, folder / file.name, content);
-    file.bytes = sums.file_bytes;
-    file.sum = sum_of(sums);
-  }
-  set_intervals_entry(manifest);
-  write_manifest(folder, manifest);
-  return folder;
-}
-
 void cut_file(const std::filesystem::path& path) {
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
-}
-
-// Checks the code and the only line of the error.
-void check_error(const ProcessResult& ending, int code, const std::string& text) {
-  CAPTURE(ending.err);
-  CHECK(ending.code == code);
-  CHECK(ending.err.starts_with("fsdp: error[" + std::to_string(code) + "] rank 0/1 host "));
-  CHECK(ending.err.find(text) != std::string::npos);
-  CHECK(ending.err.find('\n') == ending.err.size() - 1);
 }
 
 TEST_CASE("fsdp-ckpt list shows the checkpoints of a run, newest first") {
@@ -149,10 +71,24 @@ TEST_CASE("docs/command-line.md shows what fsdp-ckpt prints") {
   manifest.finite = false;
   write_checkpoint(root, manifest);
   std::filesystem::remove(write_checkpoint(root, manifest_of_step(300)) / kSecondShard);
+  const std::string list = run_ckpt({"list", root.path()}).out;
+  // Two checkpoints that differ in one element: 6 and 6.5.
+  WholeCheckpoint checkpoint{.manifest = manifest_of_step(100), .bytes = {}};
+  for (const ManifestTensor& tensor : checkpoint.manifest.tensors) {
+    checkpoint.bytes.emplace_back(tensor.numel() * bits_of(tensor.dtype) / 8, 'x');
+  }
+  std::vector<float> values(24, 6);
+  checkpoint.bytes[0] = elements(values);
+  write_checkpoint(root / "one", checkpoint);
+  values[5] = 6.5F;
+  checkpoint.bytes[0] = elements(values);
+  checkpoint.manifest.step = 400;
+  write_checkpoint(root / "other", checkpoint);
   const std::string document = read_whole(source_file("docs/command-line.md"));
   for (const std::string& command :
-       {"list checkpoints\n" + run_ckpt({"list", root.path()}).out,
-        "verify checkpoints/step-00000200\n" + run_ckpt({"verify", root / "step-00000200"}).out}) {
+       {"list checkpoints\n" + list,
+        "diff --all checkpoints/step-00000100 checkpoints/step-00000400\n" +
+            run_ckpt({"diff", "--all", root / "one", root / "other"}).out}) {
     CAPTURE(command);
     CHECK(document.find("```\n$ fsdp-ckpt " + command + "```\n") != document.npos);
   }
@@ -304,21 +240,35 @@ TEST_CASE("fsdp-ckpt ends with 74 for a path that cannot be read, and with 64 fo
   const std::filesystem::path folder = write_checkpoint(root, manifest_of_step(1000));
   check_error(run_ckpt({"list", folder}), 64,
               "' is a checkpoint (command line); hint: pass the folder that contains it, or use "
-              "fsdp-ckpt verify or fsdp-inspect");
-  const std::string hint = "; hint: use fsdp-ckpt list FOLDER or fsdp-ckpt verify PATH";
+              "inspect or verify");
+  const std::string hint = "; hint: use fsdp-ckpt verify PATH";
   check_error(run_ckpt({"verify", "--fast", "--all=1", folder}), 64,
               "there are no flags --fast, --all" + hint);
   check_error(run_ckpt({"verify", "--hlep", folder}), 64,
               "there is no flag --hlep; hint: did you mean --help?");
-  check_error(run_ckpt({}), 64, "A subcommand is required (command line)" + hint);
+  const std::string commands =
+      "(command line); hint: use list, inspect, verify, diff, prune or export; fsdp-ckpt --help "
+      "describes them";
+  check_error(run_ckpt({}), 64, "no command is given " + commands);
+  check_error(run_ckpt({"x"}), 64, "there is no command 'x' " + commands);
+  check_error(run_ckpt({"verfiy", "a"}), 64,
+              "there is no command 'verfiy' (command line); hint: did you mean verify?");
+  check_error(run_ckpt({"--all", "diff", "a", "b"}), 64, "there is no flag --all; hint: use list,");
+  check_error(run_ckpt({"--", "list", "a"}), 64, "A subcommand is required " + commands);
   check_error(run_ckpt({"verify"}), 64, "PATH is required (command line)" + hint);
-  check_error(run_ckpt({"verify", ""}), 64, "the path is empty");
-  check_error(run_ckpt({"list", "a", "b"}), 64, "not expected: b (command line)" + hint);
-  check_error(run_ckpt({"prune", "a"}), 64, hint);
+  check_error(run_ckpt({"verify", ""}), 64, "a path is empty");
+  check_error(run_ckpt({"list", "a", "b"}), 64,
+              "not expected: b (command line); hint: use fsdp-ckpt list FOLDER");
+  check_error(
+      run_ckpt({"inspect", root.path()}), 74,
+      "there is no checkpoint (" + root.path().string() + "); hint: pass the folder of one");
+  check_error(run_ckpt({"diff", folder, root.path()}), 74, "there is no checkpoint (");
+  check_error(run_ckpt({"export", root.path(), root / "out"}), 74, "there is no checkpoint (");
   for (const auto& arguments : {std::vector<std::string>{"--help"}, {"verify", "--help"}}) {
     const ProcessResult help = run_ckpt(arguments);
     CHECK(help.code == 0);
-    CHECK(help.out.find("Exit codes: 0 listed or whole, 64 usage") != std::string::npos);
+    CHECK(help.out.find("Exit codes: 0 done, whole or equal, 1 different (diff), 64") !=
+          std::string::npos);
   }
 }
 
@@ -343,6 +293,9 @@ TEST_CASE("fsdp-inspect shows the content of a checkpoint") {
       "  step = 1200\n"
       "  worst = -inf\n"
       "object user: values\n"
+      "file shard-00000-of-00002.safetensors: 4136 bytes, parts of 2 tensors\n"
+      "file shard-00001-of-00002.safetensors: 4256 bytes, parts of 2 tensors\n"
+      "file intervals.safetensors: 208 bytes\n"
       "tensor 'model/weight/tied' is 'model/weight/a'\n";
   CHECK(without_root(ending.out, root) == head +
                                               "name                 dtype  shape   bytes\n"
@@ -353,11 +306,21 @@ TEST_CASE("fsdp-inspect shows the content of a checkpoint") {
                                               "4 tensors, 49 elements, 200 bytes: I64 1, F32 3\n");
   const ProcessResult summary = run_process({program_path("fsdp-inspect"), "--summary", folder});
   CHECK(without_root(summary.out, root)
-            .starts_with(head + "4 tensors, 49 elements, 200 bytes\nby type   F32"));
+            .find("  worst = -inf\nobject user: values\n3 files, 8.4 KiB\ntensor "
+                  "'model/weight/tied' is "
+                  "'model/weight/a'\n4 tensors, 49 elements, 200 bytes\nby type   F32") !=
+        std::string::npos);
+  CHECK(run_ckpt({"inspect", folder}).out == ending.out);
+  CHECK(run_ckpt({"inspect", "--summary", folder}).out == summary.out);
   const ProcessResult shard = run_process({program_path("fsdp-inspect"), folder / kSecondShard});
   CHECK(shard.out.find("optimizer/exp_avg/a  F32    [24]      96\n") != std::string::npos);
+  std::filesystem::rename(folder / kSecondShard, folder / "moved");
+  const ProcessResult incomplete = run_ckpt({"inspect", folder});
+  check_error(incomplete, 65, std::string(kSecondShard) + " is missing");
+  CHECK(incomplete.out == ending.out);
   std::filesystem::remove(folder / kManifestName);
   check_error(run_process({program_path("fsdp-inspect"), folder}), 65, "manifest.json is missing");
+  check_error(run_ckpt({"inspect", folder}), 65, "manifest.json is missing");
 }
 
 TEST_CASE("fsdp-inspect takes a folder with config.json for a model, whatever else it has") {

@@ -3,12 +3,14 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <stdexcept>
@@ -26,6 +28,7 @@ struct ProcessResult {
   std::string out;
   std::string err;
   double seconds = 0;
+  int64_t peak_bytes = 0;  // most resident memory, mapped files included
 };
 
 // A process in its own process group, with pipes for its output. The destructor kills the whole
@@ -118,8 +121,10 @@ class Process {
       }
     }
     int status = 0;
-    waitpid(pid_, &status, 0);
+    rusage used{};
+    wait4(pid_, &status, 0, &used);
     pid_ = 0;
+    result.peak_bytes = used.ru_maxrss * 1024;
     result.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     result.code = result.signal != 0 ? 128 + result.signal : WEXITSTATUS(status);
     result.seconds =

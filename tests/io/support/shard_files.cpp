@@ -10,12 +10,12 @@
 
 namespace fsdp {
 
-ShardContent small_shard(int64_t last_bytes) {
-  ShardContent content{.tensors = {{"weight/a", StoredDType::kF32, {257}},
-                                   {"empty", StoredDType::kF32, {0}},
-                                   {"steps", StoredDType::kI64, {3}},
-                                   {"half", StoredDType::kBF16, {5}},
-                                   {"random/cpu", StoredDType::kU8, {last_bytes}}}};
+SmallShard small_shard(int64_t last_bytes) {
+  SmallShard content{.tensors = {{"weight/a", StoredDType::kF32, {257}},
+                                 {"empty", StoredDType::kF32, {0}},
+                                 {"steps", StoredDType::kI64, {3}},
+                                 {"half", StoredDType::kBF16, {5}},
+                                 {"random/cpu", StoredDType::kU8, {last_bytes}}}};
   int next = 1;
   for (const TensorSpec& tensor : content.tensors) {
     std::string bytes(static_cast<size_t>(count_elements(tensor.dtype, tensor.shape)->nbytes), ' ');
@@ -25,7 +25,7 @@ ShardContent small_shard(int64_t last_bytes) {
   return content;
 }
 
-BlockSums write_shard(Disk& disk, const std::filesystem::path& path, const ShardContent& content,
+BlockSums write_shard(Disk& disk, const std::filesystem::path& path, const SmallShard& content,
                       size_t piece, const std::map<std::string, std::string>& metadata) {
   ShardWriter writer(disk, path, content.tensors, metadata);
   for (const size_t i : writer.order()) {

@@ -17,14 +17,14 @@
 namespace fsdp {
 
 // The tensors of a shard, and the bytes of each.
-struct ShardContent {
+struct SmallShard {
   std::vector<TensorSpec> tensors;
   std::vector<std::string> bytes;
 };
 // Returns tensors of several element sizes with distinct bytes. The last is U8 of `last_bytes`.
-ShardContent small_shard(int64_t last_bytes = 3001);
+SmallShard small_shard(int64_t last_bytes = 3001);
 // Writes the shard in pieces of `piece` bytes. Errors: those of ShardWriter.
-BlockSums write_shard(Disk& disk, const std::filesystem::path& path, const ShardContent& content,
+BlockSums write_shard(Disk& disk, const std::filesystem::path& path, const SmallShard& content,
                       size_t piece = 1 << 20,
                       const std::map<std::string, std::string>& metadata = {});
 // Returns the hash of the shard's `.sum` file, as the manifest has it.

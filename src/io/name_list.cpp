@@ -1,4 +1,4 @@
-#include "checkpoint/name_list.h"
+#include "io/name_list.h"
 
 #include <fmt/format.h>
 

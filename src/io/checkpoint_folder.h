@@ -24,11 +24,11 @@ class CheckpointFolder {
 
   // Messages about the removed folders and the lock, one line each.
   const std::vector<std::string>& notes() const { return notes_; }
-  // Removes the oldest checkpoints of `run` beyond `limit` (2 or more). Checkpoints with infinite
-  // or NaN values do not count towards the limit. Such a checkpoint is removed if it is older than
-  // the oldest finite checkpoint that is kept. Only whole checkpoints of this run are removed.
-  // Returns the errors of removals that failed.
+  // Removes the checkpoints_beyond (found_checkpoints.h) the limit. Returns the errors of removals
+  // that failed.
   std::vector<std::string> prune(const std::string& run, int64_t limit);
+  // Removes a checkpoint, which must be inside this folder. Returns the error if files remain.
+  std::optional<std::string> remove(const std::filesystem::path& checkpoint);
 
  private:
   const std::filesystem::path folder_;

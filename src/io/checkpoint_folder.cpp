@@ -1,16 +1,16 @@
-#include "checkpoint/checkpoint_folder.h"
+#include "io/checkpoint_folder.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <map>
+#include <cerrno>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
-#include "checkpoint/publication.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
+#include "io/file_failure.h"
 #include "io/found_checkpoints.h"
 #include "io/new_file.h"
 
@@ -66,31 +66,25 @@ CheckpointFolder::~CheckpointFolder() {
   if (is_new_) ::rmdir(folder_.c_str());  // fails if the folder is not empty
 }
 
+std::optional<std::string> CheckpointFolder::remove(const std::filesystem::path& checkpoint) {
+  // The folder gets a temporary name before its files are removed. If the removal is interrupted,
+  // the next job finds the temporary name and removes the rest.
+  const std::filesystem::path old =
+      folder_ / fmt::format(".{}.tmp.old", checkpoint.filename().string());
+  const auto failed = [&](std::string_view why) {
+    return fmt::format("{} cannot be removed: {}", checkpoint.string(), why);
+  };
+  if (disk_.rename(checkpoint.c_str(), old.c_str()) != 0) return failed(system_cause(errno));
+  remove_folder(disk_, old);
+  std::error_code ignored;
+  if (!std::filesystem::exists(old, ignored)) return std::nullopt;
+  return failed(fmt::format("{} is not empty", old.filename().string()));
+}
+
 std::vector<std::string> CheckpointFolder::prune(const std::string& run, int64_t limit) {
-  std::vector<FoundCheckpoint> own;
-  const FoundCheckpoints found = find_checkpoints(folder_);
-  for (const auto* list : {&found.of_run, &found.of_other_runs}) {
-    std::ranges::copy_if(*list, std::back_inserter(own),
-                         [&](const FoundCheckpoint& each) { return each.run == run; });
-  }
-  std::ranges::sort(own, std::ranges::greater(), &FoundCheckpoint::sequence);
   std::vector<std::string> errors;
-  int64_t kept = 0;
-  for (const FoundCheckpoint& each : own) {
-    if (kept < limit) {
-      kept += each.finite ? 1 : 0;
-      continue;
-    }
-    // The folder gets a temporary name before its files are removed. If the removal is interrupted,
-    // the next job finds the temporary name and removes the rest.
-    const std::filesystem::path old =
-        folder_ / fmt::format(".{}.tmp.old", each.folder.filename().string());
-    if (disk_.rename(each.folder.c_str(), old.c_str()) != 0) {
-      errors.push_back(fmt::format("{} cannot be removed: {}", each.folder.string(),
-                                   std::generic_category().message(errno)));
-      continue;
-    }
-    remove_folder(disk_, old);
+  for (const FoundCheckpoint& each : checkpoints_beyond(limit, run, find_checkpoints(folder_))) {
+    if (std::optional<std::string> error = remove(each.folder)) errors.push_back(*error);
   }
   return errors;
 }
