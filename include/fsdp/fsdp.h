@@ -8,6 +8,7 @@
 #include <fsdp/checkpoints.h>
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
+#include <fsdp/event_log.h>
 #include <fsdp/loss_scaler.h>
 #include <fsdp/lr_scheduler.h>
 #include <fsdp/memory.h>

@@ -2,11 +2,9 @@
 #include "fsdp/checkpoints.h"
 
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <cerrno>
 #include <condition_variable>
-#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <mutex>
@@ -19,6 +17,7 @@
 #include "fsdp/error.h"
 #include "io/found_checkpoints.h"
 #include "io/support/failing_disk.h"
+#include "support/file_size_limit.h"
 #include "support/long_run.h"
 #include "support/scratch_folder.h"
 #include "support/torch_ranks.h"
@@ -85,24 +84,6 @@ TEST_CASE("a save to a full disk names step, file and reason, and says what is w
   });
   CHECK(has_byte);
 }
-
-// While it exists, this process cannot write files of more than `bytes` bytes.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  void (*handler_)(int);
-  rlimit before_{};
-};
 
 TEST_CASE("a save that fails ends the run, or is a warning with the same text") {
   constexpr std::string_view kText =
