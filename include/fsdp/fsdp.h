@@ -10,6 +10,7 @@
 #include <fsdp/error.h>
 #include <fsdp/event_log.h>
 #include <fsdp/loss_scaler.h>
+#include <fsdp/lr_schedule.h>
 #include <fsdp/lr_scheduler.h>
 #include <fsdp/memory.h>
 #include <fsdp/mesh.h>
@@ -24,6 +25,7 @@
 #include <fsdp/sampler.h>
 #include <fsdp/sync_batch_norm.h>
 #include <fsdp/trace.h>
+#include <fsdp/training_options.h>
 #include <fsdp/training_state.h>
 #include <fsdp/unit.h>
 #include <fsdp/unit_policy.h>
