@@ -3,6 +3,7 @@
 
 #include <fsdp/agreement.h>
 #include <fsdp/batch_transfer.h>
+#include <fsdp/best_model.h>
 #include <fsdp/callback.h>
 #include <fsdp/checkpoint.h>
 #include <fsdp/checkpoints.h>
