@@ -8,6 +8,7 @@
 
 #include "own_flags.h"
 #include "terminal/status_line.h"
+#include "training/step_record.h"
 #include "vision/digits.h"
 
 namespace nn = torch::nn;
@@ -49,10 +50,12 @@ struct Settings {
   double learning_rate = 2e-3, dropout = 0.1;
   fsdp::Options engine;
   fsdp::CheckpointOptions checkpoints;
+  fsdp::ScheduleOptions schedule;
+  std::filesystem::path event_folder;
 };
 
 Settings read_command_line(const fsdp::RunOptions& run) {
-  Settings settings{.engine = run.engine, .checkpoints = run.checkpoints};
+  Settings settings{.engine = run.engine, .checkpoints = run.checkpoints, .schedule = run.schedule};
   OwnFlags flags(run);
   flags.read("--data", settings.data, "a file of digits (examples/vision/data/README.md)");
   flags.read("--num-train-epochs", settings.epochs, "a whole number, 1 or more", 1);
@@ -65,7 +68,9 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   flags.read("--seed", settings.engine.seed, "a whole number, for weights, order and dropout");
   flags.read("--output-dir", settings.output_dir, "the folder of model.safetensors, the best one");
   settings.checkpoints.set_default_folder(settings.output_dir);
-  settings.help = flags.finish({.checkpoints = true});
+  settings.help = flags.finish({.checkpoints = true, .trains = true});
+  settings.schedule.require_valid(settings.learning_rate);
+  settings.event_folder = run.reports.event_folder(settings.output_dir);
   std::error_code ignored;  // an error of the folder is reported when it is used
   if (!settings.output_dir.empty() && settings.help.empty())
     std::filesystem::create_directories(settings.output_dir, ignored);
@@ -120,15 +125,14 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
       engine,
       {.lr = settings.learning_rate, .weight_decay = 0.05, .groups = {{fsdp::is_bias_or_norm}}});
   const int64_t steps = settings.epochs * cursor.sampler().batches_per_epoch();
-  fsdp::LambdaLR schedule(optimizer, fsdp::LrSchedule{.shape = fsdp::LrSchedule::Shape::kCosine,
-                                                      .warmup_steps = steps / 10,
-                                                      .total_steps = steps});
+  fsdp::LambdaLR schedule(optimizer, settings.schedule.make(steps, settings.learning_rate));
   double best = 0, loss_sum = 0;  // loss_sum: over the images of this epoch
   fsdp::TrainingState state(engine);
   state.add("optimizer", optimizer).add("schedule", schedule).add("data", cursor);
   state.add("best", best).add("loss_sum", loss_sum);
   fsdp::Checkpoints checkpoints(state, settings.checkpoints);
   int64_t step = checkpoints.resume();
+  const auto events = training::open_event_log(mesh, settings.event_folder, step);
   terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "epoch", settings.epochs, 1,
                               cursor.position(step).epoch);
   while (true) {
@@ -146,7 +150,9 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
     }
 
     place.step = step + 1;
+    training::StepMeter meter(engine);
     const fsdp::GlobalBatch batch = cursor.batch(step);
+    meter.has_batch();
     double loss_of_rank = 0;
     for (const fsdp::MicroBatch& mine : batch.micro_batches) {
       const fsdp::GradSync sync(engine, &mine == &batch.micro_batches.back());
@@ -158,10 +164,16 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
       loss_of_rank += loss.item<double>() * mine.weight;
     }
     optimizer.clip_grad_norm(1.0);
-    if (optimizer.step().skipped()) status.note("a step was skipped: its gradient is not finite");
+    const double lr = optimizer.lr();
+    const fsdp::StepReport report = optimizer.step();
+    if (report.skipped()) status.note("a step was skipped: its gradient is not finite");
     optimizer.zero_grad();
     schedule.step();
-    loss_sum += mesh.mean(loss_of_rank, "loss") * batch.sample_count;
+    const double loss = mesh.mean(loss_of_rank, "loss");
+    loss_sum += loss * batch.sample_count;
+    const training::StepRecord record = meter.finish(
+        {.step = step + 1, .loss = loss, .lr = lr, .samples = batch.sample_count}, report);
+    if (events) training::log_step(*events, record);
     if (checkpoints.after_step(++step)) return;
   }
 }
@@ -189,6 +201,7 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
 
 int main(int argc, char** argv) {
   return fsdp::run_program(
-      argc, argv, run, {.checkpoints = true, .others = true},
-      {.engine = {.mixed_precision = {.param_dtype = torch::kBFloat16}, .seed = 42}});
+      argc, argv, run, {.checkpoints = true, .trains = true, .others = true},
+      {.engine = {.mixed_precision = {.param_dtype = torch::kBFloat16}, .seed = 42},
+       .schedule = {.type = fsdp::LrSchedulerType::kCosine, .warmup_ratio = 0.1}});
 }

@@ -39,12 +39,7 @@ const std::map<std::string, std::string> kOfTheirScripts = {
     {"--overwrite-cache", "leave it out: nothing is cached"},
     {"--preprocessing-num-workers", "leave it out: each rank makes its own windows"},
     {"--optim", "leave it out: the optimizer is AdamW"},
-    {"--report-to", "see train_log.jsonl and metrics.json in --output-dir"},
-    {"--eval-steps", "leave it out: --validation-file is answered at the end, not during training"},
-    {"--eval-strategy",
-     "leave it out: --validation-file is answered at the end, not during training"},
-    {"--evaluation-strategy",
-     "leave it out: --validation-file is answered at the end, not during training"},
+    {"--evaluation-strategy", "use --eval-strategy"},
 };
 
 [[noreturn]] void refuse(std::string what, std::string hint) {
@@ -153,15 +148,6 @@ void add_training_flags(CLI::App& app, Settings& settings) {
       ->default_str("");
   group->add_option("--learning-rate", train.learning_rate, "peak learning rate")
       ->check(number_in(0.0, 1e9));
-  using Shape = fsdp::LrSchedule::Shape;
-  add_choice<Shape>(
-      *group, "--lr-scheduler-type", train.schedule,
-      {{"linear", Shape::kLinear}, {"cosine", Shape::kCosine}, {"constant", Shape::kConstant}},
-      "linear, cosine or constant, after the warm-up");
-  group->add_option("--warmup-ratio", train.warmup_ratio, "share of the steps")
-      ->check(number_in(0.0, 1.0));
-  group->add_option("--warmup-steps", train.warmup_steps, "instead of the ratio")
-      ->check(CLI::Range(0, 1 << 30));
   group->add_option("--weight-decay", train.weight_decay, "not on biases and norms")
       ->check(number_in(0.0, 1e9));
   constexpr double kBelowOne = 0.999999999;
@@ -236,19 +222,21 @@ void add_output_flags(CLI::App& app, Command command, Settings& settings) {
 }
 
 void add_run_flags(CLI::App& app, Settings& settings) {
+  add_flags_of(*app.add_option_group("schedule"), settings.run.schedule_flags());
+  add_flags_of(*app.add_option_group("reports"), settings.run.report_flags());
   add_flags_of(*app.add_option_group("checkpoints"), settings.run.checkpoint_flags());
   add_flags_of(*app.add_option_group("diagnostics"), settings.run.diagnostic_flags());
   add_flags_of(*app.add_option_group("plan"), settings.run.plan_flags());
 }
 
 // Sets the values of the recipe, except values that the command line sets.
-void apply_google_recipe(const CLI::App& command, TrainSettings& train) {
+void apply_google_recipe(const CLI::App& command, Settings& settings) {
+  TrainSettings& train = settings.train;
   train.bias_correction = false;
   if (command.count("--adam-epsilon") == 0) train.adam_epsilon = 1e-6;
   if (command.count("--weight-decay") == 0) train.weight_decay = 0.01;
-  if (command.count("--warmup-ratio") + command.count("--warmup-steps") == 0) {
-    train.warmup_ratio = 0.1;
-  }
+  fsdp::ScheduleOptions& schedule = settings.run.schedule;
+  if (!schedule.has_warmup_flag) schedule.warmup_ratio = 0.1;
 }
 
 void check_init(const Settings& settings) {
@@ -285,6 +273,8 @@ void check(const Settings& settings) {
   if (settings.command != Command::kEvaluate && settings.output_dir.empty()) {
     refuse("no output folder is given", "add --output-dir DIR");
   }
+  settings.run.schedule.require_valid(settings.train.learning_rate);
+  settings.run.reports.event_folder(settings.output_dir);
   const fsdp::CheckpointOptions& checkpoints = settings.run.checkpoints;
   const bool resumes = !checkpoints.resume.empty() && checkpoints.resume != "none";
   if (settings.ablated() &&
@@ -384,7 +374,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   }
   // After parsing, because the recipe's defaults must not replace given flags.
   if (recipe == "google") {
-    apply_google_recipe(*commands[Command::kFinetune], line.settings.train);
+    apply_google_recipe(*commands[Command::kFinetune], line.settings);
   }
   line.settings.run.engine.seed = line.settings.seed;
   // `init` runs no step, so the engine must not require the memory for gradients and slots.

@@ -25,6 +25,7 @@
 #include "bert_qa/run/qa_trainer.h"
 #include "bert_qa/run/questions.h"
 #include "bert_qa/run/synthetic_task.h"
+#include "bert_qa/run/train_log.h"
 #include "bert_qa/run/training_metrics.h"
 #include "terminal/status_line.h"
 
@@ -162,7 +163,7 @@ void agree_on_data(const fsdp::Mesh& mesh, const WindowSource& source,
 }
 
 // Throws if all steps were skipped. The model is then unchanged, and the run must not write it.
-void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
+void refuse_untrained(const training::TrainSummary& summary, const fsdp::Mesh& mesh) {
   fsdp::run_or_throw_on_all_ranks(mesh, "counting the steps", [&] {
     if (summary.steps == 0 || summary.skipped_steps < summary.steps) return;
     throw fsdp::StateError(
@@ -212,12 +213,16 @@ bool train(const Settings& settings, QaTrainer& trainer, const fsdp::Engine& eng
   fsdp::run_or_throw_on_all_ranks(mesh, "opening the training log", [&] {
     if (mesh.rank() == 0) log = open_log(settings, at.output.value(), done, mesh);
   });
+  const auto events =
+      training::open_event_log(mesh, settings.run.reports.event_folder(settings.output_dir), done);
   terminal::StatusLine progress(at.console, "step", windows.steps_to_run(),
                                 settings.train.logging_steps, done);
   at.place.step = done + 1;  // errors name the step that runs, also before its record exists
-  return trainer.train([&](const StepRecord& record, const TrainSummary& so_far) {
+  return trainer.train([&](const training::StepRecord& record,
+                           const training::TrainSummary& so_far) {
     at.place.step = record.step + 1;
     if (log) log->append(record);
+    if (events) training::log_step(*events, record);
     if (record.skipped) {
       progress.note(fmt::format("step {} was skipped: its gradient is not finite, first in {}",
                                 record.step, record.first_nonfinite));
@@ -225,7 +230,7 @@ bool train(const Settings& settings, QaTrainer& trainer, const fsdp::Engine& eng
     progress.update(record.step, {.epoch = windows.epochs_after(record.step),
                                   .loss = record.loss,
                                   .learning_rate = record.lr,
-                                  .samples = record.windows});
+                                  .samples = record.samples});
     if (record.step != done + kMeasuredStep) return;
     if (!settings.says_all()) {
       if (at.plan) {
@@ -321,14 +326,14 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   const WindowSource source = training_source(settings, inputs, questions);
   fsdp::run_or_throw_on_all_ranks(mesh, "counting the windows", [&] {
     windows.emplace(source, settings, mesh.rank(), mesh.world_size());
+    settings.run.schedule.make(windows->total_steps(), settings.train.learning_rate);
   });
   agree_on_data(mesh, source, *windows, questions.train.has_value());
 
   std::optional<fsdp::Trace> trace;
   if (!settings.run.trace_file.empty()) trace.emplace(*sharded.engine);
-  QaTrainer trainer(sharded.model, *sharded.engine, *windows, settings.train,
-                    settings.run.checkpoints);
-  const TrainSummary& summary = trainer.summary();
+  QaTrainer trainer(sharded.model, *sharded.engine, *windows, settings);
+  const training::TrainSummary& summary = trainer.summary();
   const auto end_early = [&] {
     say(console, "stopped by a signal after step {}; --resume auto continues\n", summary.steps);
     write_trace(settings, console, trace);
@@ -337,7 +342,7 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   if (!train(settings, trainer, *sharded.engine, *windows, reports)) return end_early();
   ordered_json metrics = training_metrics(summary, *sharded.engine, plan);
   const std::string device = device_use_of(*sharded.engine, plan, summary);
-  say(console, "trained on {} windows in {}: {:.1f} samples/s\n{}", summary.windows,
+  say(console, "trained on {} windows in {}: {:.1f} samples/s\n{}", summary.samples,
       terminal::clock_text(summary.seconds), summary.samples_per_second(), device);
   if (settings.ablated()) {
     metrics["ablated"] = "communication";
