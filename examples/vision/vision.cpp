@@ -3,6 +3,7 @@
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <filesystem>
 #include <optional>
 
@@ -16,6 +17,7 @@ namespace nn = torch::nn;
 constexpr int64_t kHeldOut = 297;   // digits at the end of the file, for evaluation
 constexpr int64_t kWidth = 64;      // features of a patch
 constexpr double kSmoothing = 0.1;  // of labels
+constexpr std::array<std::string_view, 2> kMetrics{"accuracy", "loss"};  // of an evaluation
 
 // Tensors: B images, N patches, D features.
 struct ViTImpl : nn::Module {
@@ -51,11 +53,15 @@ struct Settings {
   fsdp::Options engine;
   fsdp::CheckpointOptions checkpoints;
   fsdp::ScheduleOptions schedule;
+  fsdp::EvaluationOptions evaluation;
   std::filesystem::path event_folder;
 };
 
 Settings read_command_line(const fsdp::RunOptions& run) {
-  Settings settings{.engine = run.engine, .checkpoints = run.checkpoints, .schedule = run.schedule};
+  Settings settings{.engine = run.engine,
+                    .checkpoints = run.checkpoints,
+                    .schedule = run.schedule,
+                    .evaluation = run.evaluation};
   OwnFlags flags(run);
   flags.read("--data", settings.data, "a file of digits (examples/vision/data/README.md)");
   flags.read("--num-train-epochs", settings.epochs, "a whole number, 1 or more", 1);
@@ -66,9 +72,10 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   flags.read("--learning-rate", settings.learning_rate, "a number, reached after the warm-up");
   flags.read("--dropout", settings.dropout, "a number from 0 to 1", 0, 1);
   flags.read("--seed", settings.engine.seed, "a whole number, for weights, order and dropout");
-  flags.read("--output-dir", settings.output_dir, "the folder of model.safetensors, the best one");
+  flags.read("--output-dir", settings.output_dir, "the folder of model.safetensors");
   settings.checkpoints.set_default_folder(settings.output_dir);
-  settings.help = flags.finish({.checkpoints = true, .trains = true});
+  settings.help = flags.finish({.checkpoints = true, .trains = true, .evaluates = true});
+  settings.evaluation.resolve(kMetrics);
   settings.schedule.require_valid(settings.learning_rate);
   settings.event_folder = run.reports.event_folder(settings.output_dir);
   std::error_code ignored;  // an error of the folder is reported when it is used
@@ -87,9 +94,15 @@ at::Tensor moved(const at::Tensor& images) {
   return crops.index({at::arange(count, dx.options()), dx, dy});
 }
 
-// Returns the part of the digits that the model names right, or nothing if a signal ends the run.
-std::optional<double> evaluate(fsdp::Engine& engine, ViT& model, const Digits& digits,
-                               fsdp::Checkpoints& checkpoints) {
+struct Evaluated {
+  double accuracy = 0;  // part of the digits that the model names right
+  double loss = 0;
+  double metric(std::string_view name) const { return name == "loss" ? loss : accuracy; }
+};
+
+// Returns nothing if a signal ends the run.
+std::optional<Evaluated> evaluate(fsdp::Engine& engine, ViT& model, const Digits& digits,
+                                  fsdp::Checkpoints& checkpoints) {
   const fsdp::Mesh& mesh = engine.mesh();
   const fsdp::BatchSampler sampler({.sample_count = digits.count(),
                                     .world_size = mesh.world_size(),
@@ -98,16 +111,21 @@ std::optional<double> evaluate(fsdp::Engine& engine, ViT& model, const Digits& d
                                     .shuffle = false});
   const torch::NoGradGuard no_grad;
   model->eval();
-  int64_t right = 0;
+  std::array<double, 2> sums{};  // right answers, losses
   for (int64_t i = 0; i < sampler.batches_per_epoch(); ++i) {
     if (checkpoints.poll()) return std::nullopt;
     const fsdp::MicroBatch mine = sampler.batch(/*epoch=*/0, i).micro_batches.front();
     const auto [images, labels] = digits.picked(mine.samples);
-    const at::Tensor hits = engine.forward(model, images).argmax(1) == labels;
-    right += hits.slice(0, 0, mine.count).sum().item<int64_t>();  // without a filler sample
+    const at::Tensor logits = engine.forward(model, images).to(torch::kFloat32);
+    const auto mine_of = [&](const at::Tensor& values) {  // without a filler sample
+      return values.slice(0, 0, mine.count).sum().item<double>();
+    };
+    sums[0] += mine_of(logits.argmax(1) == labels);
+    sums[1] += mine_of(at::cross_entropy_loss(logits, labels, {}, at::Reduction::None));
   }
   model->train();
-  return static_cast<double>(mesh.sum(right, "right answers")) / digits.count();
+  const auto [right, loss] = mesh.sum(sums, "evaluation");
+  return Evaluated{right / digits.count(), loss / digits.count()};
 }
 
 void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Settings& settings,
@@ -126,7 +144,13 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
       {.lr = settings.learning_rate, .weight_decay = 0.05, .groups = {{fsdp::is_bias_or_norm}}});
   const int64_t steps = settings.epochs * cursor.sampler().batches_per_epoch();
   fsdp::LambdaLR schedule(optimizer, settings.schedule.make(steps, settings.learning_rate));
-  double best = 0, loss_sum = 0;  // loss_sum: over the images of this epoch
+  const fsdp::EvaluationOptions& evaluation = settings.evaluation;
+  const std::filesystem::path output = settings.output_dir;
+  const bool keeps_best = evaluation.load_best_model_at_end.value_or(true) && !output.empty();
+  fsdp::BestModel best({.evaluation = evaluation,
+                        .folder = keeps_best ? output / "best" : "",
+                        .checkpoints = settings.checkpoints.folder});
+  double loss_sum = 0;  // over the images of this epoch
   fsdp::TrainingState state(engine);
   state.add("optimizer", optimizer).add("schedule", schedule).add("data", cursor);
   state.add("best", best).add("loss_sum", loss_sum);
@@ -135,19 +159,27 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
   const auto events = training::open_event_log(mesh, settings.event_folder, step);
   terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "epoch", settings.epochs, 1,
                               cursor.position(step).epoch);
+  std::string evaluated;  // the last evaluation, as text
   while (true) {
+    const auto [epoch, used] = cursor.position(step);
+    const bool ends_epoch = epoch > 0 && used == 0;
     // A run that was stopped during an evaluation resumes with this evaluation.
-    if (const auto [epoch, used] = cursor.position(step); epoch > 0 && used == 0) {
-      const auto accuracy = evaluate(engine, model, held_out, checkpoints);
-      if (!accuracy) return;
-      if (*accuracy > best && !settings.output_dir.empty())
-        fsdp::save_weights(engine, settings.output_dir + "/model.safetensors");
-      best = std::max(best, *accuracy);
-      status.update(epoch, fmt::format("loss {:.4f}  accuracy {:.4f}  best {:.4f}  lr {:.2e}",
-                                       loss_sum / seen.count(), *accuracy, best, optimizer.lr()));
-      if (epoch >= settings.epochs) return;
+    if (evaluation.is_due(step, ends_epoch) && step > 0 && !best.is_evaluated(step)) {
+      const auto found = evaluate(engine, model, held_out, checkpoints);
+      if (!found) return;
+      best.update(state, step, found->metric(evaluation.metric_for_best_model));
+      if (events) {
+        events->scalar("eval/accuracy", step, found->accuracy);
+        events->scalar("eval/loss", step, found->loss);
+      }
+      evaluated = fmt::format("accuracy {:.4f}  best {:.4f}  ", found->accuracy, best.metric());
+    }
+    if (ends_epoch) {
+      status.update(epoch, fmt::format("loss {:.4f}  {}lr {:.2e}", loss_sum / seen.count(),
+                                       evaluated, optimizer.lr()));
       loss_sum = 0;
     }
+    if (step >= steps || best.stops()) break;
 
     place.step = step + 1;
     training::StepMeter meter(engine);
@@ -176,6 +208,9 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
     if (events) training::log_step(*events, record);
     if (checkpoints.after_step(++step)) return;
   }
+  if (best.stops()) status.note(fmt::format("stopped early after step {}", step));
+  best.load(state);
+  if (!output.empty()) fsdp::save_weights(engine, output / "model.safetensors");
 }
 
 int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& place) {
@@ -201,7 +236,8 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
 
 int main(int argc, char** argv) {
   return fsdp::run_program(
-      argc, argv, run, {.checkpoints = true, .trains = true, .others = true},
+      argc, argv, run, {.checkpoints = true, .trains = true, .evaluates = true, .others = true},
       {.engine = {.mixed_precision = {.param_dtype = torch::kBFloat16}, .seed = 42},
-       .schedule = {.type = fsdp::LrSchedulerType::kCosine, .warmup_ratio = 0.1}});
+       .schedule = {.type = fsdp::LrSchedulerType::kCosine, .warmup_ratio = 0.1},
+       .evaluation = {.strategy = fsdp::EvalStrategy::kEpoch}});
 }

@@ -30,6 +30,14 @@ double clip_limit(const TrainSettings& settings) {
                                     : std::numeric_limits<double>::infinity();
 }
 
+fsdp::BestModelOptions best_options(const Settings& settings) {
+  const fsdp::EvaluationOptions& evaluation = settings.run.evaluation;
+  const bool is_kept = evaluation.load_best_model_at_end.value_or(false);
+  return {.evaluation = evaluation,
+          .folder = is_kept ? settings.output_dir / "best" : "",
+          .checkpoints = settings.run.checkpoints.folder};
+}
+
 StepTensors tensors_of(StepInput input) {
   StepTensors tensors{.slices = std::move(input.slices), .batches = {}, .tokens = input.tokens};
   for (const QaBatch& rows : input.rows) tensors.batches.push_back(make_tensors(rows));
@@ -44,12 +52,13 @@ QaTrainer::QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& en
       engine_(engine),
       windows_(windows),
       settings_(settings.train),
-      schedule_options_(settings.run.schedule),
+      run_(settings.run),
       optimizer_(engine, adamw_options(settings.train)),
-      schedule_(schedule_options_.make(windows.total_steps(), settings_.learning_rate)),
+      schedule_(run_.schedule.make(windows.total_steps(), settings_.learning_rate)),
+      best_(best_options(settings)),
       state_(engine),
       checkpoints_(state_, settings.run.checkpoints) {
-  state_.add("optimizer", optimizer_).add("data", windows.cursor());
+  state_.add("optimizer", optimizer_).add("data", windows.cursor()).add("best", best_);
   if (engine.options().mixed_precision.param_dtype == torch::kFloat16) {
     state_.add("scaler", scaler_.emplace(engine));
   }
@@ -65,11 +74,11 @@ QaTrainer::QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& en
 int64_t QaTrainer::resume() {
   summary_.steps = checkpoints_.resume();
   if (summary_.steps > 0) windows_.resume(summary_.steps);
-  schedule_ = schedule_options_.make(windows_.total_steps(), settings_.learning_rate);
+  schedule_ = run_.schedule.make(windows_.total_steps(), settings_.learning_rate);
   return summary_.steps;
 }
 
-bool QaTrainer::train(const OnStep& on_step) {
+bool QaTrainer::train(const OnStep& on_step, const Evaluate& evaluate) {
   model_->train();
   const int64_t begin = summary_.steps;
   const int64_t count = std::max<int64_t>(windows_.steps_to_run() - begin, 0);
@@ -78,13 +87,29 @@ bool QaTrainer::train(const OnStep& on_step) {
       count, kStepsAhead, [this, begin](int64_t index) { return windows_.input(begin + index); });
   fsdp::BatchTransfer<StepTensors> inputs(engine_, count,
                                           [&](int64_t) { return tensors_of(rows.next()); });
-  for (int64_t step = begin; step < begin + count;) {
+  for (int64_t step = begin;;) {
+    // A run that was stopped during an evaluation resumes with this evaluation.
+    if (!evaluate_if_due(step, evaluate)) return false;
+    if (step == begin + count || best_.stops()) return true;
     const training::StepRecord record = train_step(step, inputs);
     summary_.add(record);
     summary_.planned_engine_bytes = engine_.memory_plan().peak_bytes();
     on_step(record, summary_);
     if (checkpoints_.after_step(++step)) return false;
   }
+}
+
+// Returns false if a signal must end the training.
+bool QaTrainer::evaluate_if_due(int64_t step, const Evaluate& evaluate) {
+  const bool ends_epoch =
+      windows_.cursor().position(step).samples == 0 || step == windows_.total_steps();
+  if (step == 0 || !run_.evaluation.is_due(step, ends_epoch) || best_.is_evaluated(step)) {
+    return true;
+  }
+  const std::optional<double> metric = evaluate(step);
+  if (!metric) return false;
+  best_.update(state_, step, *metric);
+  model_->train();
   return true;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fsdp/batch_transfer.h>
+#include <fsdp/best_model.h>
 #include <fsdp/checkpoints.h>
 #include <fsdp/engine.h>
 #include <fsdp/loss_scaler.h>
@@ -37,6 +38,10 @@ class QaTrainer {
   using OnStep =
       std::function<void(const training::StepRecord&, const training::TrainSummary& so_far)>;
 
+  // Evaluates the model after `step` steps and returns the metric --metric-for-best-model, which is
+  // equal on all ranks. Returns nothing if a signal must end the training.
+  using Evaluate = std::function<std::optional<double>(int64_t step)>;
+
   // Requires: the engine averages gradients over ranks (the default). `windows` and `settings`
   //   outlive this object.
   // Errors: those of fsdp::Checkpoints, and of ScheduleOptions::make.
@@ -44,14 +49,19 @@ class QaTrainer {
             TrainingWindows& windows, const Settings& settings);
   // Loads the checkpoint that the options choose. Returns the number of steps that are done.
   int64_t resume();
-  // Runs the remaining steps. Calls `on_step` after each step, on every rank. Returns false if a
-  // signal ended the training early. Requires: resume() was called.
-  bool train(const OnStep& on_step);
+  // Runs the remaining steps, and evaluates after the steps that --eval-strategy selects. Calls
+  // `on_step` after each step, on every rank. Returns false if a signal ended the training early.
+  // Requires: resume() was called.
+  bool train(const OnStep& on_step, const Evaluate& evaluate);
+  // Loads the best evaluated model, if --load-best-model-at-end is given. Collective.
+  void load_best() { best_.load(state_); }
+  const fsdp::BestModel& best() const { return best_; }
   // Saves if a rank got a signal. Returns true if the run must stop. Collective.
   bool poll() { return checkpoints_.poll(); }
   const training::TrainSummary& summary() const { return summary_; }
 
  private:
+  bool evaluate_if_due(int64_t step, const Evaluate& evaluate);
   double forward_backward(const Batch& batch, double weight);
   training::StepRecord train_step(int64_t step, fsdp::BatchTransfer<StepTensors>& inputs);
 
@@ -59,11 +69,12 @@ class QaTrainer {
   fsdp::Engine& engine_;
   TrainingWindows& windows_;
   const TrainSettings& settings_;
-  const fsdp::ScheduleOptions& schedule_options_;
+  const fsdp::RunOptions& run_;
   fsdp::AdamW optimizer_;
   fsdp::LrSchedule schedule_;               // its factor depends only on the step
   std::optional<fsdp::LossScaler> scaler_;  // with float16 parameters
   training::TrainSummary summary_;
+  fsdp::BestModel best_;
   fsdp::TrainingState state_;
   fsdp::Checkpoints checkpoints_;
 };
