@@ -11,6 +11,7 @@
 
 #include "own_flags.h"
 #include "terminal/status_line.h"
+#include "training/step_record.h"
 
 struct Settings {
   std::string train_file = GPT_TEXT, preset = "mini", weights, output_dir, prompt, help;
@@ -18,13 +19,18 @@ struct Settings {
   double learning_rate = 2e-3;
   fsdp::Options engine;
   fsdp::CheckpointOptions checkpoints;
+  fsdp::ScheduleOptions schedule;
+  std::filesystem::path event_folder;
   bool force = false;  // run a step even if its plan does not fit
   gpt::GptConfig model;
   gpt::Sampling sampling{.tokens = 600, .temperature = 0.8};
 };
 
 Settings read_command_line(const fsdp::RunOptions& run) {
-  Settings settings{.engine = run.engine, .checkpoints = run.checkpoints, .force = run.force};
+  Settings settings{.engine = run.engine,
+                    .checkpoints = run.checkpoints,
+                    .schedule = run.schedule,
+                    .force = run.force};
   OwnFlags flags(run);
   flags.read("--train-file", settings.train_file, "the text to learn, of any bytes");
   flags.read("--preset", settings.preset, "the model's size: " + gpt::preset_names());
@@ -47,7 +53,9 @@ Settings read_command_line(const fsdp::RunOptions& run) {
              0.01);
   settings.sampling.seed = settings.engine.seed;
   settings.checkpoints.set_default_folder(settings.output_dir);
-  settings.help = flags.finish({.plans = true, .checkpoints = true});
+  settings.help = flags.finish({.plans = true, .checkpoints = true, .trains = true});
+  settings.schedule.make(settings.max_steps, settings.learning_rate);  // refuses wrong values
+  settings.event_folder = run.reports.event_folder(settings.output_dir);
   return settings;
 }
 
@@ -72,7 +80,7 @@ bool train_to_the_end(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const a
   const fsdp::Mesh& mesh = engine.mesh();
   fsdp::AdamW optimizer(engine, {.weight_decay = 0.1, .groups = {{fsdp::is_bias_or_norm}}});
   const int64_t steps = settings.max_steps;
-  const fsdp::LrSchedule schedule{.warmup_steps = steps / 20, .total_steps = steps};
+  const fsdp::LrSchedule schedule = settings.schedule.make(steps, settings.learning_rate);
   // A sample is a block and the byte after it. Every byte of the text begins a sample.
   const at::Tensor samples = text.unfold(0, settings.model.block_size + 1, /*step=*/1);
   fsdp::SampleCursor cursor(fsdp::BatchSampler({.sample_count = samples.size(0),
@@ -85,6 +93,7 @@ bool train_to_the_end(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const a
   state.add("optimizer", optimizer).add("data", cursor);
   fsdp::Checkpoints checkpoints(state, settings.checkpoints);
   int64_t step = checkpoints.resume();
+  const auto events = training::open_event_log(mesh, settings.event_folder, step);
   using Slice = std::pair<at::Tensor, fsdp::MicroBatch>;
   fsdp::BatchTransfer<Slice> batches(
       engine, steps - step, [&, start = step](int64_t batch) -> Slice {
@@ -95,20 +104,31 @@ bool train_to_the_end(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const a
                               step);
   while (step < steps) {
     place.step = step + 1;
+    training::StepMeter meter(engine);
     const auto [ids, mine] = batches.next();
+    meter.has_batch();
     const at::Tensor logits = model(ids.slice(1, 0, -1));
     const at::Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), ids.slice(1, 1).flatten());
     (loss * mine.weight).backward();  // so that the mean over ranks is that over all samples
     optimizer.clip_grad_norm(1.0);
     optimizer.set_lr(settings.learning_rate * schedule.factor(step));
-    if (optimizer.step().skipped()) status.note("a step was skipped: its gradient is not finite");
+    const fsdp::StepReport report = optimizer.step();
+    if (report.skipped()) status.note("a step was skipped: its gradient is not finite");
     optimizer.zero_grad();
 
     const double mean = mesh.mean(loss, mine.weight, "loss");
+    const int64_t blocks = settings.batch_size * mesh.world_size();
+    const training::StepRecord record = meter.finish({.step = step + 1,
+                                                      .loss = mean,
+                                                      .lr = optimizer.lr(),
+                                                      .samples = blocks,
+                                                      .tokens = blocks * settings.model.block_size},
+                                                     report);
+    if (events) training::log_step(*events, record);
     status.update(step + 1, {.epoch = static_cast<double>(step + 1) / epoch_steps,
                              .loss = mean,
-                             .learning_rate = optimizer.lr(),
-                             .samples = settings.batch_size * mesh.world_size()});
+                             .learning_rate = record.lr,
+                             .samples = blocks});
     if (checkpoints.after_step(++step)) return false;
   }
   checkpoints.finish();
@@ -163,6 +183,7 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
 }
 
 int main(int argc, char** argv) {
-  return fsdp::run_program(argc, argv, run, {.plans = true, .checkpoints = true, .others = true},
-                           {.engine = {.seed = 42}});
+  return fsdp::run_program(argc, argv, run,
+                           {.plans = true, .checkpoints = true, .trains = true, .others = true},
+                           {.engine = {.seed = 42}, .schedule = {.warmup_ratio = 0.05}});
 }

@@ -3,11 +3,13 @@
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <filesystem>
 #include <optional>
 
 #include "own_flags.h"
 #include "terminal/status_line.h"
+#include "training/step_record.h"
 #include "vision/digits.h"
 
 namespace nn = torch::nn;
@@ -15,6 +17,7 @@ namespace nn = torch::nn;
 constexpr int64_t kHeldOut = 297;   // digits at the end of the file, for evaluation
 constexpr int64_t kWidth = 64;      // features of a patch
 constexpr double kSmoothing = 0.1;  // of labels
+constexpr std::array<std::string_view, 2> kMetrics{"accuracy", "loss"};  // of an evaluation
 
 // Tensors: B images, N patches, D features.
 struct ViTImpl : nn::Module {
@@ -49,10 +52,16 @@ struct Settings {
   double learning_rate = 2e-3, dropout = 0.1;
   fsdp::Options engine;
   fsdp::CheckpointOptions checkpoints;
+  fsdp::ScheduleOptions schedule;
+  fsdp::EvaluationOptions evaluation;
+  std::filesystem::path event_folder;
 };
 
 Settings read_command_line(const fsdp::RunOptions& run) {
-  Settings settings{.engine = run.engine, .checkpoints = run.checkpoints};
+  Settings settings{.engine = run.engine,
+                    .checkpoints = run.checkpoints,
+                    .schedule = run.schedule,
+                    .evaluation = run.evaluation};
   OwnFlags flags(run);
   flags.read("--data", settings.data, "a file of digits (examples/vision/data/README.md)");
   flags.read("--num-train-epochs", settings.epochs, "a whole number, 1 or more", 1);
@@ -63,9 +72,12 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   flags.read("--learning-rate", settings.learning_rate, "a number, reached after the warm-up");
   flags.read("--dropout", settings.dropout, "a number from 0 to 1", 0, 1);
   flags.read("--seed", settings.engine.seed, "a whole number, for weights, order and dropout");
-  flags.read("--output-dir", settings.output_dir, "the folder of model.safetensors, the best one");
+  flags.read("--output-dir", settings.output_dir, "the folder of model.safetensors");
   settings.checkpoints.set_default_folder(settings.output_dir);
-  settings.help = flags.finish({.checkpoints = true});
+  settings.help = flags.finish({.checkpoints = true, .trains = true, .evaluates = true});
+  settings.evaluation.resolve(kMetrics);
+  settings.schedule.require_valid(settings.learning_rate);
+  settings.event_folder = run.reports.event_folder(settings.output_dir);
   std::error_code ignored;  // an error of the folder is reported when it is used
   if (!settings.output_dir.empty() && settings.help.empty())
     std::filesystem::create_directories(settings.output_dir, ignored);
@@ -82,9 +94,15 @@ at::Tensor moved(const at::Tensor& images) {
   return crops.index({at::arange(count, dx.options()), dx, dy});
 }
 
-// Returns the part of the digits that the model names right, or nothing if a signal ends the run.
-std::optional<double> evaluate(fsdp::Engine& engine, ViT& model, const Digits& digits,
-                               fsdp::Checkpoints& checkpoints) {
+struct Evaluated {
+  double accuracy = 0;  // part of the digits that the model names right
+  double loss = 0;
+  double metric(std::string_view name) const { return name == "loss" ? loss : accuracy; }
+};
+
+// Returns nothing if a signal ends the run.
+std::optional<Evaluated> evaluate(fsdp::Engine& engine, ViT& model, const Digits& digits,
+                                  fsdp::Checkpoints& checkpoints) {
   const fsdp::Mesh& mesh = engine.mesh();
   const fsdp::BatchSampler sampler({.sample_count = digits.count(),
                                     .world_size = mesh.world_size(),
@@ -93,16 +111,21 @@ std::optional<double> evaluate(fsdp::Engine& engine, ViT& model, const Digits& d
                                     .shuffle = false});
   const torch::NoGradGuard no_grad;
   model->eval();
-  int64_t right = 0;
+  std::array<double, 2> sums{};  // right answers, losses
   for (int64_t i = 0; i < sampler.batches_per_epoch(); ++i) {
     if (checkpoints.poll()) return std::nullopt;
     const fsdp::MicroBatch mine = sampler.batch(/*epoch=*/0, i).micro_batches.front();
     const auto [images, labels] = digits.picked(mine.samples);
-    const at::Tensor hits = engine.forward(model, images).argmax(1) == labels;
-    right += hits.slice(0, 0, mine.count).sum().item<int64_t>();  // without a filler sample
+    const at::Tensor logits = engine.forward(model, images).to(torch::kFloat32);
+    const auto mine_of = [&](const at::Tensor& values) {  // without a filler sample
+      return values.slice(0, 0, mine.count).sum().item<double>();
+    };
+    sums[0] += mine_of(logits.argmax(1) == labels);
+    sums[1] += mine_of(at::cross_entropy_loss(logits, labels, {}, at::Reduction::None));
   }
   model->train();
-  return static_cast<double>(mesh.sum(right, "right answers")) / digits.count();
+  const auto [right, loss] = mesh.sum(sums, "evaluation");
+  return Evaluated{right / digits.count(), loss / digits.count()};
 }
 
 void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Settings& settings,
@@ -120,33 +143,48 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
       engine,
       {.lr = settings.learning_rate, .weight_decay = 0.05, .groups = {{fsdp::is_bias_or_norm}}});
   const int64_t steps = settings.epochs * cursor.sampler().batches_per_epoch();
-  fsdp::LambdaLR schedule(optimizer, fsdp::LrSchedule{.shape = fsdp::LrSchedule::Shape::kCosine,
-                                                      .warmup_steps = steps / 10,
-                                                      .total_steps = steps});
-  double best = 0, loss_sum = 0;  // loss_sum: over the images of this epoch
+  fsdp::LambdaLR schedule(optimizer, settings.schedule.make(steps, settings.learning_rate));
+  const fsdp::EvaluationOptions& evaluation = settings.evaluation;
+  const std::filesystem::path output = settings.output_dir;
+  const bool keeps_best = evaluation.load_best_model_at_end.value_or(true) && !output.empty();
+  fsdp::BestModel best({.evaluation = evaluation,
+                        .folder = keeps_best ? output / "best" : "",
+                        .checkpoints = settings.checkpoints.folder});
+  double loss_sum = 0;  // over the images of this epoch
   fsdp::TrainingState state(engine);
   state.add("optimizer", optimizer).add("schedule", schedule).add("data", cursor);
   state.add("best", best).add("loss_sum", loss_sum);
   fsdp::Checkpoints checkpoints(state, settings.checkpoints);
   int64_t step = checkpoints.resume();
+  const auto events = training::open_event_log(mesh, settings.event_folder, step);
   terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "epoch", settings.epochs, 1,
                               cursor.position(step).epoch);
+  std::string evaluated;  // the last evaluation, as text
   while (true) {
+    const auto [epoch, used] = cursor.position(step);
+    const bool ends_epoch = epoch > 0 && used == 0;
     // A run that was stopped during an evaluation resumes with this evaluation.
-    if (const auto [epoch, used] = cursor.position(step); epoch > 0 && used == 0) {
-      const auto accuracy = evaluate(engine, model, held_out, checkpoints);
-      if (!accuracy) return;
-      if (*accuracy > best && !settings.output_dir.empty())
-        fsdp::save_weights(engine, settings.output_dir + "/model.safetensors");
-      best = std::max(best, *accuracy);
-      status.update(epoch, fmt::format("loss {:.4f}  accuracy {:.4f}  best {:.4f}  lr {:.2e}",
-                                       loss_sum / seen.count(), *accuracy, best, optimizer.lr()));
-      if (epoch >= settings.epochs) return checkpoints.finish();
+    if (evaluation.is_due(step, ends_epoch) && step > 0 && !best.is_evaluated(step)) {
+      const auto found = evaluate(engine, model, held_out, checkpoints);
+      if (!found) return;
+      best.update(state, step, found->metric(evaluation.metric_for_best_model));
+      if (events) {
+        events->scalar("eval/accuracy", step, found->accuracy);
+        events->scalar("eval/loss", step, found->loss);
+      }
+      evaluated = fmt::format("accuracy {:.4f}  best {:.4f}  ", found->accuracy, best.metric());
+    }
+    if (ends_epoch) {
+      status.update(epoch, fmt::format("loss {:.4f}  {}lr {:.2e}", loss_sum / seen.count(),
+                                       evaluated, optimizer.lr()));
       loss_sum = 0;
     }
+    if (step >= steps || best.stops()) break;
 
     place.step = step + 1;
+    training::StepMeter meter(engine);
     const fsdp::GlobalBatch batch = cursor.batch(step);
+    meter.has_batch();
     double loss_of_rank = 0;
     for (const fsdp::MicroBatch& mine : batch.micro_batches) {
       const fsdp::GradSync sync(engine, &mine == &batch.micro_batches.back());
@@ -158,12 +196,23 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
       loss_of_rank += loss.item<double>() * mine.weight;
     }
     optimizer.clip_grad_norm(1.0);
-    if (optimizer.step().skipped()) status.note("a step was skipped: its gradient is not finite");
+    const double lr = optimizer.lr();
+    const fsdp::StepReport report = optimizer.step();
+    if (report.skipped()) status.note("a step was skipped: its gradient is not finite");
     optimizer.zero_grad();
     schedule.step();
-    loss_sum += mesh.mean(loss_of_rank, "loss") * batch.sample_count;
+    const double loss = mesh.mean(loss_of_rank, "loss");
+    loss_sum += loss * batch.sample_count;
+    training::StepRecord record = meter.finish(
+        {.step = step + 1, .loss = loss, .lr = lr, .samples = batch.sample_count}, report);
+    record.save = checkpoints.completed_save();
+    if (events) training::log_step(*events, record);
     if (checkpoints.after_step(++step)) return;
   }
+  checkpoints.finish();
+  if (best.stops()) status.note(fmt::format("stopped early after step {}", step));
+  best.load(state);
+  if (!output.empty()) fsdp::save_weights(engine, output / "model.safetensors");
 }
 
 int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& place) {
@@ -189,6 +238,8 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
 
 int main(int argc, char** argv) {
   return fsdp::run_program(
-      argc, argv, run, {.checkpoints = true, .others = true},
-      {.engine = {.mixed_precision = {.param_dtype = torch::kBFloat16}, .seed = 42}});
+      argc, argv, run, {.checkpoints = true, .trains = true, .evaluates = true, .others = true},
+      {.engine = {.mixed_precision = {.param_dtype = torch::kBFloat16}, .seed = 42},
+       .schedule = {.type = fsdp::LrSchedulerType::kCosine, .warmup_ratio = 0.1},
+       .evaluation = {.strategy = fsdp::EvalStrategy::kEpoch}});
 }

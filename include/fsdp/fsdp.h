@@ -3,12 +3,15 @@
 
 #include <fsdp/agreement.h>
 #include <fsdp/batch_transfer.h>
+#include <fsdp/best_model.h>
 #include <fsdp/callback.h>
 #include <fsdp/checkpoint.h>
 #include <fsdp/checkpoints.h>
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
+#include <fsdp/event_log.h>
 #include <fsdp/loss_scaler.h>
+#include <fsdp/lr_schedule.h>
 #include <fsdp/lr_scheduler.h>
 #include <fsdp/memory.h>
 #include <fsdp/mesh.h>
@@ -23,6 +26,7 @@
 #include <fsdp/sampler.h>
 #include <fsdp/sync_batch_norm.h>
 #include <fsdp/trace.h>
+#include <fsdp/training_options.h>
 #include <fsdp/training_state.h>
 #include <fsdp/unit.h>
 #include <fsdp/unit_policy.h>

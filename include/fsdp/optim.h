@@ -11,6 +11,7 @@
 #pragma once
 
 #include <fsdp/engine.h>
+#include <fsdp/lr_schedule.h>
 
 #include <concepts>
 #include <cstdint>
@@ -218,18 +219,6 @@ class SGD : public Optimizer {
             .weight_decay = options.weight_decay(),
             .nesterov = options.nesterov()};
   }
-};
-
-// A schedule of learning-rate factors. The factor rises linearly from 0 to 1 in `warmup_steps`.
-// Then it is constant, or decays to 0 at `total_steps` (linearly or along half a cosine). The first
-// step() (step 0) uses factor(0), as in Hugging Face's schedulers.
-struct LrSchedule {
-  enum class Shape : uint8_t { kConstant, kLinear, kCosine };
-  Shape shape = Shape::kLinear;
-  int64_t warmup_steps = 0;
-  int64_t total_steps = 0;
-
-  double factor(int64_t step) const;
 };
 
 }  // namespace fsdp

@@ -15,6 +15,7 @@
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
 #include <fsdp/program.h>
+#include <fsdp/training_options.h>
 
 #include <filesystem>
 #include <functional>
@@ -49,6 +50,13 @@ struct ProgramFlags {
   // true: the program saves and loads checkpoints (checkpoints.h) with RunOptions::checkpoints. It
   // accepts --save-steps, --resume and the other flags of CheckpointOptions.
   bool checkpoints = false;
+  // true: the program sets its learning rate with RunOptions::schedule and reports with
+  // RunOptions::reports. It accepts --lr-scheduler-type, --warmup-steps, --report-to and the other
+  // flags of these options.
+  bool trains = false;
+  // true: the program evaluates during training with RunOptions::evaluation. It accepts
+  // --eval-strategy and the other flags of EvaluationOptions.
+  bool evaluates = false;
   // true: --help and the arguments that are not flags of the engine are put into
   // RunOptions::other_arguments. The program must refuse those that it does not know. Before the
   // argument "--", a name of an engine's flag always means the engine's flag, not the program's.
@@ -63,8 +71,11 @@ enum class LogLevel : uint8_t {
 
 struct RunOptions {
   MeshOptions mesh{.device = DeviceKind::kAuto};
-  Options engine;                    // for BuildScope or Engine
-  CheckpointOptions checkpoints;     // for Checkpoints
+  Options engine;                 // for BuildScope or Engine
+  CheckpointOptions checkpoints;  // for Checkpoints
+  ScheduleOptions schedule;
+  EvaluationOptions evaluation;  // for BestModel
+  ReportOptions reports;
   std::filesystem::path trace_file;  // for Trace; empty: no trace
   // true: collectives of the engines transfer nothing and wait for no rank. The difference to the
   // step time of a normal run is the cost of communication. Results are meaningless.
@@ -97,6 +108,9 @@ struct RunOptions {
   std::vector<RunFlag> diagnostic_flags();
   std::vector<RunFlag> plan_flags();
   std::vector<RunFlag> checkpoint_flags();
+  std::vector<RunFlag> schedule_flags();
+  std::vector<RunFlag> evaluation_flags();
+  std::vector<RunFlag> report_flags();
 
   // Returns one line per flag, with the flag's current value.
   std::string help_text(ProgramFlags program = {}) const;

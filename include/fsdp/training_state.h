@@ -39,6 +39,8 @@ class Optimizer;
 
 namespace fsdp {
 
+class BestModel;
+
 // The objects of a training run, by name. A TrainingState refers to these objects and must be
 // destroyed before them.
 class TrainingState {
@@ -61,6 +63,7 @@ class TrainingState {
   TrainingState& add(std::string name, ReduceLROnPlateau& scheduler);
   TrainingState& add(std::string name, LossScaler& scaler);
   TrainingState& add(std::string name, SampleCursor& cursor);
+  TrainingState& add(std::string name, BestModel& best);
   // Adds LibTorch's Adam, AdamW or SGD on Engine::parameters(). Errors: InvalidArgument for another
   // class, and for a tensor that is not a parameter of an added engine.
   TrainingState& add(std::string name, torch::optim::Optimizer& optimizer);

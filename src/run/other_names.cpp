@@ -51,6 +51,8 @@ constexpr std::array kOtherNames{
     OtherNames{"--auto-find-batch-size", "", "use fsdp-plan --memory to see what fits"},
     OtherNames{"--optim --optim-args --optim-target-modules --adafactor", "",
                "leave it out: the program chooses its optimizer"},
+    OtherNames{"--eval-delay --eval-on-start --evaluation-strategy --evaluate-during-training",
+               "--eval-strategy", "use --eval-strategy"},
     OtherNames{"--eval-strategy --eval-steps --eval-delay --eval-on-start --evaluation-strategy "
                "--evaluate-during-training --load-best-model-at-end --metric-for-best-model "
                "--greater-is-better",

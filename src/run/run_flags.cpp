@@ -2,38 +2,21 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <array>
-#include <cctype>
-#include <charconv>
 #include <chrono>
 #include <optional>
 #include <span>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "fsdp/program_text.h"
 #include "fsdp/run_options.h"
 #include "plan/placement.h"
+#include "run/flag_kinds.h"
 #include "runtime/dtype.h"
 
 namespace fsdp {
 namespace {
-
-[[noreturn]] void refuse_value(std::string_view flag, std::string_view value, std::string allowed) {
-  throw InvalidArgument(
-      {.what = fmt::format("{} cannot be '{}'", flag, value), .hint = std::move(allowed)},
-      ExitCode::kUsage);
-}
-
-// A value of a flag and its name on the command line.
-template <class T>
-struct Choice {
-  std::string_view name;
-  T value;
-  bool other_spelling = false;  // accepted, but listed neither in help nor in errors
-};
 
 constexpr std::array kDevices{Choice{"auto", DeviceKind::kAuto}, Choice{"cpu", DeviceKind::kCpu},
                               Choice{"cuda", DeviceKind::kCuda}};
@@ -48,10 +31,6 @@ constexpr std::array kDTypes{Choice{"float32", kFloat32},   Choice{"fp32", kFloa
 // The dtypes of reductions: only the first four choices, because gradients are reduced in float32
 // or bfloat16.
 constexpr std::span kReduceDTypes = std::span(kDTypes).first<4>();
-constexpr std::array kBools{Choice{"true", true},      Choice{"false", false},
-                            Choice{"1", true, true},   Choice{"0", false, true},
-                            Choice{"yes", true, true}, Choice{"no", false, true},
-                            Choice{"on", true, true},  Choice{"off", false, true}};
 constexpr std::array kRegistrations{Choice{"off", NcclRegistration::kOff},
                                     Choice{"windows", NcclRegistration::kWindows},
                                     Choice{"zero-cta", NcclRegistration::kZeroCta}};
@@ -87,68 +66,6 @@ std::string meaning_of_strategies() {
                      fmt::join(by_groups, ", "));
 }
 
-// Returns the names of the choices as one text: "auto, cpu or cuda".
-template <class T, size_t N>
-std::string names_of(std::span<const Choice<T>, N> choices) {
-  std::vector<std::string_view> names;
-  for (const Choice<T>& choice : choices) {
-    if (!choice.other_spelling) names.push_back(choice.name);
-  }
-  std::string text(names.front());
-  for (size_t i = 1; i < names.size(); ++i) {
-    text += i + 1 < names.size() ? ", " : " or ";
-    text += names[i];
-  }
-  return text;
-}
-
-// Returns a suggestion for a misspelled strategy: "did you mean zero2? ". Returns an empty string
-// for all other flags. Names of dtypes are similar but mean different things, so the nearest name
-// would be a bad suggestion. The choices of other flags are few, and the error lists them.
-template <class T, size_t N>
-std::string did_you_mean(std::string_view value, std::span<const Choice<T>, N> choices) {
-  if constexpr (!std::is_same_v<T, Strategy>) return {};
-  std::vector<std::string> names;
-  for (const Choice<T>& choice : choices) names.emplace_back(choice.name);
-  const std::string nearest = nearest_of(value, names);
-  return nearest.empty() ? "" : fmt::format("did you mean {}? ", nearest);
-}
-
-std::string in_lower_case(std::string_view text) {
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return lower;
-}
-
-// Returns a flag that selects one of `choices`. `target` is a T or a std::optional<T>. The flag
-// refers to `target` and to the elements of `choices`. Both must outlive the flag.
-template <class Target, class T, size_t N>
-RunFlag choice_flag(RunFlag flag, Target& target, std::span<const Choice<T>, N> choices) {
-  const auto chosen =
-      std::ranges::find_if(choices, [&](const Choice<T>& each) { return target == each.value; });
-  if (chosen != choices.end()) flag.value = chosen->name;
-  flag.set = [name = flag.name, &target, choices](std::string_view value) {
-    // Upper and lower case are equal, so BF16 and Python's True are accepted.
-    const auto found = std::ranges::find(choices, in_lower_case(value), &Choice<T>::name);
-    if (found == choices.end())
-      refuse_value(name, value, did_you_mean(value, choices) + "use " + names_of(choices));
-    target = found->value;
-  };
-  return flag;
-}
-
-template <class Number>
-Number read_number(std::string_view flag, std::string_view text, Number least, Number most,
-                   std::string_view kind) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  // A NaN is refused, because both comparisons are false for it.
-  const bool in =
-      error == std::errc() && end == text.data() + text.size() && number >= least && number <= most;
-  if (!in) refuse_value(flag, text, fmt::format("use {} from {} to {}", kind, least, most));
-  return number;
-}
-
 RunFlag timeout_flag(std::chrono::milliseconds& timeout) {
   constexpr double kMilliseconds = 1000;
   return {.name = "--timeout",
@@ -159,30 +76,6 @@ RunFlag timeout_flag(std::chrono::milliseconds& timeout) {
             const double seconds = read_number("--timeout", value, 0.1, 1e6, "a number");
             timeout = std::chrono::milliseconds(static_cast<int64_t>(seconds * kMilliseconds));
           }};
-}
-
-template <class Integer>
-RunFlag count_flag(const char* name, const char* meaning, Integer& count,
-                   Integer most = 1'000'000) {
-  return {.name = name,
-          .value_name = "N",
-          .meaning = meaning,
-          .value = fmt::format("{}", count),
-          .set = [name, &count, most](std::string_view value) {
-            count = read_number<Integer>(name, value, 0, most, "a whole number");
-          }};
-}
-
-// Returns the flag. `alone` is its value if the user writes the flag without a value.
-RunFlag with_meaning_alone(RunFlag flag, std::string alone) {
-  flag.alone = std::move(alone);
-  return flag;
-}
-
-// Returns the flag with the value that --help shows if the option is unset.
-RunFlag with_value_unset(RunFlag flag, std::string value) {
-  if (flag.value.empty()) flag.value = std::move(value);
-  return flag;
 }
 
 RunFlag memory_limit_flag(int64_t& bytes) {
@@ -291,43 +184,31 @@ std::vector<RunFlag> RunOptions::checkpoint_flags() {
                         const std::string word = in_lower_case(value);
                         set(word == "true" ? "auto" : word == "false" ? "none" : value);
                       }};
-  RunFlag folder{
-      .name = "--save-dir",
-      .value_name = "DIR",
-      .meaning = "folder of the checkpoints",
-      .value = checkpoints.folder.empty() ? "OUTPUT/checkpoints" : checkpoints.folder.string(),
-      .set = [this](std::string_view value) {
-        if (value.empty()) refuse_value("--save-dir", value, "name a folder");
-        checkpoints.folder = value;
-      }};
-  const auto switch_flag = [](const char* name, const char* meaning, bool& target) {
-    return with_meaning_alone(choice_flag({.name = name, .value_name = "BOOL", .meaning = meaning},
-                                          target, std::span(kBools)),
-                              "true");
-  };
-  return {count_flag("--save-steps", "save a checkpoint after every N steps; 0: none",
-                     checkpoints.save_steps, int64_t{1'000'000'000}),
-          count_flag("--save-total-limit", "checkpoints to keep, 2 or more; 0: all",
-                     checkpoints.save_total_limit, int64_t{1'000'000}),
-          std::move(folder),
-          std::move(resume),
-          std::move(resume_from),
-          switch_flag("--resume-weights-only", "true: resume loads weights only, at step 0",
-                      checkpoints.resume_weights_only),
-          count_flag("--save-memory-steps",
-                     "copy the state to the launcher's memory after every N steps (fsdp-run "
-                     "--max-restarts); 0: never",
-                     checkpoints.save_memory_steps, int64_t{1'000'000'000}),
-          switch_flag("--save-async",
-                      "true: write checkpoints while the training continues; needs host memory for "
-                      "a copy of the state",
-                      checkpoints.save_async),
-          switch_flag("--save-only-model", "true: checkpoints have weights and buffers only",
-                      checkpoints.save_only_model),
-          choice_flag({.name = "--on-save-error",
-                       .value_name = "NAME",
-                       .meaning = "if a checkpoint cannot be written: stop or continue"},
-                      checkpoints.on_save_error, std::span(kOnSaveErrors))};
+  return {
+      count_flag("--save-steps", "save a checkpoint after every N steps; 0: none",
+                 checkpoints.save_steps, int64_t{1'000'000'000}),
+      count_flag("--save-total-limit", "checkpoints to keep, 2 or more; 0: all",
+                 checkpoints.save_total_limit, int64_t{1'000'000}),
+      with_value_unset(folder_flag("--save-dir", "folder of the checkpoints", checkpoints.folder),
+                       "OUTPUT/checkpoints"),
+      std::move(resume),
+      std::move(resume_from),
+      switch_flag("--resume-weights-only", "true: resume loads weights only, at step 0",
+                  checkpoints.resume_weights_only),
+      count_flag("--save-memory-steps",
+                 "copy the state to the launcher's memory after every N steps (fsdp-run "
+                 "--max-restarts); 0: never",
+                 checkpoints.save_memory_steps, int64_t{1'000'000'000}),
+      switch_flag("--save-async",
+                  "true: write checkpoints while the training continues; needs host memory for a "
+                  "copy of the state",
+                  checkpoints.save_async),
+      switch_flag("--save-only-model", "true: checkpoints have weights and buffers only",
+                  checkpoints.save_only_model),
+      choice_flag({.name = "--on-save-error",
+                   .value_name = "NAME",
+                   .meaning = "if a checkpoint cannot be written: stop or continue"},
+                  checkpoints.on_save_error, std::span(kOnSaveErrors))};
 }
 
 std::vector<RunFlag> RunOptions::plan_flags() {

@@ -25,9 +25,15 @@ struct Word {
 // Returns the flags that the program accepts. They refer to `run`, which must outlive them.
 std::vector<RunFlag> flags_of(RunOptions& run, ProgramFlags program) {
   std::vector<RunFlag> flags = run.engine_flags();
-  if (program.diagnostics) std::ranges::move(run.diagnostic_flags(), std::back_inserter(flags));
-  if (program.plans) std::ranges::move(run.plan_flags(), std::back_inserter(flags));
-  if (program.checkpoints) std::ranges::move(run.checkpoint_flags(), std::back_inserter(flags));
+  const auto add = [&](std::vector<RunFlag> more) {
+    std::ranges::move(more, std::back_inserter(flags));
+  };
+  if (program.diagnostics) add(run.diagnostic_flags());
+  if (program.plans) add(run.plan_flags());
+  if (program.trains) add(run.schedule_flags());
+  if (program.evaluates) add(run.evaluation_flags());
+  if (program.trains) add(run.report_flags());
+  if (program.checkpoints) add(run.checkpoint_flags());
   return flags;
 }
 

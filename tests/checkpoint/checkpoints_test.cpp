@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <condition_variable>
-#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <mutex>
@@ -19,6 +18,7 @@
 #include "fsdp/error.h"
 #include "io/found_checkpoints.h"
 #include "io/support/failing_disk.h"
+#include "support/file_size_limit.h"
 #include "support/long_run.h"
 #include "support/scratch_folder.h"
 #include "support/torch_ranks.h"

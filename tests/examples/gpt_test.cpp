@@ -110,6 +110,28 @@ TEST_CASE("a wrong command line ends with 64 and the flag") {
   check_refused({"--temperature", "0"}, 64, "0.01 or more");
   check_refused({"--weights"}, 64, "--weights cannot be ''");
   check_refused({"--preset", "huge"}, 64, "choose from tiny");
+  check_refused({"--lr-scheduler-type", "step"}, 64, "--lr-scheduler-type cannot be 'step'");
+  check_refused({"--lr-scheduler-type", "warmup_stable_decay", "--lr-scheduler-kwargs",
+                 R"({"num_decay_steps": 2000})"},
+                64, "are more than the run's 1000");
+  check_refused({"--report-to", "tensorboard"}, 64, "--report-to tensorboard has no folder");
+}
+
+TEST_CASE("--report-to tensorboard writes loss, rates and speed into --logging-dir") {
+  const TemporaryDirectory place;
+  run_gpt(2, kTiny + Words{"--max-steps", "2", "--report-to", "tensorboard", "--logging-dir",
+                           place.path() + "/logs"});
+  std::string events;
+  for (const auto& entry : std::filesystem::directory_iterator(place.path() + "/logs")) {
+    CHECK(events.empty());  // rank 0 writes one file
+    std::ifstream file(entry.path(), std::ios::binary);
+    events.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  for (const char* tag : {"train/loss", "train/lr", "train/grad_norm", "train/tokens_per_second",
+                          "train/exposed_comm_ms", "train/input_ms"}) {
+    CAPTURE(tag);
+    CHECK(events.find(tag) != std::string::npos);
+  }
 }
 
 TEST_CASE("files that cannot be read or written end with their name before the first step") {

@@ -91,5 +91,5 @@ TEST_CASE("the code of docs/command-line.md is in the examples") {
       ++shown;
     }
   }
-  CHECK(shown == 8);
+  CHECK(shown == 6);
 }

@@ -83,10 +83,48 @@ TEST_CASE("a run that SIGTERM stopped resumes, and its best model has the same b
         bytes_of(place.path() + "/whole/model.safetensors"));
 }
 
+TEST_CASE("a run stops early at the same epoch on one to three ranks, and after a resume") {
+  // The threshold lets no evaluation count as an improvement after the first one.
+  const Words early{"--num-train-epochs=8", "--param-dtype=float32", "--early-stopping-patience=2",
+                    "--early-stopping-threshold=1"};
+  for (const int ranks : {1, 2, 3}) {  // 297 digits are uneven on two ranks
+    CAPTURE(ranks);
+    const std::string out = run_vision(early, ranks).out;
+    CHECK(out.find("epoch 3/8") != std::string::npos);
+    CHECK(out.find("epoch 4/8") == std::string::npos);
+    CHECK(out.find("stopped early after step 141\n") != std::string::npos);
+    CHECK(last(out, "best") > 0.8);
+  }
+  const TemporaryDirectory place;
+  const auto into = [&](const std::string& folder, const Words& more) {
+    Words words = early;
+    words.insert(words.end(), {"--output-dir", place.path() + "/" + folder});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const Words by_loss{"--eval-strategy=steps", "--eval-steps=30", "--metric-for-best-model=loss",
+                      "--early-stopping-threshold=100", "--report-to=tensorboard"};
+  run_vision(into("whole", by_loss));
+  Words saves = by_loss;
+  saves.insert(saves.end(), {"--save-steps=40", "--early-stopping-patience=1"});
+  const std::string first = run_vision(into("resumed", saves)).out;
+  CHECK(first.find("stopped early after step 60\n") != std::string::npos);
+  Words again = by_loss;
+  again.insert(again.end(), {"--resume", "auto"});
+  const ProcessResult resumed = run_vision(into("resumed", again));
+  CHECK(resumed.err.find("resumed from step 40 ") != std::string::npos);
+  CHECK(resumed.out.find("stopped early after step 90\n") != std::string::npos);
+  CHECK(bytes_of(place.path() + "/resumed/model.safetensors") ==
+        bytes_of(place.path() + "/whole/model.safetensors"));
+}
+
 TEST_CASE("vision refuses wrong flags with 64 and files without digits with 65") {
   check_refused({"--num-train-epoch", "1"}, 64, "did you mean --num-train-epochs?");
   check_refused({"--dropout", "1.5"}, 64, "--dropout cannot be '1.5'");
   check_refused({"--save-steps", "5"}, 64, "--save-steps has no folder");
+  check_refused({"--eval-steps", "5"}, 64,
+                "--eval-strategy steps and --eval-steps need each other");
+  check_refused({"--metric-for-best-model", "f1"}, 64, "use accuracy or loss");
   check_refused({"--data", "/proc/self/status"}, 65, "65 bytes");
   check_refused({"--data", "/proc/self"}, 74, "cannot read /proc/self");
 }

@@ -9,11 +9,13 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "bert_qa/run/command_help.h"
 #include "bert_qa/run/command_words.h"
+#include "bert_qa/run/settings_checks.h"
 #include "models/bert/presets.h"
 
 namespace bert_qa {
@@ -39,18 +41,7 @@ const std::map<std::string, std::string> kOfTheirScripts = {
     {"--overwrite-cache", "leave it out: nothing is cached"},
     {"--preprocessing-num-workers", "leave it out: each rank makes its own windows"},
     {"--optim", "leave it out: the optimizer is AdamW"},
-    {"--report-to", "see train_log.jsonl and metrics.json in --output-dir"},
-    {"--eval-steps", "leave it out: --validation-file is answered at the end, not during training"},
-    {"--eval-strategy",
-     "leave it out: --validation-file is answered at the end, not during training"},
-    {"--evaluation-strategy",
-     "leave it out: --validation-file is answered at the end, not during training"},
 };
-
-[[noreturn]] void refuse(std::string what, std::string hint) {
-  throw fsdp::InvalidArgument({.what = std::move(what), .hint = std::move(hint)},
-                              fsdp::ExitCode::kUsage);
-}
 
 template <class T>
 std::string name_of(const std::map<std::string, T>& choices, T value) {
@@ -153,15 +144,6 @@ void add_training_flags(CLI::App& app, Settings& settings) {
       ->default_str("");
   group->add_option("--learning-rate", train.learning_rate, "peak learning rate")
       ->check(number_in(0.0, 1e9));
-  using Shape = fsdp::LrSchedule::Shape;
-  add_choice<Shape>(
-      *group, "--lr-scheduler-type", train.schedule,
-      {{"linear", Shape::kLinear}, {"cosine", Shape::kCosine}, {"constant", Shape::kConstant}},
-      "linear, cosine or constant, after the warm-up");
-  group->add_option("--warmup-ratio", train.warmup_ratio, "share of the steps")
-      ->check(number_in(0.0, 1.0));
-  group->add_option("--warmup-steps", train.warmup_steps, "instead of the ratio")
-      ->check(CLI::Range(0, 1 << 30));
   group->add_option("--weight-decay", train.weight_decay, "not on biases and norms")
       ->check(number_in(0.0, 1e9));
   constexpr double kBelowOne = 0.999999999;
@@ -236,62 +218,22 @@ void add_output_flags(CLI::App& app, Command command, Settings& settings) {
 }
 
 void add_run_flags(CLI::App& app, Settings& settings) {
+  add_flags_of(*app.add_option_group("schedule"), settings.run.schedule_flags());
+  add_flags_of(*app.add_option_group("evaluation"), settings.run.evaluation_flags());
+  add_flags_of(*app.add_option_group("reports"), settings.run.report_flags());
   add_flags_of(*app.add_option_group("checkpoints"), settings.run.checkpoint_flags());
   add_flags_of(*app.add_option_group("diagnostics"), settings.run.diagnostic_flags());
   add_flags_of(*app.add_option_group("plan"), settings.run.plan_flags());
 }
 
 // Sets the values of the recipe, except values that the command line sets.
-void apply_google_recipe(const CLI::App& command, TrainSettings& train) {
+void apply_google_recipe(const CLI::App& command, Settings& settings) {
+  TrainSettings& train = settings.train;
   train.bias_correction = false;
   if (command.count("--adam-epsilon") == 0) train.adam_epsilon = 1e-6;
   if (command.count("--weight-decay") == 0) train.weight_decay = 0.01;
-  if (command.count("--warmup-ratio") + command.count("--warmup-steps") == 0) {
-    train.warmup_ratio = 0.1;
-  }
-}
-
-void check_init(const Settings& settings) {
-  if (settings.model.preset.empty()) {
-    refuse("no model size is given", "add --preset NAME: " + bert::preset_names());
-  }
-  if (settings.model.vocab_file.empty()) refuse("no vocabulary is given", "add --vocab-file FILE");
-  if (settings.output_dir.empty()) refuse("no output folder is given", "add --output-dir DIR");
-}
-
-void check(const Settings& settings) {
-  if (settings.command == Command::kInit) return check_init(settings);
-  const bool files = settings.data.source == DataSource::kFiles;
-  const bool finetune = settings.command == Command::kFinetune;
-  if (settings.model.folder.empty() && settings.model.preset.empty()) {
-    refuse("no model is given", "add --model DIR, or --preset NAME for random weights");
-  }
-  if (!settings.model.preset.empty() && files && settings.model.vocab_file.empty()) {
-    refuse("--preset has no vocabulary", "add --vocab-file FILE");
-  }
-  if (files && finetune && settings.data.train_file.empty()) {
-    refuse("no training data is given", "add --train-file FILE or --data synthetic");
-  }
-  if (files && !finetune && settings.data.validation_file.empty()) {
-    refuse("no questions are given", "add --validation-file FILE");
-  }
-  if (files && settings.data.doc_stride >= settings.data.max_seq_length) {
-    refuse("--doc-stride must be smaller than --max-seq-length",
-           "lower --doc-stride (defaults: 128 and 384)");
-  }
-  if (!files && !(settings.data.train_file.empty() && settings.data.validation_file.empty())) {
-    refuse("synthetic data reads no file", "leave --train-file and --validation-file out");
-  }
-  if (settings.command != Command::kEvaluate && settings.output_dir.empty()) {
-    refuse("no output folder is given", "add --output-dir DIR");
-  }
-  const fsdp::CheckpointOptions& checkpoints = settings.run.checkpoints;
-  const bool resumes = !checkpoints.resume.empty() && checkpoints.resume != "none";
-  if (settings.ablated() &&
-      (resumes || checkpoints.save_steps > 0 || !checkpoints.folder.empty())) {
-    refuse("a run without communication has no checkpoints",
-           "leave out --ablate, or --save-steps, --save-dir and --resume");
-  }
+  fsdp::ScheduleOptions& schedule = settings.run.schedule;
+  if (!schedule.has_warmup_flag) schedule.warmup_ratio = 0.1;
 }
 
 // Appends the names of a command's flags in all spellings. Groups are subcommands without a name.
@@ -378,18 +320,20 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     if (app.get_subcommands().empty() && argc > 1) refuse_command(argv[1]);
     refuse(error.what(), "see bert_qa COMMAND --help");
+  } catch (const std::out_of_range&) {  // CLI11 does not check the number in --no-shuffle=N
+    refuse("a number of the command line is too large", "see bert_qa COMMAND --help");
   }
   for (const auto& [command, sub] : commands) {
     if (sub->parsed()) line.settings.command = command;
   }
   // After parsing, because the recipe's defaults must not replace given flags.
   if (recipe == "google") {
-    apply_google_recipe(*commands[Command::kFinetune], line.settings.train);
+    apply_google_recipe(*commands[Command::kFinetune], line.settings);
   }
   line.settings.run.engine.seed = line.settings.seed;
   // `init` runs no step, so the engine must not require the memory for gradients and slots.
   if (line.settings.command == Command::kInit) line.settings.run.engine.try_beyond_plan = true;
-  check(line.settings);
+  check_settings(line.settings);
   if (line.settings.command == Command::kFinetune && !line.settings.ablated()) {
     line.settings.run.checkpoints.set_default_folder(line.settings.output_dir);
   }

@@ -18,13 +18,15 @@
 
 #include "bert_qa/hf/model_config.h"
 #include "bert_qa/hf/weight_names.h"
-#include "bert_qa/run/answering.h"
 #include "bert_qa/run/inputs.h"
 #include "bert_qa/run/memory_report.h"
 #include "bert_qa/run/output_folder.h"
 #include "bert_qa/run/qa_trainer.h"
 #include "bert_qa/run/questions.h"
+#include "bert_qa/run/say.h"
+#include "bert_qa/run/scoring.h"
 #include "bert_qa/run/synthetic_task.h"
+#include "bert_qa/run/train_log.h"
 #include "bert_qa/run/training_metrics.h"
 #include "terminal/status_line.h"
 
@@ -35,12 +37,6 @@ using nlohmann::ordered_json;
 
 // The step of a run at which memory is measured. The engine allocates nothing new after it.
 constexpr int64_t kMeasuredStep = 2;
-
-// Prints a formatted text. Control characters are escaped, because the text may come from files.
-template <class... A>
-void say(terminal::Console& console, fmt::format_string<A...> format, A&&... arguments) {
-  console.print(fsdp::printable(fmt::format(format, std::forward<A>(arguments)...), "\n"));
-}
 
 void set_threads(const Settings& settings, const fsdp::Mesh& mesh) {
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
@@ -163,7 +159,7 @@ void agree_on_data(const fsdp::Mesh& mesh, const WindowSource& source,
 }
 
 // Throws if all steps were skipped. The model is then unchanged, and the run must not write it.
-void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
+void refuse_untrained(const training::TrainSummary& summary, const fsdp::Mesh& mesh) {
   fsdp::run_or_throw_on_all_ranks(mesh, "counting the steps", [&] {
     if (summary.steps == 0 || summary.skipped_steps < summary.steps) return;
     throw fsdp::StateError(
@@ -199,9 +195,29 @@ std::unique_ptr<TrainLog> open_log(const Settings& settings, const OutputFolder&
   return log;
 }
 
+// Shows the memory and traffic of a step beside the plan.
+void show_measured(const Scoring& scoring, const TrainingReports& at,
+                   terminal::StatusLine& progress, const training::StepRecord& record,
+                   const training::TrainSummary& so_far) {
+  const Settings& settings = scoring.settings;
+  const fsdp::Engine& engine = scoring.engine;
+  const int64_t micro_batches = settings.train.accumulation_steps;
+  if (!settings.says_all()) {
+    if (at.plan) progress.note(measured_line(engine, *at.plan, record, micro_batches));
+    return;
+  }
+  std::string report =
+      planned_and_measured(engine.memory_plan(), engine.stats().memory.in_use, record.peak);
+  report += device_use_of(engine, at.plan, so_far);
+  if (at.plan) report += planned_and_taken(*at.plan, record.sent, micro_batches);
+  progress.interrupt(report);
+}
+
 // Resumes and trains. Returns false if a signal ended the training early.
-bool train(const Settings& settings, QaTrainer& trainer, const fsdp::Engine& engine,
-           const TrainingWindows& windows, const TrainingReports& at) {
+bool train(const Scoring& scoring, QaTrainer& trainer, const TrainingWindows& windows,
+           const TrainingReports& at) {
+  const Settings& settings = scoring.settings;
+  const fsdp::Engine& engine = scoring.engine;
   const fsdp::Mesh& mesh = engine.mesh();
   const int64_t done = trainer.resume();
   if (settings.says_all()) say(at.console, "{}\n", engine.describe());
@@ -213,12 +229,16 @@ bool train(const Settings& settings, QaTrainer& trainer, const fsdp::Engine& eng
   fsdp::run_or_throw_on_all_ranks(mesh, "opening the training log", [&] {
     if (mesh.rank() == 0) log = open_log(settings, at.output.value(), done, mesh);
   });
+  const auto events =
+      training::open_event_log(mesh, settings.run.reports.event_folder(settings.output_dir), done);
   terminal::StatusLine progress(at.console, "step", windows.steps_to_run(),
                                 settings.train.logging_steps, done);
   at.place.step = done + 1;  // errors name the step that runs, also before its record exists
-  return trainer.train([&](const StepRecord& record, const TrainSummary& so_far) {
+  const auto on_step = [&](const training::StepRecord& record,
+                           const training::TrainSummary& so_far) {
     at.place.step = record.step + 1;
     if (log) log->append(record);
+    if (events) training::log_step(*events, record);
     if (record.skipped) {
       progress.note(fmt::format("step {} was skipped: its gradient is not finite, first in {}",
                                 record.step, record.first_nonfinite));
@@ -226,22 +246,24 @@ bool train(const Settings& settings, QaTrainer& trainer, const fsdp::Engine& eng
     progress.update(record.step, {.epoch = windows.epochs_after(record.step),
                                   .loss = record.loss,
                                   .learning_rate = record.lr,
-                                  .samples = record.windows});
-    if (record.step != done + kMeasuredStep) return;
-    if (!settings.says_all()) {
-      if (at.plan) {
-        progress.note(measured_line(engine, *at.plan, record, settings.train.accumulation_steps));
-      }
-      return;
-    }
-    std::string report =
-        planned_and_measured(engine.memory_plan(), engine.stats().memory.in_use, record.peak);
-    report += device_use_of(engine, at.plan, so_far);
-    if (at.plan) {
-      report += planned_and_taken(*at.plan, record.sent, settings.train.accumulation_steps);
-    }
-    progress.interrupt(report);
-  });
+                                  .samples = record.samples});
+    if (record.step == done + kMeasuredStep) show_measured(scoring, at, progress, record, so_far);
+  };
+  terminal::Console silent(nullptr);
+  const auto evaluate = [&](int64_t step) -> std::optional<double> {
+    const auto metrics = score_model(scoring, {silent, [&] { return trainer.poll(); }});
+    if (!metrics) return std::nullopt;
+    if (events) training::log_evaluation(*events, step, *metrics);
+    progress.note(fmt::format("step {}: {}", step, scores_text(*metrics)));
+    return metrics->at(settings.run.evaluation.metric_for_best_model).get<double>();
+  };
+  const bool is_whole = trainer.train(on_step, evaluate);
+  if (trainer.best().stops()) {
+    progress.note(fmt::format("stopped early: {} was best after step {}",
+                              settings.run.evaluation.metric_for_best_model,
+                              trainer.best().step()));
+  }
+  return is_whole;
 }
 
 // Writes the trace after all other files. So if the disk is full or slow, only the trace is lost.
@@ -259,36 +281,6 @@ void write_metrics(const fsdp::Mesh& mesh, const ordered_json& metrics,
   fsdp::run_or_throw_on_all_ranks(mesh, "writing the metrics", [&] {
     if (mesh.rank() == 0) write_json(folder / "metrics.json", metrics);
   });
-}
-
-// Answers the validation questions, writes and shows the answers, and returns the scores. Returns
-// nothing if it had to stop.
-std::optional<ordered_json> answer_questions(const Settings& settings, ShardedModel& sharded,
-                                             const Questions& questions,
-                                             const std::filesystem::path& folder,
-                                             const Evaluation& evaluation) {
-  const fsdp::Mesh& mesh = sharded.engine->mesh();
-  const std::optional<Answered> answered =
-      answer(sharded.model, *sharded.engine, questions, settings.answers, evaluation);
-  if (!answered) return std::nullopt;
-  ordered_json metrics = {{"eval_samples", questions.dataset.questions.size()},
-                          {"eval_runtime", answered->seconds}};
-  fsdp::run_or_throw_on_all_ranks(mesh, "writing the answers", [&] {
-    if (mesh.rank() != 0) return;
-    if (settings.command != Command::kPredict) {
-      metrics.update(score(questions, *answered, settings.answers));
-    }
-    if (!folder.empty()) write_answers(*answered, settings.answers, folder);
-  });
-  say(evaluation.console, "\n{}", some_answers(questions, *answered));
-  return metrics;
-}
-
-void show_scores(terminal::Console& console, const ordered_json& metrics) {
-  if (metrics.contains("exact_match")) {
-    say(console, "exact match {:.2f}\n", metrics["exact_match"].get<double>());
-  }
-  if (metrics.contains("f1")) say(console, "F1 {:.2f}\n", metrics["f1"].get<double>());
 }
 
 }  // namespace
@@ -322,23 +314,25 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   const WindowSource source = training_source(settings, inputs, questions);
   fsdp::run_or_throw_on_all_ranks(mesh, "counting the windows", [&] {
     windows.emplace(source, settings, mesh.rank(), mesh.world_size());
+    settings.run.schedule.make(windows->total_steps(), settings.train.learning_rate);
   });
   agree_on_data(mesh, source, *windows, questions.train.has_value());
 
   std::optional<fsdp::Trace> trace;
   if (!settings.run.trace_file.empty()) trace.emplace(*sharded.engine);
-  QaTrainer trainer(sharded.model, *sharded.engine, *windows, settings.train,
-                    settings.run.checkpoints);
-  const TrainSummary& summary = trainer.summary();
+  QaTrainer trainer(sharded.model, *sharded.engine, *windows, settings);
+  const training::TrainSummary& summary = trainer.summary();
   const auto end_early = [&] {
     say(console, "stopped by a signal after step {}; --resume auto continues\n", summary.steps);
     write_trace(settings, console, trace);
   };
   const TrainingReports reports{place, console, opened.output, plan};
-  if (!train(settings, trainer, *sharded.engine, *windows, reports)) return end_early();
+  const Scoring scoring{settings, sharded.model, *sharded.engine, inputs.config,
+                        questions.validation ? &*questions.validation : nullptr};
+  if (!train(scoring, trainer, *windows, reports)) return end_early();
   ordered_json metrics = training_metrics(summary, *sharded.engine, plan);
   const std::string device = device_use_of(*sharded.engine, plan, summary);
-  say(console, "trained on {} windows in {}: {:.1f} samples/s\n{}", summary.windows,
+  say(console, "trained on {} windows in {}: {:.1f} samples/s\n{}", summary.samples,
       terminal::clock_text(summary.seconds), summary.samples_per_second(), device);
   if (settings.ablated()) {
     metrics["ablated"] = "communication";
@@ -347,17 +341,15 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
     return write_trace(settings, console, trace);
   }
   refuse_untrained(summary, mesh);
+  trainer.load_best();
   const SavedModel saved = save_model(*sharded.engine, inputs, settings, console);
-  std::optional<ordered_json> scores = ordered_json::object();
   const Evaluation evaluation{console, [&] { return trainer.poll(); }};
-  if (questions.validation) {
-    scores = answer_questions(settings, sharded, *questions.validation, saved.folder, evaluation);
-  } else if (settings.data.source == DataSource::kLearnable) {
-    scores = score_synthetic(settings, sharded.model, *sharded.engine, inputs.config, evaluation);
-  }
+  const std::optional<ordered_json> scores =
+      scoring.questions != nullptr ? answer_questions(scoring, saved.folder, evaluation)
+                                   : score_model(scoring, evaluation);
   if (!scores) return end_early();
   metrics.update(*scores);
-  show_scores(console, metrics);
+  say(console, "{}", scores_text(metrics, "\n"));
   write_metrics(mesh, metrics, saved.folder);
   say(console, "the model was written to {}\n", saved.folder.string());
   end_if_elsewhere(mesh, saved, settings.output_dir);
@@ -371,10 +363,10 @@ void answer_file(const Settings& settings, const fsdp::Mesh& mesh, terminal::Con
   std::future<QuestionSets> reading = start_reading(settings, inputs);
   ShardedModel sharded = build_model(settings, inputs, mesh, console);
   const QuestionSets questions = finish_reading(std::move(reading), mesh, console);
-  const ordered_json metrics =
-      answer_questions(settings, sharded, *questions.validation, settings.output_dir, {console})
-          .value();
-  show_scores(console, metrics);
+  const Scoring scoring{settings, sharded.model, *sharded.engine, inputs.config,
+                        &*questions.validation};
+  const ordered_json metrics = answer_questions(scoring, settings.output_dir, {console}).value();
+  say(console, "{}", scores_text(metrics, "\n"));
   if (settings.output_dir.empty()) return;
   write_metrics(mesh, metrics, settings.output_dir);
   say(console, "the answers were written to {}\n", settings.output_dir.string());

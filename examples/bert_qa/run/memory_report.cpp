@@ -67,7 +67,7 @@ std::string beside_plan(std::span<const Amount> amounts) {
 }
 
 std::string measured_line(const fsdp::Engine& engine, const fsdp::StepPlan& plan,
-                          const StepRecord& record, int64_t micro_batches) {
+                          const training::StepRecord& record, int64_t micro_batches) {
   const fsdp::MemoryPlan held = engine.memory_plan();
   std::vector<Amount> amounts = {
       {"at rest", held.rest.total(), engine.stats().memory.in_use.total()},

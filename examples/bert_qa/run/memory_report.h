@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "bert_qa/run/train_log.h"
+#include "training/step_record.h"
 
 namespace bert_qa {
 
@@ -40,7 +40,7 @@ std::string beside_plan(std::span<const Amount> amounts);
 // Returns one line that compares the memory and traffic of a step on this rank with the plan of one
 // micro-batch.
 std::string measured_line(const fsdp::Engine& engine, const fsdp::StepPlan& plan,
-                          const StepRecord& record, int64_t micro_batches);
+                          const training::StepRecord& record, int64_t micro_batches);
 
 // The memory of the rank that used the most.
 struct DeviceUse {

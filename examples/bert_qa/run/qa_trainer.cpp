@@ -3,7 +3,6 @@
 #include <fsdp/prefetcher.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 
@@ -24,13 +23,6 @@ fsdp::AdamWOptions adamw_options(const TrainSettings& settings) {
           .groups = {{.match = fsdp::is_bias_or_norm, .weight_decay = 0.0}}};
 }
 
-fsdp::LrSchedule lr_schedule(const TrainSettings& settings, int64_t total_steps) {
-  const auto by_ratio = static_cast<int64_t>(std::ceil(settings.warmup_ratio * total_steps));
-  return {.shape = settings.schedule,
-          .warmup_steps = settings.warmup_steps > 0 ? settings.warmup_steps : by_ratio,
-          .total_steps = total_steps};
-}
-
 // Without clipping the norm is still measured, for the log and to detect values that are not
 // finite.
 double clip_limit(const TrainSettings& settings) {
@@ -38,53 +30,41 @@ double clip_limit(const TrainSettings& settings) {
                                     : std::numeric_limits<double>::infinity();
 }
 
+fsdp::BestModelOptions best_options(const Settings& settings) {
+  const fsdp::EvaluationOptions& evaluation = settings.run.evaluation;
+  const bool is_kept = evaluation.load_best_model_at_end.value_or(false);
+  return {.evaluation = evaluation,
+          .folder = is_kept ? settings.output_dir / "best" : "",
+          .checkpoints = settings.run.checkpoints.folder};
+}
+
 StepTensors tensors_of(StepInput input) {
-  StepTensors tensors{.slices = std::move(input.slices), .batches = {}};
+  StepTensors tensors{.slices = std::move(input.slices), .batches = {}, .tokens = input.tokens};
   for (const QaBatch& rows : input.rows) tensors.batches.push_back(make_tensors(rows));
   return tensors;
 }
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 }  // namespace
 
-void TrainSummary::add(const StepRecord& record) {
-  steps += 1;
-  skipped_steps += record.skipped ? 1 : 0;
-  if (record.skipped && first_nonfinite.empty()) {
-    first_nonfinite = record.first_nonfinite;
-  }
-  windows += record.windows;
-  seconds += record.seconds;
-  last_loss = record.loss;
-  exposed_comm_ms += record.exposed_comm_ms;
-  input_ms += record.input_ms;
-  peak_engine_bytes = std::max(peak_engine_bytes, record.peak.total());
-  peak_device_bytes = std::max(peak_device_bytes, record.device_peak_bytes);
-  peak_host_bytes = std::max(peak_host_bytes, record.host_peak.total());
-  sent_bytes = record.sent.total_bytes();
-}
-
 QaTrainer::QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& engine,
-                     TrainingWindows& windows, const TrainSettings& settings,
-                     const fsdp::CheckpointOptions& checkpoints)
+                     TrainingWindows& windows, const Settings& settings)
     : model_(std::move(model)),
       engine_(engine),
       windows_(windows),
-      settings_(settings),
-      optimizer_(engine, adamw_options(settings)),
-      schedule_(lr_schedule(settings, windows.total_steps())),
+      settings_(settings.train),
+      run_(settings.run),
+      optimizer_(engine, adamw_options(settings.train)),
+      schedule_(run_.schedule.make(windows.total_steps(), settings_.learning_rate)),
+      best_(best_options(settings)),
       state_(engine),
-      checkpoints_(state_, checkpoints) {
-  state_.add("optimizer", optimizer_).add("data", windows.cursor());
+      checkpoints_(state_, settings.run.checkpoints) {
+  state_.add("optimizer", optimizer_).add("data", windows.cursor()).add("best", best_);
   if (engine.options().mixed_precision.param_dtype == torch::kFloat16) {
     state_.add("scaler", scaler_.emplace(engine));
   }
   state_.add("skipped_steps", summary_.skipped_steps)
       .add("first_nonfinite", summary_.first_nonfinite)
-      .add("windows", summary_.windows)
+      .add("windows", summary_.samples)
       .add("seconds", summary_.seconds)
       .add("last_loss", summary_.last_loss)
       .add("exposed_comm_ms", summary_.exposed_comm_ms)
@@ -94,11 +74,11 @@ QaTrainer::QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& en
 int64_t QaTrainer::resume() {
   summary_.steps = checkpoints_.resume();
   if (summary_.steps > 0) windows_.resume(summary_.steps);
-  schedule_ = lr_schedule(settings_, windows_.total_steps());
+  schedule_ = run_.schedule.make(windows_.total_steps(), settings_.learning_rate);
   return summary_.steps;
 }
 
-bool QaTrainer::train(const OnStep& on_step) {
+bool QaTrainer::train(const OnStep& on_step, const Evaluate& evaluate) {
   model_->train();
   const int64_t begin = summary_.steps;
   const int64_t count = std::max<int64_t>(windows_.steps_to_run() - begin, 0);
@@ -107,25 +87,40 @@ bool QaTrainer::train(const OnStep& on_step) {
       count, kStepsAhead, [this, begin](int64_t index) { return windows_.input(begin + index); });
   fsdp::BatchTransfer<StepTensors> inputs(engine_, count,
                                           [&](int64_t) { return tensors_of(rows.next()); });
-  for (int64_t step = begin; step < begin + count;) {
-    StepRecord record = train_step(step, inputs);
+  for (int64_t step = begin;;) {
+    // A run that was stopped during an evaluation resumes with this evaluation.
+    if (!evaluate_if_due(step, evaluate)) return false;
+    if (step == begin + count || best_.stops()) {
+      checkpoints_.finish();
+      return true;
+    }
+    training::StepRecord record = train_step(step, inputs);
     record.save = checkpoints_.completed_save();
     summary_.add(record);
     summary_.planned_engine_bytes = engine_.memory_plan().peak_bytes();
     on_step(record, summary_);
     if (checkpoints_.after_step(++step)) return false;
   }
-  checkpoints_.finish();
+}
+
+// Returns false if a signal must end the training.
+bool QaTrainer::evaluate_if_due(int64_t step, const Evaluate& evaluate) {
+  const bool ends_epoch =
+      windows_.cursor().position(step).samples == 0 || step == windows_.total_steps();
+  if (step == 0 || !run_.evaluation.is_due(step, ends_epoch) || best_.is_evaluated(step)) {
+    return true;
+  }
+  const std::optional<double> metric = evaluate(step);
+  if (!metric) return false;
+  best_.update(state_, step, *metric);
+  model_->train();
   return true;
 }
 
-StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<StepTensors>& inputs) {
-  const auto began = std::chrono::steady_clock::now();
-  const fsdp::EngineStats before = engine_.stats();
-  engine_.reset_peak_memory();  // each record then holds the peak of its own step
-
-  const auto [slices, batches] = inputs.next();
-  const double input_seconds = seconds_since(began);
+training::StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<StepTensors>& inputs) {
+  training::StepMeter meter(engine_);  // each record then holds the peak of its own step
+  const auto [slices, batches, tokens] = inputs.next();
+  meter.has_batch();
   double loss = 0;
   for (size_t i = 0; i < batches.size(); ++i) {
     loss += forward_backward(batches[i], slices.micro_batches[i].weight);
@@ -136,23 +131,12 @@ StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<StepTensors>&
   if (scaler_) scaler_->update(report);
   optimizer_.zero_grad();
   loss = engine_.mesh().mean(loss, "loss");
-
-  const fsdp::EngineStats stats = engine_.stats();
-  return {
-      .step = step + 1,
-      .loss = loss,
-      .grad_norm = report.gradients.norm(),
-      .lr = optimizer_.lr(),
-      .skipped = report.skipped(),
-      .first_nonfinite = report.gradients.first_nonfinite(),
-      .windows = slices.sample_count,
-      .seconds = seconds_since(began),
-      .exposed_comm_ms = static_cast<double>(stats.exposed_comm_ns - before.exposed_comm_ns) / 1e6,
-      .input_ms = input_seconds * 1e3,
-      .peak = stats.memory.peak,
-      .device_peak_bytes = stats.memory.device_peak,
-      .host_peak = stats.memory.host_peak,
-      .sent = stats.sent - before.sent};
+  return meter.finish({.step = step + 1,
+                       .loss = loss,
+                       .lr = optimizer_.lr(),
+                       .samples = slices.sample_count,
+                       .tokens = tokens},
+                      report);
 }
 
 // Runs forward and backward of a micro-batch and returns its part of the loss. The loss is summed

@@ -1,7 +1,6 @@
 // Holds the settings of a run: the checked command line.
 #pragma once
 
-#include <fsdp/optim.h>
 #include <fsdp/run_options.h>
 
 #include <cstdint>
@@ -46,9 +45,6 @@ struct TrainSettings {
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   bool bias_correction = true;
   double max_grad_norm = 1.0;
-  fsdp::LrSchedule::Shape schedule = fsdp::LrSchedule::Shape::kLinear;
-  double warmup_ratio = 0.0;
-  int64_t warmup_steps = 0;  // if positive, replaces the ratio
   int64_t logging_steps = 50;
 };
 

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,12 +18,6 @@ namespace bert_qa {
 namespace {
 
 using nlohmann::ordered_json;
-
-// Returns null for NaN and infinity, because JSON has no such numbers. Programs that plot a curve
-// skip null.
-ordered_json number(double value) {
-  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
-}
 
 [[noreturn]] void fail(fsdp::ExitCode code, const char* what, const std::string& where, int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
@@ -108,30 +101,8 @@ TrainLog::TrainLog(std::filesystem::path file, int64_t step, std::string& note)
 
 TrainLog::~TrainLog() { ::close(file_); }
 
-void TrainLog::append(const StepRecord& record) {
-  ordered_json memory;
-  for (int i = 0; i < fsdp::kMemoryCategories; ++i) {
-    const auto category = static_cast<fsdp::MemoryCategory>(i);
-    memory[std::string(fsdp::name_of(category))] = record.peak[category];
-  }
-  ordered_json record_json = {{"step", record.step},
-                              {"loss", number(record.loss)},
-                              {"grad_norm", number(record.grad_norm)},
-                              {"lr", record.lr},
-                              {"samples_per_second", record.samples_per_second()},
-                              {"exposed_comm_ms", record.exposed_comm_ms},
-                              {"input_ms", record.input_ms},
-                              {"skipped", record.skipped},
-                              {"memory_bytes", memory},
-                              {"sent_bytes", record.sent.total_bytes()}};
-  if (!record.first_nonfinite.empty()) record_json["first_nonfinite"] = record.first_nonfinite;
-  if (record.save) {
-    record_json["save_step"] = record.save->step;
-    record_json["save_stall_ms"] = record.save->stall_ms;
-    record_json["save_seconds"] = record.save->seconds;
-    record_json["save_bytes"] = record.save->bytes;
-  }
-  const std::string line = record_json.dump() + '\n';
+void TrainLog::append(const training::StepRecord& record) {
+  const std::string line = training::fields_of(record).dump() + '\n';
   for (std::string_view rest = line; !rest.empty();) {
     const ssize_t written = ::write(file_, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;

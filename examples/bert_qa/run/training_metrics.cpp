@@ -6,14 +6,15 @@
 
 namespace bert_qa {
 
-nlohmann::ordered_json training_metrics(const TrainSummary& summary, const fsdp::Engine& engine,
+nlohmann::ordered_json training_metrics(const training::TrainSummary& summary,
+                                        const fsdp::Engine& engine,
                                         const std::optional<fsdp::StepPlan>& plan) {
   const fsdp::Mesh& mesh = engine.mesh();
   nlohmann::ordered_json metrics = {
       {"train_loss", summary.last_loss},
       {"train_steps", summary.steps},
       {"skipped_steps", summary.skipped_steps},
-      {"train_samples", summary.windows},
+      {"train_samples", summary.samples},
       {"train_runtime", summary.seconds},
       {"train_samples_per_second", summary.samples_per_second()},
       {"exposed_comm_ms_per_step",
@@ -43,7 +44,7 @@ nlohmann::ordered_json training_metrics(const TrainSummary& summary, const fsdp:
 }
 
 std::string device_use_of(const fsdp::Engine& engine, const std::optional<fsdp::StepPlan>& plan,
-                          const TrainSummary& measured) {
+                          const training::TrainSummary& measured) {
   const fsdp::Mesh& mesh = engine.mesh();
   DeviceUse use{.limit_bytes = engine.options().memory_limit};
   if (use.limit_bytes == 0 || measured.peak_device_bytes == 0) return {};

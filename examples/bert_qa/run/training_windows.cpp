@@ -81,25 +81,22 @@ void TrainingWindows::resume(int64_t step) {
 
 fsdp::GlobalBatch TrainingWindows::step(int64_t step) const { return cursor_.batch(step); }
 
-std::vector<QaBatch> TrainingWindows::rows(int64_t step, const fsdp::GlobalBatch& slices) const {
+StepInput TrainingWindows::input(int64_t step) const {
+  StepInput input{.slices = this->step(step)};
   const int64_t epoch = cursor_.position(step).epoch;
   // Samplers of one seed agree, so the whole micro-batch is known without communication.
   const fsdp::GlobalBatch whole = all_ranks_.batch(step);
-  std::vector<QaBatch> rows;
-  for (size_t i = 0; i < slices.micro_batches.size(); ++i) {
+  for (size_t i = 0; i < input.slices.micro_batches.size(); ++i) {
     int64_t longest = 0;
-    for (const int64_t window : whole.micro_batches[i].samples) {
-      longest = std::max(longest, source_.length(epoch, window));
+    const fsdp::MicroBatch& of_all = whole.micro_batches[i];
+    for (int64_t sample = 0; sample < std::ssize(of_all.samples); ++sample) {
+      const int64_t length = source_.length(epoch, of_all.samples[sample]);
+      longest = std::max(longest, length);
+      if (sample < of_all.count) input.tokens += length;  // without a filler
     }
-    rows.push_back(source_.make_batch(epoch, slices.micro_batches[i].samples, longest));
+    input.rows.push_back(source_.make_batch(epoch, input.slices.micro_batches[i].samples, longest));
   }
-  return rows;
-}
-
-StepInput TrainingWindows::input(int64_t step) const {
-  fsdp::GlobalBatch slices = this->step(step);
-  std::vector<QaBatch> rows = this->rows(step, slices);
-  return {std::move(slices), std::move(rows)};
+  return input;
 }
 
 }  // namespace bert_qa

@@ -26,6 +26,7 @@ struct WindowSource {
 struct StepInput {
   fsdp::GlobalBatch slices;
   std::vector<QaBatch> rows;  // one for each micro-batch
+  int64_t tokens = 0;         // of the windows of all ranks, without padding
 };
 
 // The windows of a run. Const calls are thread-safe.
@@ -48,10 +49,9 @@ class TrainingWindows {
   // Returns this rank's slices of a step, in all micro-batches. Requires: the resumed step <= step
   // < total_steps().
   fsdp::GlobalBatch step(int64_t step) const;
-  // Returns the rows of the slices, padded to the longest window of all ranks in the micro-batch.
-  // Padding contributes to the softmax of the loss, so its width must not depend on the number of
-  // ranks.
-  std::vector<QaBatch> rows(int64_t step, const fsdp::GlobalBatch& slices) const;
+  // Returns this rank's part of a step. Rows are padded to the longest window of all ranks in the
+  // micro-batch. Padding contributes to the softmax of the loss, so its width must not depend on
+  // the number of ranks.
   StepInput input(int64_t step) const;
 
  private:

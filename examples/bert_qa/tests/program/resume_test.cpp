@@ -33,7 +33,9 @@ Words two_epochs(const std::string& output) {
                        "--dropout",
                        "0.1",
                        "--lr-scheduler-type",
-                       "cosine",
+                       "cosine_with_min_lr",
+                       "--lr-scheduler-kwargs",
+                       R"({"min_lr_rate": 0.1})",
                        "--warmup-ratio",
                        "0.1",
                        "--learning-rate",
@@ -123,7 +125,8 @@ TEST_CASE("a run that stops and resumes takes the steps of the undisturbed run")
 TEST_CASE("SIGTERM saves and ends with 0, and the resumed run continues the log") {
   const TemporaryDirectory output;
   const std::string log = output.path() + "/train_log.jsonl";
-  const Words endless = kSynthetic + Words{"--max-steps", "1000000", "--output-dir", output.path()};
+  const Words endless = kSynthetic + Words{"--max-steps", "1000000",     "--output-dir",
+                                           output.path(), "--report-to", "tensorboard"};
   Process process(Words{FSDP_RUN, "-n", "2", BERT_QA} + with_device(endless));
   wait_until([&] { return !read_text(log).empty(); });
   kill(-process.pid(), SIGUSR1);  // saves, and the training goes on
@@ -150,6 +153,19 @@ TEST_CASE("SIGTERM saves and ends with 0, and the resumed run continues the log"
   const std::vector<nlohmann::json> lines = read_json_lines(log);
   REQUIRE(lines.size() == done + 2);
   for (size_t i = 0; i < lines.size(); ++i) CHECK(lines[i]["step"] == i + 1);
+
+  // Each process has written an event file, with the fields of the log.
+  std::vector<std::string> events;
+  for (const auto& file : std::filesystem::directory_iterator(output.path() + "/runs")) {
+    events.push_back(read_text(file));
+  }
+  REQUIRE(events.size() == 2);
+  for (const std::string& file : events) {
+    for (const auto& [field, value] : lines.front().items()) {
+      CAPTURE(field);
+      CHECK((file.find("train/" + field) != std::string::npos) == (field != "step"));
+    }
+  }
 
   // Nothing is left to train. The run writes the same model again.
   const std::string model = read_text(output.path() + "/model.safetensors");

@@ -38,21 +38,23 @@ TEST_CASE("flags may be spelled with hyphens or underscores; values are left alo
 TEST_CASE("defaults are run_qa.py's; the google recipe changes what was not given") {
   const std::vector<const char*> words = {"finetune", "--model",      "m", "--train-file",
                                           "t",        "--output-dir", "o"};
+  CHECK(parse(words).run.schedule.warmup_ratio == 0.0);
   const TrainSettings hf = parse(words).train;
   CHECK(hf.train_batch_size == 8);
   CHECK(hf.learning_rate == 5e-5);
   CHECK(hf.adam_epsilon == 1e-8);
   CHECK(hf.weight_decay == 0.0);
-  CHECK(hf.warmup_ratio == 0.0);
   CHECK(hf.bias_correction);
 
   std::vector<const char*> recipe = words;
   recipe.insert(recipe.end(), {"--recipe", "google", "--weight-decay", "0.5"});
+  CHECK(parse(recipe).run.schedule.warmup_ratio == 0.1);
   const TrainSettings google = parse(recipe).train;
   CHECK(google.adam_epsilon == 1e-6);
   CHECK(google.weight_decay == 0.5);
-  CHECK(google.warmup_ratio == 0.1);
   CHECK_FALSE(google.bias_correction);
+  recipe.insert(recipe.end(), {"--warmup-steps", "0"});
+  CHECK(parse(recipe).run.schedule.warmup_ratio == 0.0);
 }
 
 TEST_CASE("what can be switched on may stand alone, before another flag or last") {

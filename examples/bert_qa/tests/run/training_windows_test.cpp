@@ -30,7 +30,7 @@ std::vector<int64_t> widths(int ranks, int rank, int64_t batch_size) {
   const TrainingWindows windows(windows_of_growing_length(29), settings, rank, ranks);
   std::vector<int64_t> widths;
   for (int64_t step = 0; step < windows.total_steps(); ++step) {
-    for (const bert_qa::QaBatch& rows : windows.rows(step, windows.step(step))) {
+    for (const bert_qa::QaBatch& rows : windows.input(step).rows) {
       widths.push_back(rows.length);
     }
   }

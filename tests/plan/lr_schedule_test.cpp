@@ -1,5 +1,8 @@
-#include "fsdp/optim.h"
-#include "support/torch_doctest.h"
+#include "fsdp/lr_schedule.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
 
 using fsdp::LrSchedule;
 

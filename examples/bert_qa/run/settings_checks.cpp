@@ -1,0 +1,85 @@
+#include "bert_qa/run/settings_checks.h"
+
+#include <fsdp/error.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "bert_qa/run/scoring.h"
+#include "models/bert/presets.h"
+
+namespace bert_qa {
+namespace {
+
+// Sets the metric of --eval-strategy.
+void resolve_evaluation(Settings& settings) {
+  fsdp::EvaluationOptions& evaluation = settings.run.evaluation;
+  const std::vector<std::string_view> metrics = metrics_of(settings);
+  if (evaluation.strategy == fsdp::EvalStrategy::kNo) {
+    return evaluation.resolve(std::array<std::string_view, 2>{"f1", "exact_match"});
+  }
+  if (metrics.empty()) {
+    refuse("--eval-strategy has no questions", "add --validation-file FILE or --data learnable");
+  }
+  if (settings.ablated()) {
+    refuse("a run without communication is not evaluated", "leave out --ablate or --eval-strategy");
+  }
+  evaluation.resolve(metrics);
+}
+
+void check_init(const Settings& settings) {
+  if (settings.model.preset.empty()) {
+    refuse("no model size is given", "add --preset NAME: " + bert::preset_names());
+  }
+  if (settings.model.vocab_file.empty()) refuse("no vocabulary is given", "add --vocab-file FILE");
+  if (settings.output_dir.empty()) refuse("no output folder is given", "add --output-dir DIR");
+}
+
+}  // namespace
+
+void refuse(std::string what, std::string hint) {
+  throw fsdp::InvalidArgument({.what = std::move(what), .hint = std::move(hint)},
+                              fsdp::ExitCode::kUsage);
+}
+
+void check_settings(Settings& settings) {
+  if (settings.command == Command::kInit) return check_init(settings);
+  const bool files = settings.data.source == DataSource::kFiles;
+  const bool finetune = settings.command == Command::kFinetune;
+  if (settings.model.folder.empty() && settings.model.preset.empty()) {
+    refuse("no model is given", "add --model DIR, or --preset NAME for random weights");
+  }
+  if (!settings.model.preset.empty() && files && settings.model.vocab_file.empty()) {
+    refuse("--preset has no vocabulary", "add --vocab-file FILE");
+  }
+  if (files && finetune && settings.data.train_file.empty()) {
+    refuse("no training data is given", "add --train-file FILE or --data synthetic");
+  }
+  if (files && !finetune && settings.data.validation_file.empty()) {
+    refuse("no questions are given", "add --validation-file FILE");
+  }
+  if (files && settings.data.doc_stride >= settings.data.max_seq_length) {
+    refuse("--doc-stride must be smaller than --max-seq-length",
+           "lower --doc-stride (defaults: 128 and 384)");
+  }
+  if (!files && !(settings.data.train_file.empty() && settings.data.validation_file.empty())) {
+    refuse("synthetic data reads no file", "leave --train-file and --validation-file out");
+  }
+  if (settings.command != Command::kEvaluate && settings.output_dir.empty()) {
+    refuse("no output folder is given", "add --output-dir DIR");
+  }
+  settings.run.schedule.require_valid(settings.train.learning_rate);
+  settings.run.reports.event_folder(settings.output_dir);
+  const fsdp::CheckpointOptions& checkpoints = settings.run.checkpoints;
+  const bool resumes = !checkpoints.resume.empty() && checkpoints.resume != "none";
+  if (settings.ablated() &&
+      (resumes || checkpoints.save_steps > 0 || !checkpoints.folder.empty())) {
+    refuse("a run without communication has no checkpoints",
+           "leave out --ablate, or --save-steps, --save-dir and --resume");
+  }
+  if (finetune) resolve_evaluation(settings);
+}
+
+}  // namespace bert_qa

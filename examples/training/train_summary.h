@@ -1,0 +1,33 @@
+// Sums up the steps of a training.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "training/step_record.h"
+
+namespace training {
+
+// Sums and peaks over the steps of a training. A checkpoint has the sums, so they include the steps
+// before a resume. The peaks and sent_bytes are of the steps since then.
+struct TrainSummary {
+  int64_t steps = 0;
+  int64_t skipped_steps = 0;
+  int64_t samples = 0;  // of all ranks
+  double seconds = 0;
+  double last_loss = 0;
+  std::string first_nonfinite;  // StepRecord::first_nonfinite of the first skipped step
+  double exposed_comm_ms = 0;   // of this rank; before a resume, of rank 0, like input_ms
+  double input_ms = 0;
+  int64_t planned_engine_bytes = 0;  // MemoryPlan::peak_bytes with the optimizer's state
+  int64_t peak_engine_bytes = 0;     // of this rank over all steps, like the next two
+  int64_t peak_device_bytes = 0;     // StepRecord::device_peak_bytes
+  int64_t peak_host_bytes = 0;       // offloaded bytes
+  int64_t sent_bytes = 0;            // by this rank in the last step
+  void add(const StepRecord& record);
+  double samples_per_second() const { return seconds > 0 ? samples / seconds : 0; }
+  // Returns the fraction of the steps' time in which this rank waited for batches.
+  double input_share() const { return seconds > 0 ? input_ms / 1e3 / seconds : 0; }
+};
+
+}  // namespace training
