@@ -9,7 +9,18 @@
 namespace fsdp::kernels {
 namespace {
 
-void check(const AdamW& /*rule*/, std::span<const UpdateSegment> /*segments*/) {}
+// Most rules accept every option and segment.
+template <class Rule>
+void check(const Rule& /*rule*/, std::span<const UpdateSegment> /*segments*/) {}
+
+// Throws the error that kernels/radam.h lists.
+void check(const RAdam& /*rule*/, std::span<const UpdateSegment> segments) {
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (segments[i].numel == 0 || segments[i].step != nullptr) continue;
+    throw InvalidArgument({.what = fmt::format("radam: segment {} has no step", i),
+                           .hint = "set the step of every segment"});
+  }
+}
 
 // Throws the errors that kernels/sgd.h lists. An empty segment may have null pointers, because a
 // rank may own no element of a parameter.

@@ -70,6 +70,7 @@ void run(Stream& stream, std::span<const UpdateSegment> segments, const typename
     typename Update::Scalars scalars = Update::host_scalars(rule);
     if (given.grad_scale != nullptr) scalars.grad_scale = *given.grad_scale;
     for (const UpdateSegment& segment : table) {
+      if (segment.numel == 0) continue;  // its pointers may be null
       typename Update::Scalars own = scalars;
       own.decay = Update::decay(segment.lr, segment.weight_decay);
       Update::read_scalars(own, segment.lr, segment.step);

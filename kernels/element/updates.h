@@ -13,4 +13,6 @@
 #pragma once
 
 #include "kernels/element/adamw.h"
+#include "kernels/element/lion.h"
+#include "kernels/element/radam.h"
 #include "kernels/element/sgd.h"

@@ -50,22 +50,19 @@ void check_sectors(const std::function<void(Stream&, SectorArrays&)>& call) {
 }
 
 TEST_CASE("sectors of optimizers") {
-  check_sectors([&](Stream& stream, SectorArrays& arrays) {
-    const UpdateSegment segment{.param = arrays.array(0),
-                                .grad = arrays.array(1),
-                                .moments = {arrays.array(2), arrays.array(3)},
-                                .low_precision_copy = arrays.array(4),
-                                .numel = kSectorsNumel};
-    update(stream, {&segment, 1}, AdamW{});
-  });
-  check_sectors([&](Stream& stream, SectorArrays& arrays) {
-    const UpdateSegment segment{.param = arrays.array(0),
-                                .grad = arrays.array(1),
-                                .moments = {arrays.array(2)},
-                                .low_precision_copy = arrays.array(4),
-                                .numel = kSectorsNumel};
-    update(stream, {&segment, 1}, Sgd{});
-  });
+  const StepCount step{.step = 1, .inverse_correction1 = 1};
+  for (const UpdateRule& rule :
+       {UpdateRule(AdamW{}), UpdateRule(Sgd{}), UpdateRule(RAdam{}), UpdateRule(Lion{})}) {
+    check_sectors([&](Stream& stream, SectorArrays& arrays) {
+      const UpdateSegment segment{.param = arrays.array(0),
+                                  .grad = arrays.array(1),
+                                  .moments = {arrays.array(2), arrays.array(3)},
+                                  .low_precision_copy = arrays.array(4),
+                                  .numel = kSectorsNumel,
+                                  .step = &step};
+      update(stream, {&segment, 1}, rule);
+    });
+  }
 }
 
 TEST_CASE("sectors of casts and sums") {
