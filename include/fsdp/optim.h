@@ -1,7 +1,7 @@
-// Optimizers on flat shards: AdamW, SGD, RAdam and Lion. An optimizer updates each contiguous part
-// of the shards in one pass over memory. Its state is sharded in the same way as the main shards.
-// Results equal those of torch::optim on Engine::parameters(), or the published formula if LibTorch
-// does not have the optimizer (kernels/radam.h, kernels/lion.h).
+// Optimizers on flat shards: AdamW, SGD, RAdam, Lion, LAMB and LARS. An optimizer updates each
+// contiguous part of the shards in one pass over memory (LAMB and LARS: two). Its state is sharded
+// in the same way as the main shards. Results equal those of torch::optim on Engine::parameters(),
+// or the published formula if LibTorch does not have the optimizer (kernels/lion.h).
 //
 //   fsdp::AdamW optimizer(engine, torch::optim::AdamWOptions(3e-4));  // trains all parameters
 //
@@ -98,6 +98,38 @@ struct LionOptions {
   double beta1 = 0.9;
   double beta2 = 0.99;
   double weight_decay = 0.0;    // decoupled
+  ParameterMatch parameters{};  // as in AdamWOptions
+  std::vector<ParameterGroup> groups{};
+  bool skip_nonfinite = true;
+};
+
+// The names are those of timm's Lamb. LAMB multiplies the update of each parameter by its trust
+// ratio: the norm of the parameter divided by the norm of the update, or 1 if a norm is 0.
+struct LambOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-6;
+  double weight_decay = 0.01;
+  // false: parameters without weight decay have a trust ratio of 1, as timm and apex do by default.
+  bool always_adapt = true;
+  ParameterMatch parameters{};  // as in AdamWOptions
+  std::vector<ParameterGroup> groups{};
+  bool skip_nonfinite = true;
+};
+
+// The names are those of torch::optim::SGD and of pytorch-optimizer's LARS. LARS multiplies the
+// gradient g of each parameter p, including the weight decay, by its trust ratio:
+// trust_coefficient · |p| / (|g| + weight_decay · |p| + eps), or 1 if a norm is 0.
+struct LarsOptions {
+  double lr = 1e-3;
+  double momentum = 0.9;
+  double dampening = 0.0;
+  double weight_decay = 0.0;
+  bool nesterov = false;
+  double trust_coefficient = 1e-3;
+  double eps = 1e-8;
+  bool always_adapt = true;     // as in LambOptions
   ParameterMatch parameters{};  // as in AdamWOptions
   std::vector<ParameterGroup> groups{};
   bool skip_nonfinite = true;
@@ -257,6 +289,21 @@ class RAdam : public Optimizer {
 class Lion : public Optimizer {
  public:
   Lion(Engine& engine, LionOptions options);
+};
+
+// Adam for large batches, with trust ratios. A step sends one more all_reduce, which has 16 bytes
+// for each parameter, and for each border of ranks inside a parameter up to 32 bytes per doubling
+// of the parameter's size. The norms have the same bits for every number of ranks
+// (kernels/trust_ratios.h).
+class Lamb : public Optimizer {
+ public:
+  Lamb(Engine& engine, LambOptions options);
+};
+
+// SGD for large batches, with trust ratios. It sends the same all_reduce as Lamb.
+class Lars : public Optimizer {
+ public:
+  Lars(Engine& engine, LarsOptions options);
 };
 
 // A schedule of learning-rate factors. The factor rises linearly from 0 to 1 in `warmup_steps`.

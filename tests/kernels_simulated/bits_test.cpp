@@ -207,10 +207,12 @@ void check_updates(const UpdateRule& rule, size_t moments, bool many, bool count
   Arena arena;
   const std::vector<Updated> updates = updates_of(arena, many);
   const int64_t scale = arena.value(0.7F);
+  const int64_t ratio = arena.value(0.3F);
   check_same_bits(arena, [&](Stream& stream, std::byte* base) {
     std::vector<UpdateSegment> segments;
     for (size_t i = 0; i < updates.size(); ++i) {
       auto segment = segment_of(updates[i], base, i);
+      if (i % 4 == 0) segment.trust_ratio = reinterpret_cast<const float*>(base + ratio);
       // The last moment is a second moment, which is not negative.
       const int64_t at[] = {moments == 2 ? updates[i].first : updates[i].second, updates[i].second};
       for (size_t j = 0; j < moments; ++j) {
@@ -233,6 +235,7 @@ TEST_CASE("updates by every rule") {
     check_updates(RAdam{}, 2, many);
     check_updates(RAdam{.decoupled_weight_decay = true}, 2, many);
     check_updates(Lion{}, 1, many, /*counts=*/false);
+    check_updates(Lamb{}, 2, many);
   }
 }
 

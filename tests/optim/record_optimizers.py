@@ -1,6 +1,6 @@
 """Records steps of published optimizers, for recorded_optimizers_test.cpp: tests/optim/records/optimizers.txt.
 
-Needs torch and lion-pytorch. A case is a line `case NAME option=value …`, followed by a line `after STEPS`
+Needs torch, lion-pytorch and timm. A case is a line `case NAME option=value …`, followed by a line `after STEPS`
 for each count of steps, with all elements of all parameters. Parameters of at most one dimension have half the
 learning rate and no weight decay. The learning rate is halved before step 100. `initial` and `gradient` are
 exact in float32; the test computes the same.
@@ -10,6 +10,8 @@ import pathlib
 
 import torch
 from lion_pytorch import Lion
+from timm.optim.lamb import Lamb
+from timm.optim.lars import Lars
 
 RECORD = pathlib.Path(__file__).parent / "records" / "optimizers.txt"
 SHAPES = [(), (5,), (9, 7), (2, 3, 4)]
@@ -20,12 +22,18 @@ RAdam lr=0.01 weight_decay=0.1 beta1=0.8 beta2=0.95 eps=1e-06
 RAdam lr=0.01 weight_decay=0.1 decoupled_weight_decay=1
 Lion lr=0.001
 Lion lr=0.001 weight_decay=0.5 beta1=0.95 beta2=0.98
+Lamb lr=0.01 weight_decay=0.01 always_adapt=1
+Lamb lr=0.01 weight_decay=0.1 beta1=0.8 beta2=0.95 always_adapt=0
+Lars lr=0.1 weight_decay=0.01 momentum=0.9 trust_coefficient=0.01 always_adapt=1
+Lars lr=0.1 weight_decay=0.01 momentum=0.9 nesterov=1 trust_coefficient=0.01 always_adapt=0
+Lars lr=0.1 momentum=0 trust_coefficient=0.01 always_adapt=1
 """.strip().splitlines()
 
 
 def initial(parameter):
     shape = SHAPES[parameter]
     at = torch.arange(torch.Size(shape).numel())
+    # The second parameter is zero, because a norm of zero has a trust ratio of 1.
     scale = 0 if parameter == 1 else 1 / 64
     return ((at * 37 + parameter * 11) % 64 - 32).float().mul(scale).reshape(shape)
 
@@ -40,7 +48,7 @@ def make(name, options, parameters):
     known = dict(options)
     if "beta1" in known or "beta2" in known:
         known["betas"] = (known.pop("beta1"), known.pop("beta2"))
-    for flag in ("decoupled_weight_decay",):
+    for flag in ("decoupled_weight_decay", "nesterov", "always_adapt"):
         if flag in known:
             known[flag] = bool(known[flag])
     small = [each for each in parameters if each.dim() <= 1]
@@ -48,7 +56,12 @@ def make(name, options, parameters):
     groups = [{"params": large}, {"params": small, "lr": known["lr"] / 2, "weight_decay": 0.0}]
     if name == "RAdam":
         return torch.optim.RAdam(groups, foreach=False, **known)
-    return Lion(groups, **known)
+    if name == "Lion":
+        return Lion(groups, **known)
+    if name == "Lamb":
+        return Lamb(groups, max_grad_norm=None, foreach=False, **known)
+    known["trust_coeff"] = known.pop("trust_coefficient")
+    return Lars(groups, foreach=False, **known)
 
 
 def main():

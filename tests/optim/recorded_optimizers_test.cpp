@@ -99,24 +99,35 @@ std::unique_ptr<Optimizer> make_recorded(Engine& engine, const RecordedCase& of)
       options.beta2 = get("beta2", options.beta2);
     }
     if constexpr (requires { options.eps; }) options.eps = get("eps", options.eps);
+    if constexpr (requires { options.always_adapt; }) {
+      options.always_adapt = get("always_adapt", 1) != 0;
+    }
     return options;
   };
   if (of.name == "Lion") return std::make_unique<Lion>(engine, with_common(LionOptions{}));
+  if (of.name == "Lamb") return std::make_unique<Lamb>(engine, with_common(LambOptions{}));
+  if (of.name == "Lars") {
+    LarsOptions options = with_common(LarsOptions{});
+    options.momentum = get("momentum", 0);
+    options.nesterov = get("nesterov", 0) != 0;
+    options.trust_coefficient = get("trust_coefficient", 0);
+    return std::make_unique<Lars>(engine, options);
+  }
   RAdamOptions options = with_common(RAdamOptions{});
   options.decoupled_weight_decay = get("decoupled_weight_decay", 0) != 0;
   return std::make_unique<RAdam>(engine, options);
 }
 
-// Trains 200 steps and returns all elements of all parameters after the recorded steps. Gradients
-// that are not finite come between steps 2 and 3, and the optimizer skips them.
+// Trains and returns all elements of all parameters after step 1, step 200 and the last step.
+// Gradients that are not finite come between steps 2 and 3, and the optimizer skips them.
 std::map<int, std::vector<float>> train_recorded(const RecordedCase& of, const MeshShape& shape,
-                                                 const Options& options) {
+                                                 const Options& options, int steps) {
   std::map<int, std::vector<float>> result;
   run_torch_ranks(shape, [&](Mesh mesh) {
     Unit<RecordedNet> model;
     Engine engine(model, mesh, options);
     const std::unique_ptr<Optimizer> optimizer = make_recorded(engine, of);
-    for (int step = 0; step < 200; ++step) {
+    for (int step = 0; step < steps; ++step) {
       if (step == 100) optimizer->set_lr(optimizer->lr() / 2);
       if (step == 2) {
         (engine.forward([&] { return model(step); }) * std::numeric_limits<float>::infinity())
@@ -128,7 +139,7 @@ std::map<int, std::vector<float>> train_recorded(const RecordedCase& of, const M
       optimizer->clip_grad_norm(1e6);
       CHECK_FALSE(optimizer->step().skipped());
       optimizer->zero_grad();
-      if (!of.after.contains(step + 1)) continue;
+      if (!of.after.contains(step + 1) && step + 1 != steps) continue;
       const auto parameters = full_parameters(engine);
       if (mesh.rank() != 0) continue;
       for (const auto& [fqn, value] : parameters) {
@@ -137,7 +148,7 @@ std::map<int, std::vector<float>> train_recorded(const RecordedCase& of, const M
                                 flat.const_data_ptr<float>() + flat.numel());
       }
     }
-    CHECK(optimizer->steps() == 200);
+    CHECK(optimizer->steps() == steps);
   });
   return result;
 }
@@ -156,28 +167,33 @@ float largest_difference(const std::vector<float>& one, const std::vector<float>
 // is 1 % of one update, and 200 updates were made.
 TEST_CASE("200 steps equal Python's, with equal bits for every number of ranks") {
   const std::vector<RecordedCase> cases = read_recorded_cases();
-  REQUIRE(cases.size() >= 5);
+  REQUIRE(cases.size() >= 10);
   for (const RecordedCase& each : cases) {
+    if (is_simulated_gpu() && &each != &cases.front()) break;
     CAPTURE(each.line);
-    const auto one = train_recorded(each, {.shard = 1}, {});
+    const auto one = train_recorded(each, {.shard = 1}, {}, 200);
     CHECK(largest_difference(one.at(1), each.after.at(1)) < 1e-7F);
     CHECK(largest_difference(one.at(200), each.after.at(200)) < 0.01 * each.options.at("lr"));
     for (const int world : {2, 3, 5}) {
+      if (is_simulated_gpu()) continue;  // 200 steps would take minutes
       CAPTURE(world);
-      CHECK(train_recorded(each, {.shard = world}, {}) == one);
+      CHECK(train_recorded(each, {.shard = world}, {}, 200) == one);
     }
   }
 }
 
+constexpr int kFewSteps = 8;  // enough for RAdam to be rectified
+
 TEST_CASE("the strategies and main state on the host give the same bits") {
   for (const RecordedCase& each : read_recorded_cases()) {
     CAPTURE(each.line);
-    const auto one = train_recorded(each, {.shard = 1}, {});
+    const auto one = train_recorded(each, {.shard = 1}, {}, kFewSteps);
     for (const Strategy strategy : kAllStrategies) {
+      if (is_simulated_gpu() && strategy != Strategy::kHybridShard) continue;
       CAPTURE(name_of(strategy));
       const bool offloads = strategy != Strategy::kFullShard;
       CHECK(train_recorded(each, {.replicate = 2, .shard = 2},
-                           {.cpu_offload = offloads, .strategy = strategy}) == one);
+                           {.cpu_offload = offloads, .strategy = strategy}, kFewSteps) == one);
     }
   }
 }

@@ -103,6 +103,14 @@ inline std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const std::stri
     return std::make_unique<Lion>(engine,
                                   LionOptions{.lr = 1e-2, .weight_decay = 0.1, .groups = groups});
   }
+  if (kind == "lamb") {
+    return std::make_unique<Lamb>(engine,
+                                  LambOptions{.lr = 1e-2, .weight_decay = 0.1, .groups = groups});
+  }
+  if (kind == "lars") {
+    return std::make_unique<Lars>(engine,
+                                  LarsOptions{.lr = 1e-2, .weight_decay = 0.1, .groups = groups});
+  }
   return std::make_unique<AdamW>(engine,
                                  AdamWOptions{.lr = 1e-2, .weight_decay = 0.1, .groups = groups});
 }

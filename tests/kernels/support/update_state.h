@@ -56,7 +56,8 @@ struct UpdateState {
 // Updates a segment of each size by `rule`, with and without decay, and compares all bits with
 // plain(state, grad_scale). `counts` sets the step counter for step 1, 2 and so on.
 template <class Rule, class Plain, class Counts>
-void check_updates(Stream& stream, const Rule& rule, const Plain& plain, const Counts& counts) {
+void check_updates(Stream& stream, const Rule& rule, const Plain& plain, const Counts& counts,
+                   const float* trust_ratio = nullptr) {
   for (const int64_t numel : kSizes) {
     for (const double decay : {0.0, 0.1}) {
       for (const DType type : {DType::kBFloat16, DType::kFloat16}) {
@@ -68,8 +69,9 @@ void check_updates(Stream& stream, const Rule& rule, const Plain& plain, const C
           ours.step = other.step = counts(step);
           const float scale = step % 2 == 0 ? 0.7F : 1.0F;
           // An empty segment, of which this rank owns no element, needs no pointers.
-          const std::vector<kernels::UpdateSegment> segments{ours.segment(/*with_copy=*/true),
-                                                             kernels::UpdateSegment{}};
+          std::vector<kernels::UpdateSegment> segments{ours.segment(/*with_copy=*/true),
+                                                       kernels::UpdateSegment{}};
+          segments[0].trust_ratio = trust_ratio;
           kernels::update(stream, segments, rule, {.grad_scale = &scale});
           stream.synchronize();
           plain(other, scale);
