@@ -33,6 +33,7 @@
 #include "kernels/cpu/target_clones.h"
 #include "kernels/element/count_steps.h"
 #include "kernels/grad_norm.h"
+#include "kernels/trust_ratios.h"
 #include "kernels/update.h"
 #include "runtime/buffer.h"
 #include "runtime/device.h"
@@ -123,6 +124,17 @@ void stream_seven(float* __restrict a, const float* __restrict b, float* __restr
   }
 }
 
+// Reads three arrays and writes two of them.
+FSDP_TARGET_CLONES
+void stream_five(float* __restrict a, const float* __restrict b, float* __restrict c) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < kNumel; ++i) {
+    const float x = b[i];
+    a[i] += x;
+    c[i] += x;
+  }
+}
+
 // Does the same as stream_seven and also writes a fifth, narrow array.
 FSDP_TARGET_CLONES
 void stream_eight(float* __restrict a, const float* __restrict b, float* __restrict c,
@@ -187,21 +199,61 @@ void adamw(bool with_copy) {
   serve(bytes, {{"ours", kernel}, {"torch", torch}, {"stream", stream_loop}, copy_of(bytes)});
 }
 
-void sgd() {
-  const Arrays arrays(3);
+// Updates by a rule that LibTorch has no kernel for.
+void updates(const kernels::UpdateRule& rule, int moments) {
+  const Arrays arrays(4);
   const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   const kernels::StepCount step = kernels::count_at(10, {.beta1 = 0.9, .beta2 = 0.999});
   const kernels::UpdateSegment segment{.param = arrays.at(0),
                                        .grad = arrays.at(1),
-                                       .moments = {arrays.at(2)},
+                                       .moments = {arrays.at(2), arrays.at(3)},
                                        .numel = kNumel,
                                        .lr = 1e-5,
                                        .weight_decay = 0.01,
                                        .step = &step};
-  const Work kernel = [&] {
-    kernels::update(*stream, {&segment, 1}, kernels::Sgd{.momentum = 0.9});
+  const Work kernel = [&] { kernels::update(*stream, {&segment, 1}, rule); };
+  const Arrays other(4);
+  const Work stream_loop = [&] {
+    if (moments == 2) {
+      stream_seven(other.at(0), other.at(1), other.at(2), other.at(3));
+    } else {
+      stream_five(other.at(0), other.at(1), other.at(2));
+    }
+    keep_stores();
   };
-  serve(kNumel * 20, {{"ours", kernel}, copy_of(kNumel * 20)});
+  const int64_t bytes = kNumel * (moments == 2 ? 28 : 20);
+  serve(bytes, {{"ours", kernel}, {"stream", stream_loop}, copy_of(bytes)});
+}
+
+// The norms for trust ratios. The stream reads the same arrays.
+void norms(const kernels::UpdateRule& rule, int arrays_read) {
+  const Arrays arrays(4);
+  const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
+  const kernels::StepCount step = kernels::count_at(10, {.beta1 = 0.9, .beta2 = 0.999});
+  kernels::SquareSums sums;
+  const kernels::SumNode node{.elements = {.param = arrays.at(0),
+                                           .grad = arrays.at(1),
+                                           .moments = {arrays.at(2), arrays.at(3)},
+                                           .numel = kNumel,
+                                           .weight_decay = 0.01,
+                                           .step = &step},
+                              .sums = &sums};
+  const Buffer scratch = allocate_host(kernels::sum_scratch_bytes({&node, 1}));
+  const Work kernel = [&] {
+    kernels::sum_squares(*stream, {&node, 1}, rule, nullptr, scratch.data());
+  };
+  uint32_t read = 0;
+  const Work stream_loop = [&] {
+    for (int i = 0; i < arrays_read; ++i) {
+      read += stream_one(reinterpret_cast<const uint32_t*>(arrays.at(i)));
+    }
+    keep_value(read);
+  };
+  kernel();
+  const at::Tensor power = arrays.tensor(0).to(at::kDouble).square_().sum();
+  check_close(at::full({}, sums.param, at::kDouble), power, 1e-12);
+  const int64_t bytes = kNumel * 4 * arrays_read;
+  serve(bytes, {{"ours", kernel}, {"stream", stream_loop}, copy_of(bytes)});
 }
 
 // In the cases below LibTorch writes to its own destination.
@@ -293,7 +345,12 @@ const std::map<std::string, Work>& cases() {
   static const std::map<std::string, Work> table = {
       {"adamw", [] { adamw(false); }},
       {"adamw, bfloat16 copy", [] { adamw(true); }},
-      {"sgd, momentum", sgd},
+      {"sgd, momentum", [] { updates(kernels::Sgd{.momentum = 0.9}, 1); }},
+      {"radam", [] { updates(kernels::RAdam{}, 2); }},
+      {"lion", [] { updates(kernels::Lion{}, 1); }},
+      {"lamb", [] { updates(kernels::Lamb{}, 2); }},
+      {"norms of lamb", [] { norms(kernels::Lamb{}, 4); }},
+      {"norms of lars", [] { norms(kernels::Sgd{}, 2); }},
       {"cast float32 to float32", [] { cast(kF32, kF32); }},
       {"cast float32 to bfloat16", [] { cast(kF32, kBf16); }},
       {"cast float32 to float16", [] { cast(kF32, kF16); }},

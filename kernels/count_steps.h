@@ -11,12 +11,15 @@ class Stream;
 
 namespace fsdp::kernels {
 
-// A counter of a segment's updates, with AdamW's bias corrections for the next kernel. It is
+// A counter of a segment's updates, with the bias corrections of AdamW and RAdam for the next
+// kernel. It is
 // initialised to zero. The corrections are valid after the first count.
 struct StepCount {
   int64_t step = 0;                // counted from 1; the number of the current update
   double inverse_correction1 = 0;  // 1 / (1 - beta1^step)
   double root_correction2 = 0;     // sqrt(1 - beta2^step)
+  // RAdam's rectification · root_correction2, see below; 0 if the variance is not tractable
+  double rectification = 0;
 };
 
 // The betas on which the corrections depend. An optimizer without betas leaves them 0. All
@@ -36,6 +39,9 @@ struct StepBetas {
 // squaring. For each bit of the step, lowest first, the result is multiplied by the power if the
 // bit is set; then the power is squared. One subtraction and one division or root follow. No
 // library's pow is used, so the bits are the same on every device.
+//
+// RAdam's rectification is sqrt((ρ-4)·(ρ-2)·ρ∞ / ((ρ∞-4)·(ρ∞-2)·ρ)), where ρ∞ = 2 / (1 - beta2) - 1
+// and ρ = ρ∞ - 2·step·beta2^step / (1 - beta2^step). The variance is tractable if ρ > 5.
 void count_steps(Stream& stream, std::span<StepCount* const> counters, const StepBetas& betas,
                  const float* found_inf);
 

@@ -11,6 +11,7 @@
 #include "kernels/grad_norm.h"
 #include "kernels/pause.h"
 #include "kernels/reduce.h"
+#include "kernels/trust_ratios.h"
 #include "kernels/update.h"
 
 namespace fsdp::kernels {
@@ -33,6 +34,9 @@ struct KernelTable {
   int64_t (*norm_scratch_bytes)(std::span<const GradSegment>);
   void (*pause_since)(Stream&, std::span<const int64_t> marks, int64_t ns);
   void (*reduce)(Stream&, std::span<const ReduceRun>, ReduceOp);
+  void (*sum_squares)(Stream&, std::span<const SumNode>, const UpdateRule&, const float* grad_scale,
+                      void* scratch);
+  void (*trust_ratios)(Stream&, std::span<const TrustParameter>, SquareSums*, const TrustFormula&);
   void (*update)(Stream&, std::span<const UpdateSegment>, const UpdateRule&, const UpdateScalars&);
 };
 

@@ -3,6 +3,7 @@
 // The arithmetic is that of torch::optim::SGD, operation by operation in fp32:
 //   d  = grad · grad_scale
 //   d  = fma(p, weight_decay, d)                                    (if weight_decay != 0)
+//   d  = d · trust_ratio                                                   (1 without LARS)
 //   b  = d at the first update, else fma(d, 1 - dampening, b·momentum)       (if momentum != 0)
 //   d  = nesterov ? fma(b, momentum, d) : b                                  (if momentum != 0)
 //   p  = fma(d, -lr, p)

@@ -3,13 +3,28 @@
 #include <fmt/format.h>
 #include <fsdp/error.h>
 
+#include <type_traits>
+
 #include "kernels/checks.h"
 #include "kernels/kernel_table.h"
 
 namespace fsdp::kernels {
 namespace {
 
-void check(const AdamW& /*rule*/, std::span<const UpdateSegment> /*segments*/) {}
+// Most rules accept every option and segment.
+template <class Rule>
+void check(const Rule& /*rule*/, std::span<const UpdateSegment> /*segments*/) {}
+
+// Throws the error that kernels/radam.h and kernels/lamb.h list.
+template <class Rule>
+requires std::is_same_v<Rule, RAdam> || std::is_same_v<Rule, Lamb>
+void check(const Rule& /*rule*/, std::span<const UpdateSegment> segments) {
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (segments[i].numel == 0 || segments[i].step != nullptr) continue;
+    throw InvalidArgument({.what = fmt::format("{}: segment {} has no step", Rule::kName, i),
+                           .hint = "set the step of every segment"});
+  }
+}
 
 // Throws the errors that kernels/sgd.h lists. An empty segment may have null pointers, because a
 // rank may own no element of a parameter.

@@ -1,6 +1,7 @@
-// Optimizers on flat shards. An optimizer updates each contiguous part of the shards in one pass
-// over memory. Its state is sharded in the same way as the main shards. Results equal those of
-// torch::optim on Engine::parameters().
+// Optimizers on flat shards: AdamW, SGD, RAdam, Lion, LAMB and LARS. An optimizer updates each
+// contiguous part of the shards in one pass over memory (LAMB and LARS: two). Its state is sharded
+// in the same way as the main shards. Results equal those of torch::optim on Engine::parameters(),
+// or the published formula if LibTorch does not have the optimizer (kernels/lion.h).
 //
 //   fsdp::AdamW optimizer(engine, torch::optim::AdamWOptions(3e-4));  // trains all parameters
 //
@@ -78,6 +79,63 @@ struct SgdOptions {
   bool skip_nonfinite = true;
 };
 
+// The names and defaults are those of torch.optim.RAdam.
+struct RAdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+  bool decoupled_weight_decay = false;  // false: the decay is added to the gradient, as in SGD
+  ParameterMatch parameters{};          // as in AdamWOptions
+  std::vector<ParameterGroup> groups{};
+  bool skip_nonfinite = true;
+};
+
+// The names and defaults are those of lion-pytorch. Lion usually needs a learning rate that is 3 to
+// 10 times lower than AdamW's, and a weight decay that is higher by the same factor.
+struct LionOptions {
+  double lr = 1e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double weight_decay = 0.0;    // decoupled
+  ParameterMatch parameters{};  // as in AdamWOptions
+  std::vector<ParameterGroup> groups{};
+  bool skip_nonfinite = true;
+};
+
+// The names are those of timm's Lamb. LAMB multiplies the update of each parameter by its trust
+// ratio: the norm of the parameter divided by the norm of the update, or 1 if a norm is 0.
+struct LambOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-6;
+  double weight_decay = 0.01;
+  // false: parameters without weight decay have a trust ratio of 1, as timm and apex do by default.
+  bool always_adapt = true;
+  ParameterMatch parameters{};  // as in AdamWOptions
+  std::vector<ParameterGroup> groups{};
+  bool skip_nonfinite = true;
+};
+
+// The names are those of torch::optim::SGD and of pytorch-optimizer's LARS. LARS multiplies the
+// gradient g of each parameter p, including the weight decay, by its trust ratio:
+// trust_coefficient · |p| / (|g| + weight_decay · |p| + eps), or 1 if a norm is 0.
+struct LarsOptions {
+  double lr = 1e-3;
+  double momentum = 0.9;
+  double dampening = 0.0;
+  double weight_decay = 0.0;
+  bool nesterov = false;
+  double trust_coefficient = 1e-3;
+  double eps = 1e-8;
+  bool always_adapt = true;     // as in LambOptions
+  ParameterMatch parameters{};  // as in AdamWOptions
+  std::vector<ParameterGroup> groups{};
+  bool skip_nonfinite = true;
+};
+
 // The report of a step. Reading the report waits for the device, like reading a GradientReport.
 struct StepReport {
   GradientReport gradients;  // empty if the step does not clip and skip_nonfinite is false
@@ -119,8 +177,9 @@ class OptimizerParamGroup {
   double initial_lr_ = 0;  // lr() when the optimizer's first scheduler was made
 };
 
-// The base of AdamW and SGD. An engine may have several optimizers with disjoint parameters. At the
-// first step, a warning (MeshOptions::on_event) names trainable parameters that have no optimizer.
+// The base of all optimizers. An engine may have several optimizers with disjoint parameters. At
+// the first step, a warning (MeshOptions::on_event) names trainable parameters that have no
+// optimizer.
 // Requires: the engine exists; after its destruction the functions throw. All functions are
 //   collective and must be called between steps, except lr, set_lr, momentum, set_momentum,
 //   param_groups and steps.
@@ -155,9 +214,9 @@ class Optimizer {
   // Returns the default group, followed by the groups of the options in their order.
   //   for (auto& group : optimizer.param_groups()) group.set_lr(0.1);
   std::span<OptimizerParamGroup> param_groups();
-  // Return and set SGD's momentum or AdamW's beta1 (OneCycleLR changes this value). A new value
-  // applies from the next step on. AdamW's bias correction then uses the new beta1 for all steps,
-  // as if it had been set from the start.
+  // Return and set SGD's momentum or another optimizer's beta1 (OneCycleLR changes this value). A
+  // new value applies from the next step on. A bias correction then uses the new beta1 for all
+  // steps, as if it had been set from the start.
   // Errors: set_momentum throws InvalidArgument if the value is not between 0 and 1. It also throws
   //   for an SGD that was made without momentum, because that SGD has no momentum buffer.
   double momentum() const;
@@ -219,6 +278,33 @@ class SGD : public Optimizer {
             .weight_decay = options.weight_decay(),
             .nesterov = options.nesterov()};
   }
+};
+
+// Adam with a rectified variance: a warm-up of the adaptive step that needs no schedule.
+class RAdam : public Optimizer {
+ public:
+  RAdam(Engine& engine, RAdamOptions options);
+};
+
+// Steps along the sign of a momentum. It keeps one moment per element.
+class Lion : public Optimizer {
+ public:
+  Lion(Engine& engine, LionOptions options);
+};
+
+// Adam for large batches, with trust ratios. A step sends one more all_reduce, which has 16 bytes
+// for each parameter, and for each border of ranks inside a parameter up to 32 bytes per doubling
+// of the parameter's size. The norms have the same bits for every number of ranks
+// (kernels/trust_ratios.h).
+class Lamb : public Optimizer {
+ public:
+  Lamb(Engine& engine, LambOptions options);
+};
+
+// SGD for large batches, with trust ratios. It sends the same all_reduce as Lamb.
+class Lars : public Optimizer {
+ public:
+  Lars(Engine& engine, LarsOptions options);
 };
 
 }  // namespace fsdp

@@ -19,6 +19,8 @@ const KernelTable& cpu_kernels() {
                                       .norm_scratch_bytes = cpu::norm_scratch_bytes,
                                       .pause_since = cpu::pause_since,
                                       .reduce = cpu::reduce,
+                                      .sum_squares = cpu::sum_squares,
+                                      .trust_ratios = cpu::trust_ratios,
                                       .update = cpu::update};
   return kTable;
 }

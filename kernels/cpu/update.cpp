@@ -70,9 +70,15 @@ void run(Stream& stream, std::span<const UpdateSegment> segments, const typename
     typename Update::Scalars scalars = Update::host_scalars(rule);
     if (given.grad_scale != nullptr) scalars.grad_scale = *given.grad_scale;
     for (const UpdateSegment& segment : table) {
+      if (segment.numel == 0) continue;  // its pointers may be null
       typename Update::Scalars own = scalars;
       own.decay = Update::decay(segment.lr, segment.weight_decay);
       Update::read_scalars(own, segment.lr, segment.step);
+      if constexpr (requires { &Update::read_trust_ratio; }) {
+        if (segment.trust_ratio != nullptr) {
+          Update::read_trust_ratio(own, segment.lr, *segment.trust_ratio);
+        }
+      }
       update_segment<Update>(segment, own);
     }
   });

@@ -19,6 +19,8 @@ const KernelTable& kernel_table() {
                                       .norm_scratch_bytes = norm_scratch_bytes,
                                       .pause_since = pause_since,
                                       .reduce = reduce,
+                                      .sum_squares = sum_squares,
+                                      .trust_ratios = trust_ratios,
                                       .update = update};
   return kTable;
 }
@@ -28,7 +30,7 @@ const KernelTable& kernel_table() {
 void load_kernels() {
   for (void (*const load)() :
        {load_accumulate, load_cast_pack, load_count_steps, load_digest, load_fill, load_grad_norm,
-        load_pause, load_reduce, load_strided, load_update}) {
+        load_pause, load_reduce, load_strided, load_trust_ratios, load_update}) {
     load();
   }
 }

@@ -32,6 +32,10 @@ void mark_time(Stream& stream, int64_t* ns);
 int64_t norm_scratch_bytes(std::span<const GradSegment> segments);
 void pause_since(Stream& stream, std::span<const int64_t> marks, int64_t ns);
 void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op);
+void sum_squares(Stream& stream, std::span<const SumNode> nodes, const UpdateRule& rule,
+                 const float* grad_scale, void* scratch);
+void trust_ratios(Stream& stream, std::span<const TrustParameter> parameters, SquareSums* sums,
+                  const TrustFormula& formula);
 void update(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,
             const UpdateScalars& scalars);
 
@@ -45,6 +49,7 @@ void load_grad_norm();
 void load_pause();
 void load_reduce();
 void load_strided();
+void load_trust_ratios();
 void load_update();
 
 }  // namespace fsdp::kernels::cuda

@@ -21,6 +21,7 @@ struct Segment {
   float* moments[Update::kMoments == 0 ? 1 : Update::kMoments];
   void* copy;
   const StepCount* step;
+  const float* trust_ratio;
   double lr;
   Stretch stretch;
   float decay;
@@ -102,6 +103,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   scalars.decay = segment.decay;
   if (given.grad_scale != nullptr) scalars.grad_scale = *given.grad_scale;
   Update::read_scalars(scalars, segment.lr, segment.step);
+  if constexpr (requires { &Update::read_trust_ratio; }) {
+    if (segment.trust_ratio != nullptr) {
+      Update::read_trust_ratio(scalars, segment.lr, *segment.trust_ratio);
+    }
+  }
   using Decayed = typename Update::Decayed;
   using Undecayed = typename Update::Undecayed;
   if constexpr (std::is_same_v<Decayed, Undecayed>) {
@@ -136,6 +142,7 @@ void issue(Stream& stream, std::span<const UpdateSegment> segments,
                             .moments = {first},
                             .copy = each.low_precision_copy,
                             .step = each.step,
+                            .trust_ratio = each.trust_ratio,
                             .lr = each.lr,
                             .stretch = stretch,
                             // The host computes the decay in float64, as torch does, and rounds it

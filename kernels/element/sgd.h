@@ -13,7 +13,7 @@ enum class Momentum : uint8_t { kNone, kPlain, kNesterov };
 
 // The scalars that all elements of a segment share. Each is rounded once from float64.
 struct SgdScalars {
-  float grad_scale, decay, momentum, one_minus_dampening, negative_lr;
+  float grad_scale, decay, trust_ratio, momentum, one_minus_dampening, negative_lr;
   bool first;  // true if this update initialises the momentum buffer
 };
 
@@ -26,6 +26,7 @@ struct SgdElement {
                                   const SgdScalars& s) {
     float d = grad * s.grad_scale;
     if constexpr (kDecay) d = fused(param, s.decay, d);
+    d = d * s.trust_ratio;
     if constexpr (kMomentum != Momentum::kNone) {
       // The value is selected without a branch, so that the loop over elements vectorises.
       const float moved = fused(d, s.one_minus_dampening, buffer * s.momentum);
@@ -52,6 +53,7 @@ struct SgdUpdate {
   FSDP_ELEMENT static Scalars host_scalars(const Sgd& rule) {
     return {.grad_scale = 1.0F,
             .decay = 0.0F,
+            .trust_ratio = 1.0F,
             .momentum = static_cast<float>(rule.momentum),
             .one_minus_dampening = static_cast<float>(1.0 - rule.dampening),
             .negative_lr = 0.0F,
@@ -60,6 +62,9 @@ struct SgdUpdate {
   FSDP_ELEMENT static void read_scalars(Scalars& scalars, double lr, const StepCount* step) {
     scalars.negative_lr = static_cast<float>(-lr);
     scalars.first = step != nullptr && step->step == 1;
+  }
+  FSDP_ELEMENT static void read_trust_ratio(Scalars& scalars, double /*lr*/, float ratio) {
+    scalars.trust_ratio = ratio;
   }
 };
 

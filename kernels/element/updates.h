@@ -9,8 +9,12 @@
 // - decay computes Scalars::decay of a segment, on the host.
 // - host_scalars returns the other scalars that the host knows.
 // - read_scalars sets scalars from device memory and from the segment's learning rate.
+// - read_trust_ratio, if the rule has a trust ratio, sets the scalars that depend on it.
 // - Decayed is the arithmetic of an element. Undecayed is the arithmetic for Scalars::decay = 0.
 #pragma once
 
 #include "kernels/element/adamw.h"
+#include "kernels/element/lamb.h"
+#include "kernels/element/lion.h"
+#include "kernels/element/radam.h"
 #include "kernels/element/sgd.h"

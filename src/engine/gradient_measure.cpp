@@ -7,8 +7,7 @@
 #include <exception>
 #include <limits>
 
-#include "comm/mesh_state.h"
-#include "comm/ring_bytes.h"
+#include "engine/reduce_scalars.h"
 #include "fsdp/error.h"
 #include "runtime/device_error_place.h"
 
@@ -128,26 +127,7 @@ void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type)
   // Each rank sets its own entry (the position that it found) and leaves zeros in the entries of
   // other ranks. A sum or a maximum then combines all of them.
   const ReduceOp op = type == kernels::NormType::kInf ? ReduceOp::kMax : ReduceOp::kSum;
-  const CollectiveTag tag =
-      context_.comms.next_tag(Operation::kAllReduce, part.numel, "gradient norm");
-  context_.comms.sent.other_bytes +=
-      ring_bytes(Operation::kAllReduce, {&part, 1}, context_.mesh.world_size());
-  // If main state is on the host, so are the scalars, and the device's communicators cannot reduce
-  // them.
-  if (context_.main->is_host()) {
-    const ExposedTimer timer(context_.streams);
-    return state_of(context_.mesh)
-        .control_communicator()
-        .all_reduce({&part, 1}, op, tag, context_.main->stream());
-  }
-  Stream& stream = *context_.streams.reduce;
-  Event measured(context_.streams.device);
-  context_.streams.compute->record(measured);
-  stream.wait(measured);  // wait 12
-  context_.comms.reduce().all_reduce({&part, 1}, op, tag, stream);
-  stream.record(measured);
-  const ExposedTimer timer(context_.streams);
-  context_.streams.compute->wait(measured);  // wait 13
+  reduce_scalars(context_, part, op, "gradient norm");
 }
 
 // Returns a block that neither a step nor a report holds, or a new block. A block can be reused

@@ -1,6 +1,4 @@
-#include <fmt/format.h>
-
-#include "fsdp/error.h"
+#include "optim/adam_options.h"
 #include "optim/optimizer_state.h"
 
 namespace fsdp {
@@ -35,24 +33,9 @@ struct AdamWState final : Optimizer::State {
   AdamWOptions options;
 };
 
-AdamWOptions checked(AdamWOptions options) {
-  const auto require = [](bool holds, std::string_view name, double value) {
-    if (holds) return;
-    throw InvalidArgument(
-        {.what = fmt::format("AdamW: {} is {}", name, value),
-         .hint = "set lr, eps and weight_decay to 0 or more, betas within [0, 1)"});
-  };
-  require(options.lr >= 0, "lr", options.lr);
-  require(options.eps >= 0, "eps", options.eps);
-  require(options.weight_decay >= 0, "weight_decay", options.weight_decay);
-  require(options.beta1 >= 0 && options.beta1 < 1, "beta1", options.beta1);
-  require(options.beta2 >= 0 && options.beta2 < 1, "beta2", options.beta2);
-  return options;
-}
-
 }  // namespace
 
 AdamW::AdamW(Engine& engine, AdamWOptions options)
-    : Optimizer(std::make_unique<AdamWState>(engine, checked(std::move(options)))) {}
+    : Optimizer(std::make_unique<AdamWState>(engine, checked_adam("AdamW", std::move(options)))) {}
 
 }  // namespace fsdp

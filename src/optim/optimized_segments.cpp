@@ -161,12 +161,13 @@ void OptimizedSegments::make_runs(OptimizedSegment& optimized) const {
                            .numel = interval.numel,
                            .moment_offset = optimized.moment_at(interval.offset),
                            .group = of_.group_of[optimized.unit][parameter],
+                           .parameter = parameter,
                            .step = optimized.step_of[i]};
     OptimizerRun* last = optimized.runs.empty() ? nullptr : &optimized.runs.back();
     // Neighbouring parameters are joined, so that a kernel call has few OptimizerRuns. The gap
     // between two parameters is zero and stays zero under every rule. The distance between
     // neighbours must be the same in the parameters and in the moments.
-    const bool adjoins = last != nullptr &&
+    const bool adjoins = of_.joins_parameters && last != nullptr &&
                          interval.offset - (last->offset + last->numel) < ShardLayout::kAlignment &&
                          run.moment_offset - last->moment_offset == run.offset - last->offset;
     if (adjoins && last->group == run.group && last->step == run.step) {

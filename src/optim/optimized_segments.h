@@ -19,6 +19,7 @@ struct OptimizerRun {
   int64_t numel = 0;
   int64_t moment_offset = 0;
   int group = 0;
+  int parameter = 0;                   // its first parameter
   kernels::StepCount* step = nullptr;  // counts the updates of these elements
 };
 
@@ -73,6 +74,7 @@ class OptimizedSegments {
     const ChosenParameters& chosen;
     const std::vector<std::vector<int>>& group_of;
     int moments;
+    bool joins_parameters;  // false: each OptimizerRun has only one parameter
   };
   explicit OptimizedSegments(const Parts& parts);
   // Subtracts the bytes of the moments from the engine's counted memory.

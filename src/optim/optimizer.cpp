@@ -36,7 +36,9 @@ Optimizer::State::State(Engine& owner, std::string called, Settings settings)
              names_of(engine.model, chosen_)),
       grouped_(group_parameters(engine.model, chosen_, name, {&lr, weight_decay}, settings.groups)),
       skip_nonfinite_(settings.skip_nonfinite),
-      segments_({engine, chosen_, grouped_.group_of, settings.moments}) {}
+      segments_({engine, chosen_, grouped_.group_of, settings.moments, !settings.adapts}) {
+  if (settings.adapts) trust_.emplace(engine, chosen_);
+}
 
 Optimizer::State::~State() {
   engine.context->streams.finish();  // an update may still use the moments
@@ -247,6 +249,7 @@ kernels::UpdateSegment Optimizer::State::update_of(const OptimizedSegment& optim
 
 void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
   std::vector<kernels::UpdateSegment> updates;
+  std::vector<TrustRatios::Adapted> adapted;
   // main_segments() is called only once per unit, because each call looks for changes that the user
   // has made to `.grad`.
   std::vector<std::vector<MainSegment>> kept(engine.model.units.size());
@@ -264,6 +267,7 @@ void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
     changed[optimized.unit] = 1;
     counters.insert(counters.end(), optimized.counters.begin(), optimized.counters.end());
     for (const OptimizerRun& run : optimized.runs) {
+      if (trust_) adapted.push_back({optimized.unit, run.parameter, updates.size()});
       updates.push_back(update_of(optimized, run, segment));
     }
   }
@@ -273,6 +277,7 @@ void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
   const ContextSpan span = engine.context->streams.span(stream, "optimizer", "");
   // Steps are counted before the update, because the update reads the corrections of its own step.
   kernels::count_steps(stream, counters, betas(), scalars.found_inf);
+  if (trust_) trust_->compute(updates, adapted, rule(), trust_rule(), scalars.grad_scale);
   kernels::update(stream, updates, rule(), scalars);
   for (size_t i = 0; i < changed.size(); ++i) {
     // The unit is marked as changed even if the device skips the step, because the host does not

@@ -17,6 +17,7 @@
 #include "kernels/update.h"
 #include "optim/optimized_segments.h"
 #include "optim/parameter_choice.h"
+#include "optim/trust_ratios.h"
 
 namespace fsdp {
 
@@ -29,12 +30,14 @@ struct Optimizer::State {
     std::vector<ParameterGroup> groups;
     bool skip_nonfinite;
     int moments;
+    bool adapts;  // true: the update has trust ratios
   };
   // Returns the settings that are common to the options of all optimizers.
   template <class Options>
-  static Settings settings_of(const Options& options, int moments) {
+  static Settings settings_of(const Options& options, int moments, bool adapts = false) {
     return {options.lr,     options.weight_decay,   options.parameters,
-            options.groups, options.skip_nonfinite, moments};
+            options.groups, options.skip_nonfinite, moments,
+            adapts};
   }
   // `name` is the optimizer's name in checkpoints and errors: "AdamW". Errors: those of Optimizer's
   // constructors.
@@ -55,6 +58,8 @@ struct Optimizer::State {
   // counters.
   virtual kernels::UpdateRule rule() const = 0;
   virtual bool reads_steps() const { return true; }
+  // Returns how trust ratios are computed, if Settings::adapts is true.
+  virtual TrustRule trust_rule() const { return {}; }
 
   GradientReport clip_grad_norm(double max_norm, double norm_type);
   StepReport step();
@@ -121,6 +126,7 @@ struct Optimizer::State {
   const bool skip_nonfinite_;
   std::optional<double> initial_lr_;  // set by the first scheduler
   OptimizedSegments segments_;
+  std::optional<TrustRatios> trust_;  // set if the update has trust ratios
   int64_t issued_ = 0;
   std::optional<GradientMeasure::Measured> clipped_;  // from clip_grad_norm, for the next step
   int64_t clipped_additions_ = 0;                     // additions() at clip_grad_norm

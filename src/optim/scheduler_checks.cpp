@@ -20,11 +20,11 @@ std::string name_missing_in(const LRSchedulerState& other, const LRSchedulerStat
 
 }  // namespace
 
-void require_option(bool holds, std::string_view scheduler, std::string_view option, double value,
+void require_option(bool holds, std::string_view owner, std::string_view option, double value,
                     std::string_view allowed) {
   if (holds) return;
-  throw InvalidArgument({.what = fmt::format("{}: {} is {}", scheduler, option, value),
-                         .hint = std::string(allowed)});
+  throw InvalidArgument(
+      {.what = fmt::format("{}: {} is {}", owner, option, value), .hint = std::string(allowed)});
 }
 
 std::shared_ptr<const TrainingPlace> place_of_scheduler(Optimizer& optimizer,

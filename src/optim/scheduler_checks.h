@@ -10,8 +10,9 @@ namespace fsdp {
 
 inline constexpr const char* kLearningRateHint = "use a finite learning rate of 0 or more";
 
-// Throws InvalidArgument "StepLR: step_size is 0; hint: …" if `holds` is false.
-void require_option(bool holds, std::string_view scheduler, std::string_view option, double value,
+// Throws InvalidArgument "StepLR: step_size is 0; hint: …" if `holds` is false. Optimizers check
+// their options with it, too.
+void require_option(bool holds, std::string_view owner, std::string_view option, double value,
                     std::string_view allowed);
 
 // Registers a scheduler with the optimizer's engine. Destroying the result ends the registration.

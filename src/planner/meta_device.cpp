@@ -84,6 +84,8 @@ const kernels::KernelTable& kernels_that_do_nothing() {
       .norm_scratch_bytes = norm_scratch_bytes,
       .pause_since = nothing,
       .reduce = nothing,
+      .sum_squares = nothing,
+      .trust_ratios = nothing,
       .update = nothing,
   };
   return kTable;

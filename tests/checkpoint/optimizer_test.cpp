@@ -30,7 +30,7 @@ void check_same_end(const ExactTraining& training) {
 }
 
 TEST_CASE("a run of 4 ranks goes on, on any number of ranks, as if nothing had been, to the bit") {
-  for (const std::string kind : {"adamw", "sgd"}) {
+  for (const std::string kind : {"adamw", "sgd", "radam", "lion", "lamb", "lars"}) {
     const ScratchFolder folder;
     ExactTraining training{.folder = folder.path(), .optimizer = kind};
     run_torch_ranks(4, [&](const Mesh& mesh) { train_exactly(mesh, training); });

@@ -24,7 +24,7 @@ StepCount next_of(Stream& stream, int64_t step, const StepBetas& betas) {
 
 bool same(const StepCount& a, const StepCount& b) {
   return a.step == b.step && a.inverse_correction1 == b.inverse_correction1 &&
-         a.root_correction2 == b.root_correction2;
+         a.root_correction2 == b.root_correction2 && a.rectification == b.rectification;
 }
 
 TEST_CASE("a counter has the bits of the header's words at every step") {
@@ -52,6 +52,10 @@ TEST_CASE("the corrections are near those of pow, and 1 without betas") {
     CHECK(std::fabs(count.inverse_correction1 * (1 - std::pow(0.9, exponent)) - 1) < 1e-13);
     CHECK(std::fabs(count.root_correction2 / std::sqrt(1 - std::pow(0.999, exponent)) - 1) < 1e-12);
   }
+  // With the usual betas, the variance is tractable from step 6 on, as in torch.optim.RAdam.
+  CHECK(next_of(*stream, 4, kUsualBetas).rectification == 0);
+  CHECK(next_of(*stream, 5, kUsualBetas).rectification > 0);
+  CHECK(next_of(*stream, 100'000, kUsualBetas).rectification == doctest::Approx(1).epsilon(1e-9));
   const StepCount plain = next_of(*stream, 6, {});
   CHECK(plain.inverse_correction1 == 1);
   CHECK(plain.root_correction2 == 1);

@@ -136,6 +136,27 @@ TEST_CASE("the scale is applied and found_inf leaves every byte as it was") {
   CHECK(differences(ours, plain) == 0);
 }
 
+// A learning rate of half the size has the same effect, because the ratio is a power of two.
+TEST_CASE("a trust ratio scales the gradient with its decay, before the momentum") {
+  const auto stream = test::make_stream("sgd");
+  for (const Sgd& options : kVariants) {
+    State ours(1009, 93);
+    ours.weight_decay = 0.01;
+    State plain = ours;
+    const float ratio = 0.5F;
+    for (int step = 1; step <= 3; ++step) {
+      ours.step.step = plain.step.step = step;
+      UpdateSegment segment = ours.segment(true);
+      segment.trust_ratio = &ratio;
+      segment.lr = 0.1;
+      update(*stream, {&segment, 1}, options);
+      plain_sgd(plain, options, 1.0F);
+    }
+    for (float& each : plain.buffer) each *= options.momentum == 0 ? 1.0F : 0.5F;
+    CHECK(differences(ours, plain) == 0);
+  }
+}
+
 TEST_CASE("arguments that do not fit together are refused") {
   const auto stream = test::make_stream("sgd");
   State state(3, 92);

@@ -171,7 +171,7 @@ struct Updated {
 std::vector<Updated> updates_of(Arena& arena, bool many) {
   std::vector<Updated> updates;
   const auto add = [&](int64_t numel, int64_t at, int64_t other) {
-    const StepCount step{1 + at, 1.25, 0.5};
+    const StepCount step{1 + at, 1.25, 0.5, at % 2 == 0 ? 0.75 : 0.0};
     updates.push_back({.param = arena.floats(numel, at * 4),
                        .grad = arena.floats(numel, at * 4, false, 0.1F),
                        .first = arena.floats(numel, at * 4),
@@ -201,43 +201,41 @@ UpdateSegment segment_of(const Updated& each, std::byte* base, size_t i) {
   return segment;
 }
 
-TEST_CASE("AdamW, with and without correction and copies") {
-  for (const bool many : {false, true}) {
-    Arena arena;
-    const std::vector<Updated> updates = updates_of(arena, many);
-    const int64_t scale = arena.value(0.7F);
-    check_same_bits(arena, [&](Stream& stream, std::byte* base) {
-      std::vector<UpdateSegment> segments;
-      for (size_t i = 0; i < updates.size(); ++i) {
-        auto segment = segment_of(updates[i], base, i);
-        segment.moments[0] = reinterpret_cast<float*>(base + updates[i].first);
-        segment.moments[1] = reinterpret_cast<float*>(base + updates[i].second);
-        if (i % 5 == 0) segment.step = nullptr;
-        segments.push_back(segment);
+// Compares updates by `rule`, with and without copies, decay and a scale. If `counts` is false,
+// some segments have no step counter.
+void check_updates(const UpdateRule& rule, size_t moments, bool many, bool counts = true) {
+  Arena arena;
+  const std::vector<Updated> updates = updates_of(arena, many);
+  const int64_t scale = arena.value(0.7F);
+  const int64_t ratio = arena.value(0.3F);
+  check_same_bits(arena, [&](Stream& stream, std::byte* base) {
+    std::vector<UpdateSegment> segments;
+    for (size_t i = 0; i < updates.size(); ++i) {
+      auto segment = segment_of(updates[i], base, i);
+      if (i % 4 == 0) segment.trust_ratio = reinterpret_cast<const float*>(base + ratio);
+      // The last moment is a second moment, which is not negative.
+      const int64_t at[] = {moments == 2 ? updates[i].first : updates[i].second, updates[i].second};
+      for (size_t j = 0; j < moments; ++j) {
+        segment.moments[j] = reinterpret_cast<float*>(base + at[j]);
       }
-      update(stream, segments, AdamW{},
-             {.grad_scale = reinterpret_cast<const float*>(base + scale)});
-    });
-  }
+      if (!counts && i % 5 == 0) segment.step = nullptr;
+      segments.push_back(segment);
+    }
+    update(stream, segments, rule, {.grad_scale = reinterpret_cast<const float*>(base + scale)});
+  });
 }
 
-TEST_CASE("SGD, with each kind of momentum") {
+TEST_CASE("updates by every rule") {
   for (const bool many : {false, true}) {
-    for (const Sgd& options :
-         {Sgd{}, Sgd{.momentum = 0.9, .dampening = 0.1}, Sgd{.momentum = 0.9, .nesterov = true}}) {
-      if (many && !options.nesterov) continue;
-      Arena arena;
-      const std::vector<Updated> updates = updates_of(arena, many);
-      check_same_bits(arena, [&](Stream& stream, std::byte* base) {
-        std::vector<UpdateSegment> segments;
-        for (size_t i = 0; i < updates.size(); ++i) {
-          auto segment = segment_of(updates[i], base, i);
-          segment.moments[0] = reinterpret_cast<float*>(base + updates[i].second);
-          segments.push_back(segment);
-        }
-        update(stream, segments, options);
-      });
-    }
+    check_updates(AdamW{}, 2, many, /*counts=*/false);
+    check_updates(Sgd{.momentum = 0.9, .nesterov = true}, 1, many);
+    if (many) continue;
+    check_updates(Sgd{}, 0, many);
+    check_updates(Sgd{.momentum = 0.9, .dampening = 0.1}, 1, many);
+    check_updates(RAdam{}, 2, many);
+    check_updates(RAdam{.decoupled_weight_decay = true}, 2, many);
+    check_updates(Lion{}, 1, many, /*counts=*/false);
+    check_updates(Lamb{}, 2, many);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/fill.h"
 #include "kernels/grad_norm.h"
 #include "kernels/reduce.h"
+#include "kernels/trust_ratios.h"
 #include "kernels/update.h"
 #include "kernels_simulated/support/arena.h"
 #include "kernels_simulated/support/simulated_kernels.h"
@@ -50,22 +51,30 @@ void check_sectors(const std::function<void(Stream&, SectorArrays&)>& call) {
 }
 
 TEST_CASE("sectors of optimizers") {
-  check_sectors([&](Stream& stream, SectorArrays& arrays) {
-    const UpdateSegment segment{.param = arrays.array(0),
-                                .grad = arrays.array(1),
-                                .moments = {arrays.array(2), arrays.array(3)},
-                                .low_precision_copy = arrays.array(4),
-                                .numel = kSectorsNumel};
-    update(stream, {&segment, 1}, AdamW{});
-  });
-  check_sectors([&](Stream& stream, SectorArrays& arrays) {
-    const UpdateSegment segment{.param = arrays.array(0),
-                                .grad = arrays.array(1),
-                                .moments = {arrays.array(2)},
-                                .low_precision_copy = arrays.array(4),
-                                .numel = kSectorsNumel};
-    update(stream, {&segment, 1}, Sgd{});
-  });
+  const StepCount step{.step = 1, .inverse_correction1 = 1};
+  for (const UpdateRule& rule : {UpdateRule(Lamb{}), UpdateRule(Sgd{})}) {
+    check_sectors([&](Stream& stream, SectorArrays& arrays) {
+      const SumNode node{.elements = {.param = arrays.array(0),
+                                      .grad = arrays.array(1),
+                                      .moments = {arrays.array(2), arrays.array(3)},
+                                      .numel = kSectorsNumel,
+                                      .step = &step},
+                         .sums = reinterpret_cast<SquareSums*>(arrays.array(4))};
+      sum_squares(stream, {&node, 1}, rule, nullptr, arrays.array(4) + 64);
+    });
+  }
+  for (const UpdateRule& rule : {UpdateRule(AdamW{}), UpdateRule(Sgd{}), UpdateRule(RAdam{}),
+                                 UpdateRule(Lion{}), UpdateRule(Lamb{})}) {
+    check_sectors([&](Stream& stream, SectorArrays& arrays) {
+      const UpdateSegment segment{.param = arrays.array(0),
+                                  .grad = arrays.array(1),
+                                  .moments = {arrays.array(2), arrays.array(3)},
+                                  .low_precision_copy = arrays.array(4),
+                                  .numel = kSectorsNumel,
+                                  .step = &step};
+      update(stream, {&segment, 1}, rule);
+    });
+  }
 }
 
 TEST_CASE("sectors of casts and sums") {

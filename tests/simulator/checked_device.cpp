@@ -77,7 +77,9 @@ std::vector<TouchedBytes> of_update(std::span<const kernels::UpdateSegment> segm
   std::vector<TouchedBytes> bytes{reads(scalars.grad_scale, kFloat),
                                   reads(scalars.found_inf, kFloat)};
   for (const kernels::UpdateSegment& each : segments) {
-    require_device_memory({each.param, each.grad, each.low_precision_copy, each.step});
+    require_device_memory(
+        {each.param, each.grad, each.low_precision_copy, each.step, each.trust_ratio});
+    bytes.push_back(reads(each.trust_ratio, kFloat));
     bytes.push_back(writes(each.param, each.numel * kFloat));
     bytes.push_back(reads(each.grad, each.numel * kFloat));
     bytes.push_back(
@@ -87,6 +89,38 @@ std::vector<TouchedBytes> of_update(std::span<const kernels::UpdateSegment> segm
       require_device_memory({moment});
       bytes.push_back(writes(moment, each.numel * kFloat));
     }
+  }
+  return bytes;
+}
+
+std::vector<TouchedBytes> of_sums(std::span<const kernels::SumNode> nodes, const float* grad_scale,
+                                  const void* scratch) {
+  require_device_memory({grad_scale, scratch});
+  std::vector<TouchedBytes> bytes{reads(grad_scale, kFloat),
+                                  writes(scratch, kernels::sum_scratch_bytes(nodes))};
+  for (const kernels::SumNode& node : nodes) {
+    const kernels::UpdateSegment& each = node.elements;
+    require_device_memory({each.param, each.grad, each.moments[0], each.moments[1], each.step});
+    for (const float* array :
+         {static_cast<const float*>(each.param), each.grad,
+          static_cast<const float*>(each.moments[0]), static_cast<const float*>(each.moments[1])}) {
+      bytes.push_back(reads(array, each.numel * kFloat));
+    }
+    bytes.push_back(reads(each.step, sizeof(kernels::StepCount)));
+    bytes.push_back(writes(node.sums, sizeof(kernels::SquareSums)));
+  }
+  return bytes;
+}
+
+std::vector<TouchedBytes> of_ratios(std::span<const kernels::TrustParameter> parameters,
+                                    kernels::SquareSums* sums) {
+  std::vector<TouchedBytes> bytes;
+  for (const kernels::TrustParameter& each : parameters) {
+    require_device_memory({each.ratio, each.joins, sums});
+    bytes.push_back(writes(each.ratio, kFloat));
+    bytes.push_back(writes(sums + each.root, sizeof(kernels::SquareSums)));
+    bytes.push_back(
+        reads(each.joins, each.join_count * static_cast<int64_t>(sizeof(kernels::NodeJoin))));
   }
   return bytes;
 }
@@ -203,6 +237,18 @@ const kernels::KernelTable& checked_kernels() {
             }
             const CheckedWork work(stream, "reduce", bytes);
             cpu_kernels().reduce(stream, runs, op);
+          },
+      .sum_squares =
+          [](Stream& stream, std::span<const SumNode> nodes, const UpdateRule& rule,
+             const float* grad_scale, void* scratch) {
+            const CheckedWork work(stream, "sum_squares", of_sums(nodes, grad_scale, scratch));
+            cpu_kernels().sum_squares(stream, nodes, rule, grad_scale, scratch);
+          },
+      .trust_ratios =
+          [](Stream& stream, std::span<const TrustParameter> parameters, SquareSums* sums,
+             const TrustFormula& formula) {
+            const CheckedWork work(stream, "trust_ratios", of_ratios(parameters, sums));
+            cpu_kernels().trust_ratios(stream, parameters, sums, formula);
           },
       .update =
           [](Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,

@@ -72,7 +72,7 @@ TORCH_MODULE(PlainNet);
 // step and `tag`.
 struct ExactTraining {
   std::filesystem::path folder;
-  std::string optimizer = "adamw";  // or "sgd"
+  std::string optimizer = "adamw";  // a name that make_optimizer knows
   int64_t from = 0, saves_at = 3, to = 6;
   std::string tag;
   int64_t last = 17;
@@ -94,6 +94,22 @@ inline std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const std::stri
   if (kind == "sgd") {
     return std::make_unique<SGD>(
         engine, SgdOptions{.lr = 1e-2, .momentum = 0.9, .weight_decay = 0.1, .groups = groups});
+  }
+  if (kind == "radam") {
+    return std::make_unique<RAdam>(
+        engine, RAdamOptions{.lr = 1e-2, .beta2 = 0.5, .weight_decay = 0.1, .groups = groups});
+  }
+  if (kind == "lion") {
+    return std::make_unique<Lion>(engine,
+                                  LionOptions{.lr = 1e-2, .weight_decay = 0.1, .groups = groups});
+  }
+  if (kind == "lamb") {
+    return std::make_unique<Lamb>(engine,
+                                  LambOptions{.lr = 1e-2, .weight_decay = 0.1, .groups = groups});
+  }
+  if (kind == "lars") {
+    return std::make_unique<Lars>(engine,
+                                  LarsOptions{.lr = 1e-2, .weight_decay = 0.1, .groups = groups});
   }
   return std::make_unique<AdamW>(engine,
                                  AdamWOptions{.lr = 1e-2, .weight_decay = 0.1, .groups = groups});

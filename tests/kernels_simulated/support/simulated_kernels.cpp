@@ -106,30 +106,80 @@ void strided(Stream& stream, const StridedSource& source, void* destination, DTy
   });
 }
 
+void add_updated(DeviceCopy& copy, const UpdateSegment& each) {
+  copy.add(each.param, each.numel * 4);
+  copy.add(each.grad, each.numel * 4);
+  for (const float* moment : each.moments) copy.add(moment, each.numel * 4);
+  copy.add(each.low_precision_copy, each.numel * 2);
+  copy.add(each.step, sizeof(StepCount));
+  copy.add(each.trust_ratio, 4);
+}
+
+void move_updated(const DeviceCopy& copy, UpdateSegment& each) {
+  each.param = copy.at(each.param);
+  each.grad = copy.at(each.grad);
+  for (float*& moment : each.moments) moment = copy.at(moment);
+  each.low_precision_copy = copy.at(each.low_precision_copy);
+  each.step = copy.at(each.step);
+  each.trust_ratio = copy.at(each.trust_ratio);
+}
+
 void update(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,
             const UpdateScalars& scalars) {
   on_gpu_with_table(
       stream, segments,
       [scalars](DeviceCopy& copy, const UpdateSegment& each) {
-        copy.add(each.param, each.numel * 4);
-        copy.add(each.grad, each.numel * 4);
-        for (const float* moment : each.moments) copy.add(moment, each.numel * 4);
-        copy.add(each.low_precision_copy, each.numel * 2);
-        copy.add(each.step, sizeof(StepCount));
+        add_updated(copy, each);
         copy.add(scalars.grad_scale, 4);  // shared by all entries
         copy.add(scalars.found_inf, 4);
       },
-      [](const DeviceCopy& copy, UpdateSegment& each) {
-        each.param = copy.at(each.param);
-        each.grad = copy.at(each.grad);
-        for (float*& moment : each.moments) moment = copy.at(moment);
-        each.low_precision_copy = copy.at(each.low_precision_copy);
-        each.step = copy.at(each.step);
-      },
+      move_updated,
       [=](Stream& gpu, const DeviceCopy& copy, auto table) {
         gpu_kernels().update(
             gpu, table, rule,
             {.grad_scale = copy.at(scalars.grad_scale), .found_inf = copy.at(scalars.found_inf)});
+      });
+}
+
+void sum_squares(Stream& stream, std::span<const SumNode> nodes, const UpdateRule& rule,
+                 const float* grad_scale, void* scratch) {
+  on_gpu_with_table(
+      stream, nodes,
+      [=, bytes = sum_scratch_bytes(nodes)](DeviceCopy& copy, const SumNode& each) {
+        add_updated(copy, each.elements);
+        copy.add(each.sums, sizeof(SquareSums));
+        copy.add(grad_scale, 4);
+        copy.add(scratch, bytes);
+      },
+      [](const DeviceCopy& copy, SumNode& each) {
+        move_updated(copy, each.elements);
+        each.sums = copy.at(each.sums);
+      },
+      [=](Stream& gpu, const DeviceCopy& copy, auto table) {
+        gpu_kernels().sum_squares(gpu, table, rule, copy.at(grad_scale), copy.at(scratch));
+      });
+}
+
+void trust_ratios(Stream& stream, std::span<const TrustParameter> parameters, SquareSums* sums,
+                  const TrustFormula& formula) {
+  int32_t last = 0;  // index into the sums, which are one array
+  for (const TrustParameter& each : parameters) {
+    last = std::max(last, each.root);
+    for (int32_t i = 0; i < each.join_count; ++i) last = std::max(last, each.joins[i].from);
+  }
+  on_gpu_with_table(
+      stream, parameters,
+      [=](DeviceCopy& copy, const TrustParameter& each) {
+        copy.add(each.ratio, 4);
+        copy.add(each.joins, each.join_count * static_cast<int64_t>(sizeof(NodeJoin)));
+        copy.add(sums, (last + 1) * static_cast<int64_t>(sizeof(SquareSums)));
+      },
+      [](const DeviceCopy& copy, TrustParameter& each) {
+        each.ratio = copy.at(each.ratio);
+        each.joins = copy.at(each.joins);
+      },
+      [=](Stream& gpu, const DeviceCopy& copy, auto table) {
+        gpu_kernels().trust_ratios(gpu, table, copy.at(sums), formula);
       });
 }
 
@@ -286,6 +336,8 @@ class SimulatedDevice final : public Device {
         .norm_scratch_bytes = norm_scratch_bytes,
         .pause_since = pause_since,
         .reduce = reduce,
+        .sum_squares = sum_squares,
+        .trust_ratios = trust_ratios,
         .update = update};
     return &kTable;
   }

@@ -92,12 +92,13 @@ std::vector<Entry> updated(Arena& arena) {
   std::vector<Entry> entries;
   for (size_t i = 0; i < kNumels.size(); ++i) {
     const int64_t numel = kNumels[i], at = static_cast<int64_t>(i % 4) * 4;
-    entries.push_back({.numel = numel,
-                       .source = arena.floats(numel, at),
-                       .other = arena.floats(numel, at, /*positive=*/false, 0.1F),
-                       .third = arena.floats(numel, 4, /*positive=*/true, 0.01F),
-                       .narrow = arena.take(numel * 2, 2),
-                       .step = arena.value(StepCount{static_cast<int64_t>(i) + 1, 1.25, 0.5})});
+    entries.push_back(
+        {.numel = numel,
+         .source = arena.floats(numel, at),
+         .other = arena.floats(numel, at, /*positive=*/false, 0.1F),
+         .third = arena.floats(numel, 4, /*positive=*/true, 0.01F),
+         .narrow = arena.take(numel * 2, 2),
+         .step = arena.value(StepCount{static_cast<int64_t>(i) + 1, 1.25, 0.5, 0.75})});
   }
   return entries;
 }
@@ -121,28 +122,32 @@ void add_optimizers(std::vector<KernelCase>& cases) {
   std::vector<int64_t> firsts;
   for (const int64_t numel : kNumels) firsts.push_back(arena.floats(numel, 8));
   const int64_t scale = arena.value(0.7F);
-  cases.push_back(
-      {"adamw, with copies, decay and clipping", arena, [=](Stream& stream, std::byte* base) {
-         std::vector<UpdateSegment> segments;
-         for (size_t i = 0; i < entries.size(); ++i) {
-           auto segment = segment_of(entries[i], base, i);
-           segment.moments[0] = operand<float>(base, firsts[i]);
-           segment.moments[1] = operand<float>(base, entries[i].third);
-           segments.push_back(segment);
-         }
-         update(stream, segments, AdamW{}, {.grad_scale = operand<const float>(base, scale)});
-       }});
-  for (const bool nesterov : {false, true}) {
-    cases.push_back(
-        {nesterov ? "sgd, nesterov" : "sgd, momentum", arena, [=](Stream& stream, std::byte* base) {
-           std::vector<UpdateSegment> segments;
-           for (size_t i = 0; i < entries.size(); ++i) {
-             auto segment = segment_of(entries[i], base, i);
-             segment.moments[0] = operand<float>(base, entries[i].third);
-             segments.push_back(segment);
-           }
-           update(stream, segments, Sgd{.momentum = 0.9, .nesterov = nesterov});
-         }});
+  struct Updates {
+    std::string_view name;
+    UpdateRule rule;
+    int moments;
+  };
+  for (const Updates& each : {Updates{"adamw", AdamW{}, 2},
+                              {"radam", RAdam{}, 2},
+                              {"radam, decoupled", RAdam{.decoupled_weight_decay = true}, 2},
+                              {"lion", Lion{}, 1},
+                              {"lamb", Lamb{}, 2},
+                              {"sgd, momentum", Sgd{.momentum = 0.9}, 1},
+                              {"sgd, nesterov", Sgd{.momentum = 0.9, .nesterov = true}, 1}}) {
+    cases.push_back({fmt::format("{}, with copies, decay and clipping", each.name), arena,
+                     [=](Stream& stream, std::byte* base) {
+                       std::vector<UpdateSegment> segments;
+                       for (size_t i = 0; i < entries.size(); ++i) {
+                         auto segment = segment_of(entries[i], base, i);
+                         // The last moment is a second moment, which is not negative.
+                         segment.moments[0] =
+                             operand<float>(base, each.moments == 2 ? firsts[i] : entries[i].third);
+                         segment.moments[1] = operand<float>(base, entries[i].third);
+                         segments.push_back(segment);
+                       }
+                       update(stream, segments, each.rule,
+                              {.grad_scale = operand<const float>(base, scale)});
+                     }});
   }
   cases.push_back({"steps counted", arena, [=](Stream& stream, std::byte* base) {
                      std::vector<StepCount*> counters;
