@@ -67,10 +67,10 @@ TrustRatios::TrustRatios(EngineParts& engine, const ChosenParameters& chosen) : 
     main.stream().copy(joins_.data(), from.data(), join_bytes);
     main.stream().synchronize();  // `from` is destroyed here
   }
-  engine.add_optimizer_state(bytes_);
+  engine.add_memory(MemoryCategory::kOptimizerState, bytes_);
 }
 
-TrustRatios::~TrustRatios() { engine_.add_optimizer_state(-bytes_); }
+TrustRatios::~TrustRatios() { engine_.add_memory(MemoryCategory::kOptimizerState, -bytes_); }
 
 kernels::SquareSums* TrustRatios::own_sums() const {
   return static_cast<kernels::SquareSums*>(sums_.data());

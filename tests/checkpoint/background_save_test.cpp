@@ -17,12 +17,12 @@
 
 #include "checkpoint/save_state.h"
 #include "checkpoint/support/exact_training.h"
-#include "checkpoint/support/file_size_limit.h"
 #include "fsdp/error.h"
 #include "io/checked_shard.h"
 #include "io/found_checkpoints.h"
 #include "io/support/failing_disk.h"
 #include "io/support/recorded_disk.h"
+#include "support/file_size_limit.h"
 #include "support/long_run.h"
 #include "support/scratch_folder.h"
 #include "support/torch_ranks.h"
@@ -250,7 +250,7 @@ TEST_CASE("after_step reports a failure on all ranks") {
     const bool stops = on_error == OnSaveError::kStop;
     const ScratchFolder folder;
     std::atomic<int> stopped = 0;
-    std::optional<testing::FileSizeLimit> limit;
+    std::optional<FileSizeLimit> limit;
     std::vector<std::string> warned;
     try {
       warned = with_saving_training(2, [&](const Training& training) {

@@ -14,7 +14,6 @@
 #include "checkpoint/save_failure.h"
 #include "checkpoint/save_state.h"
 #include "checkpoint/support/exact_training.h"
-#include "checkpoint/support/file_size_limit.h"
 #include "fsdp/error.h"
 #include "io/found_checkpoints.h"
 #include "io/support/failing_disk.h"
@@ -101,7 +100,7 @@ TEST_CASE("a save that fails ends the run, or is a warning with the same text") 
       CHECK(checkpoints.resume() == 0);
       CHECK_FALSE(checkpoints.after_step(1));
       {
-        const testing::FileSizeLimit limit(4096);
+        const FileSizeLimit limit(4096);
         error = error_of([&] { CHECK_FALSE(checkpoints.after_step(2)); });
       }
       CHECK(folder.names() == std::vector<std::string>{".fsdp.lock", "step-00000001"});

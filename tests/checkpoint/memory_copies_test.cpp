@@ -13,9 +13,9 @@
 
 #include "checkpoint/save_state.h"
 #include "checkpoint/support/exact_training.h"
-#include "checkpoint/support/file_size_limit.h"
 #include "fsdp/error.h"
 #include "io/found_checkpoints.h"
+#include "support/file_size_limit.h"
 #include "support/scratch_folder.h"
 #include "support/torch_ranks.h"
 
@@ -176,7 +176,7 @@ TEST_CASE("memory that is full, or that no launcher keeps, ends the run at its s
       InvalidArgument);
   const LauncherMemory memory;
   {
-    const testing::FileSizeLimit limit(4096);
+    const FileSizeLimit limit(4096);
     CHECK_THROWS_AS(train({.steps = 2, .options = in_memory(folder)}), IoError);
   }
   CHECK(train({.steps = 2, .options = in_memory(folder)}).front() == "0");

@@ -1,8 +1,11 @@
 // Restarts trainings with fsdp-run --max-restarts.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -96,6 +99,99 @@ TEST_CASE("a signal to the launcher ends the pause before a restart") {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   ::kill(process.pid(), SIGTERM);
   CHECK(process.wait().code == 128 + SIGTERM);
+}
+
+// Returns a command that appends a line to `starts` and then runs `script` on each rank.
+Words counted(const ScratchFolder& folder, const Words& launcher_flags, const std::string& script) {
+  Words words{FSDP_RUN};
+  words.insert(words.end(), launcher_flags.begin(), launcher_flags.end());
+  const std::string count = "echo start >> " + (folder / "starts").string() + "; ";
+  words.insert(words.end(), {"sh", "-c", count + script});
+  return words;
+}
+
+int64_t starts_in(const ScratchFolder& folder) {
+  const std::string text = read_whole(folder / "starts");
+  return std::ranges::count(text, '\n');
+}
+
+TEST_CASE("an exit code that a restart cannot mend ends the job at its first start") {
+  for (const int code : {64, 65, 70, 73, 78}) {
+    CAPTURE(code);
+    const ScratchFolder folder;
+    const ProcessResult result =
+        run_process(counted(folder, {"-n", "1", "--max-restarts", "3", "--restart-after", "0"},
+                            "exit " + std::to_string(code)));
+    INFO(result.err);
+    CHECK(result.code == code);
+    CHECK(starts_in(folder) == 1);
+    CHECK(result.err.find("not restarted") != std::string::npos);
+  }
+}
+
+TEST_CASE("a rank that always dies is left out, the global batch stays, and all logs are kept") {
+  const ScratchFolder folder, alone;
+  Words command = restarted_training(folder,
+                                     {"--max-restarts", "9", "--min-ranks", "1", "--restart-after",
+                                      "0", "--log-dir", (folder / "logs").string()},
+                                     {});
+  const auto program = std::ranges::find(command, std::string(RESUME_RANK));
+  const std::string script = "if [ $RANK = 1 ]; then kill -9 $$; fi; exec \"$0\" \"$@\"";
+  command.insert(program, {"sh", "-c", script});
+  const ProcessResult result = run_process(command);
+  INFO(result.err);
+  CHECK(result.code == 0);
+  Words one = small_training(alone, kTrainingSteps, {});
+  one[2] = "1";  // ranks
+  REQUIRE(run_process(one).code == 0);
+  CHECK(weights_in(folder) == weights_in(alone));
+  for (const char* name : {"rank-1.err", "rank-1.1.err", "rank-1.2.err", "rank-0.3.out"}) {
+    CAPTURE(name);
+    CHECK(std::filesystem::exists(folder / "logs" / name));
+  }
+  CHECK(read_whole(folder / "logs" / "ends.jsonl").find("\"attempt\":2") != std::string::npos);
+}
+
+// A group of processes with at most 64 MB of memory.
+class SmallMemory {
+ public:
+  SmallMemory() {
+    const std::string name = "fsdp-test-" + std::to_string(::getpid());
+    const bool is_v1 = std::filesystem::exists("/sys/fs/cgroup/memory");
+    group_ = std::filesystem::path(is_v1 ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup") / name;
+    std::error_code error;
+    if (!std::filesystem::create_directory(group_, error)) return;
+    std::ofstream limit(group_ / (is_v1 ? "memory.limit_in_bytes" : "memory.max"));
+    limit << (64 << 20) << std::flush;
+    works_ = limit.good();
+  }
+  ~SmallMemory() {
+    std::error_code ignored;
+    std::filesystem::remove(group_, ignored);
+  }
+  bool works() const { return works_; }
+  std::string enter() const { return "echo $$ > " + (group_ / "cgroup.procs").string() + " && "; }
+
+ private:
+  std::filesystem::path group_;
+  bool works_ = false;
+};
+
+TEST_CASE("a job whose memory is short twice in a row is not restarted again") {
+  const SmallMemory memory;
+  if (!memory.works()) {
+    MESSAGE("skipped: this process cannot make a control group");
+    return;
+  }
+  const ScratchFolder folder;
+  // `tail` keeps the last line of its input, which never ends.
+  const ProcessResult result =
+      run_process(counted(folder, {"-n", "1", "--max-restarts", "5", "--restart-after", "0"},
+                          memory.enter() + "exec tail /dev/zero"));
+  INFO(result.err);
+  CHECK(result.code == 75);
+  CHECK(starts_in(folder) == 2);
+  CHECK(result.err.find("not restarted") != std::string::npos);
 }
 
 }  // namespace fsdp::testing
