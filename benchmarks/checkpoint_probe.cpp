@@ -127,11 +127,15 @@ class Probe {
 
   void run(const std::string& line) {
     static const std::map<std::string, void (Probe::*)()> commands = {
-        {"check", &Probe::check},           {"save", &Probe::save},
-        {"old", &Probe::save_by_rank_zero}, {"load", &Probe::load},
-        {"readhash", &Probe::read_hash},    {"copy", &Probe::copy},
+        {"check", &Probe::check},
+        {"save", &Probe::save},
+        {"old", &Probe::save_by_rank_zero},
+        {"load", &Probe::load},
+        {"readhash", &Probe::read_hash},
+        {"copy", &Probe::copy},
         {"peak", &Probe::peak},
-        {"stall", &Probe::stall},           {"window", &Probe::window}};
+        {"stall", &Probe::stall},
+        {"window", &Probe::window}};
     std::istringstream words(line);
     std::string command;
     words >> command;

@@ -35,12 +35,12 @@ struct CheckpointOptions {
   bool resume_weights_only =
       false;                     // --resume-weights-only: load weights and buffers; begin at step 0
   bool save_only_model = false;  // --save-only-model: save weights and buffers only
-  // --save-async: copy the state to memory, and write the copy to disk while the training continues.
-  // Needs host memory of the size of this rank's file.
+  // --save-async: copy the state to memory, and write the copy to disk while the training
+  // continues. Needs host memory of the size of this rank's file.
   bool save_async = false;
   // --save-memory-steps: number of steps between two copies of the state in the launcher's memory,
-  // from which a restarted job resumes (fsdp-run --max-restarts); 0: none. Needs host memory of twice
-  // the size of this rank's file.
+  // from which a restarted job resumes (fsdp-run --max-restarts); 0: none. Needs host memory of
+  // twice the size of this rank's file.
   int64_t save_memory_steps = 0;
   OnSaveError on_save_error = OnSaveError::kStop;  // --on-save-error
 
@@ -50,8 +50,8 @@ struct CheckpointOptions {
   }
   // Throws InvalidArgument (64) for values that do not fit together. The error names the flag.
   void require_valid() const;
-  // Returns the number of copies of the state that a rank has in memory: one with save_async, two with
-  // save_memory_steps.
+  // Returns the number of copies of the state that a rank has in memory: one with save_async, two
+  // with save_memory_steps.
   int64_t state_copies() const { return (save_async ? 1 : 0) + (save_memory_steps > 0 ? 2 : 0); }
   // Returns the number of checkpoints for which the disk must have room: the limit + 1, because the
   // earlier ones exist while a new one is written; 2 without a limit.

@@ -18,8 +18,8 @@
 namespace fsdp {
 
 struct RunPlanOptions {
-  bool force = false;         // true: a run that cannot fit is allowed
-  int optimizer_moments = 2;  // PlanRequest::optimizer_moments
+  bool force = false;                              // true: a run that cannot fit is allowed
+  int optimizer_moments = 2;                       // PlanRequest::optimizer_moments
   std::optional<CheckpointOptions> checkpoints{};  // PlanRequest::checkpoints
 };
 

@@ -35,10 +35,10 @@ class BackgroundSave {
     SaveTarget target;
     std::filesystem::path temporary;
   };
-  // Copies the state to `staged`, and starts a thread that writes the copy. Returns before main state
-  // is copied. If `staged` is a file in `place.temporary`, only its hashes are written.
-  // Requires: collective; no save is in progress. `staged` outlives the save, and is equal in kind on
-  //   all ranks. Errors: those of parts_for_save and StagedShard::stage.
+  // Copies the state to `staged`, and starts a thread that writes the copy. Returns before main
+  // state is copied. If `staged` is a file in `place.temporary`, only its hashes are written.
+  // Requires: collective; no save is in progress. `staged` outlives the save, and is equal in kind
+  //   on all ranks. Errors: those of parts_for_save and StagedShard::stage.
   void start(StagedShard& staged, const Place& place, const SaveStateOptions& options);
 
   bool is_in_progress() const { return run_ != nullptr; }

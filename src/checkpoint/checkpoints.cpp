@@ -164,8 +164,8 @@ int64_t Checkpoints::State::resume() {
   return last_step;
 }
 
-// Allocates the memory for copies of the state, and passes a note to the program that gives the size
-// of a checkpoint.
+// Allocates the memory for copies of the state, and passes a note to the program that gives the
+// size of a checkpoint.
 void Checkpoints::State::prepare_saves() {
   for (const auto& each : state.objects) each->prepare();
   const std::vector<StatePart> parts =

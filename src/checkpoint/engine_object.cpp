@@ -86,7 +86,7 @@ void EngineObject::append_weights(std::vector<StatePart>& parts) const {
     float* slice = shard.main().data(shard.layout().segment_of(each.parameter));
     StatePart part = part_of(engine_, each, fmt::format("{}/weight/{}", name, each.spec.fqn),
                              slice + each.local.offset);
-    part.has_other_writers = shard.main().has_views() || shard.parameters().keeps_writes();
+    part.has_other_writers = shard.main_has_other_writers();
     const auto found = names.find(shard.tensors()[each.parameter].unsafeGetTensorImpl());
     if (found != names.end()) part.other_names = found->second;
     std::erase(part.other_names, each.spec.fqn);

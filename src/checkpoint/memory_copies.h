@@ -36,8 +36,8 @@ class MemoryCopies {
   // Allocates the memory of both copies. Collective. Errors: as make().
   void reserve(const std::vector<StatePart>& parts);
   // Begins to replace the older copy.
-  // Requires: collective; no copy is in progress. Errors: IoError kIoError if no memory is left, kCannotCreate; those of
-  //   BackgroundSave::start.
+  // Requires: collective; no copy is in progress. Errors: IoError kIoError if no memory is left,
+  //   kCannotCreate; those of BackgroundSave::start.
   Outcome make(const SaveStateOptions& options);
   bool is_in_progress() const { return save_.is_in_progress(); }
   // As BackgroundSave::finish.

@@ -19,13 +19,13 @@ namespace fsdp {
 // Returns the bytes of the staged file of this content.
 int64_t staged_bytes(const ShardContent& content);
 
-// A copy of the elements that this rank saves, in the format of its file. The memory is kept for the
-// next checkpoint. It counts as MemoryCategory::kCheckpointStaging of the engine.
+// A copy of the elements that this rank saves, in the format of its file. The memory is kept for
+// the next checkpoint. It counts as MemoryCategory::kCheckpointStaging of the engine.
 class StagedShard {
  public:
-  // `engine` must outlive this object. If `file` is not empty, the memory is that of this file, which
-  // the first call of reserve creates or opens. Its folder must exist then, in a file system that
-  // keeps files in memory. The file may be renamed later.
+  // `engine` must outlive this object. If `file` is not empty, the memory is that of this file,
+  // which the first call of reserve creates or opens. Its folder must exist then, in a file system
+  // that keeps files in memory. The file may be renamed later.
   explicit StagedShard(EngineParts& engine, std::filesystem::path file = {})
       : engine_(engine), path_(std::move(file)) {}
   ~StagedShard();

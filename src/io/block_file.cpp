@@ -25,8 +25,8 @@ void BlockFile::finish() {
   write_sums_file(disk_, path(), sums_);
 }
 
-// The file gets its name when it is on disk, because other processes take this name as the sign that
-// the described file is whole.
+// The file gets its name when it is on disk, because other processes take this name as the sign
+// that the described file is whole.
 void write_sums_file(Disk& disk, const std::filesystem::path& file, const BlockSums& sums) {
   const std::filesystem::path name = sums_path(file);
   const std::filesystem::path part = name.string() + ".part";

@@ -23,8 +23,8 @@ class BlockFile {
   // Creates the file and reserves its size.
   BlockFile(Disk& disk, std::filesystem::path path, int64_t bytes);
 
-  // Writes the next block: kBlockBytes bytes, or the last bytes of the file. `block` must be aligned
-  // to kDirectAlignment.
+  // Writes the next block: kBlockBytes bytes, or the last bytes of the file. `block` must be
+  // aligned to kDirectAlignment.
   void write(std::span<const std::byte> block);
   // Syncs and closes the file, and then writes and syncs sums_path(path()). So if sums_path(path())
   // exists, both files are whole.

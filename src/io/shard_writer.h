@@ -24,8 +24,8 @@ struct ShardStart {
   std::vector<size_t> order;  // indices of the given tensors, in the order of the file
   int64_t file_bytes = 0;
 };
-// Returns the beginning of the file that ShardWriter writes for these arguments. `path` is used only
-// for messages. Errors: InvalidArgument if names or sizes are invalid (SafetensorsWriter).
+// Returns the beginning of the file that ShardWriter writes for these arguments. `path` is used
+// only for messages. Errors: InvalidArgument if names or sizes are invalid (SafetensorsWriter).
 ShardStart shard_start(const std::vector<TensorSpec>& tensors,
                        const std::map<std::string, std::string>& metadata,
                        const std::filesystem::path& path);

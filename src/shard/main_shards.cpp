@@ -38,6 +38,7 @@ int64_t MainShards::bytes(int segment) const {
 }
 
 void MainShards::relocate(int segment, std::shared_ptr<const MeshBuffer> memory, void* data) {
+  are_relocated_ = true;
   Slice& slice = slices_[segment];
   if (slice.data != nullptr) {
     copy(segment, slice.data, data);

@@ -42,7 +42,11 @@ class MainShards {
 
   // Copies a slice's values to `data`, an address inside `memory`. From then on `memory` holds the
   // slice. The main shards must be on the device, and views() must not have been called.
+  // Writes to other parts of `memory` may then write the slice, too.
   void relocate(int segment, std::shared_ptr<const MeshBuffer> memory, void* data);
+
+  // Returns true if relocate() was called.
+  bool are_relocated() const { return are_relocated_; }
 
   // Uploads and gathers main shards on the gather stream, in the segments' dtypes. places[i] is the
   // address of segment i's piece under `placement`. Collective if `collectives` is not empty.
@@ -108,6 +112,7 @@ class MainShards {
   std::vector<Slice> slices_;
   std::vector<Interval> local_;  // by parameter
   std::vector<at::Tensor> views_;
+  bool are_relocated_ = false;
   // The digests by segment, allocated when the first views exist. The memory is pinned, so that the
   // host reads it without a copy.
   Buffer digests_;

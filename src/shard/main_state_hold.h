@@ -13,8 +13,8 @@ namespace fsdp {
 
 // The copies run on a stream of their own. All code that writes main shards or moments calls wait()
 // first: optimizers, loads, the write-back of fsdp::Gathered and MainShards::views. Copies of
-// memory that other code writes, too, need a wait() directly after them: views that
-// Engine::parameters() returned, and parameters that are bound to main shards.
+// memory that other code writes, too, need a wait() directly after them
+// (ShardUnit::main_has_other_writers).
 //
 // Not thread-safe: the engine's mutex guards it. Other threads may synchronize the events.
 class MainStateHold {

@@ -71,6 +71,11 @@ class ShardUnit {
   // Counts a change of the main shards that was written through raw pointers. `copies_written` is
   // true if the resident copies were written as well.
   void mark_changed(bool copies_written);
+  // Returns true if code that does not wait for MainStateHold may write main shards: users write
+  // views of main shards, and forwards write parameters in whose memory main shards are.
+  bool main_has_other_writers() const {
+    return main_.has_views() || main_.are_relocated() || parameters_.keeps_writes();
+  }
 
   // Makes the segment of `parameter` trainable, so that the segment gets gradients from now on.
   // Requires: the parameter was frozen when the engine was constructed. Errors: StateError while

@@ -46,8 +46,8 @@ struct Run {
   bool is_finite = true;
 };
 
-// Trains on threads until `steps` steps are done. Returns the notes and warnings, with the step from
-// which the training began in front.
+// Trains on threads until `steps` steps are done. Returns the notes and warnings, with the step
+// from which the training began in front.
 std::vector<std::string> train(const Run& run) {
   std::mutex mutex;
   std::vector<std::string> said;

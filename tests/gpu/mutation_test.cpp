@@ -185,8 +185,8 @@ Seen everywhere(uint32_t seed) {
     all.records.insert(seen.records.begin(), seen.records.end());
   }
   // These are the waits 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14, 16, 18 to 21 and 22 (at
-  // four places) of docs/streams.md, and one wait of thread ranks. A smaller number means that this test no longer
-  // proves some wait. A larger number means that the page lacks a new wait.
+  // four places) of docs/streams.md, and one wait of thread ranks. A smaller number means that this
+  // test no longer proves some wait. A larger number means that the page lacks a new wait.
   CHECK(all.waits.size() == 23);
   return all;
 }

@@ -54,7 +54,8 @@ TEST_CASE("All calls replayed give the folder again") {
                      "fallocate .step.tmp/s.safetensors", "write .step.tmp/s.safetensors",
                      "write .step.tmp/s.safetensors", "fsync .step.tmp/s.safetensors",
                      "create .step.tmp/s.sum.part", "write .step.tmp/s.sum.part",
-                     "fsync .step.tmp/s.sum.part", "rename .step.tmp/s.sum.part", "fsync .step.tmp", "rename .step.tmp", "fsync "});
+                     "fsync .step.tmp/s.sum.part", "rename .step.tmp/s.sum.part", "fsync .step.tmp",
+                     "rename .step.tmp", "fsync "});
 }
 
 TEST_CASE("A prefix has the names and bytes of its calls") {

@@ -87,8 +87,8 @@ TEST_CASE("a killed training resumes from memory, without a checkpoint on disk")
          ++at) {
       ++resumed;
     }
-    // A copy is sealed by a thread soon after its step. A kill before that costs the steps since the
-    // copy before.
+    // A copy is sealed by a thread soon after its step. A kill before that costs the steps since
+    // the copy before.
     for (const int lost : lost_steps(result.out)) {
       CHECK(lost <= 2 * kMemorySteps);
       beyond += lost > kMemorySteps ? 1 : 0;

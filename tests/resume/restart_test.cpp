@@ -149,7 +149,7 @@ TEST_CASE("a rank that always dies is left out, the global batch stays, and all 
     CAPTURE(name);
     CHECK(std::filesystem::exists(folder / "logs" / name));
   }
-  CHECK(read_whole(folder / "logs" / "ends.jsonl").find("\"attempt\":2") != std::string::npos);
+  CHECK(read_whole(folder / "logs" / "ends.jsonl").find("\"attempt\": 2") != std::string::npos);
 }
 
 // A group of processes with at most 64 MB of memory.

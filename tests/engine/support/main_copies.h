@@ -26,8 +26,7 @@ class MainCopies {
     for (const bool at_once : {true, false}) {
       for (const auto& unit : engine_.model.units) {
         const ShardUnit& shard = *unit->shard;
-        const bool has_writers = shard.main().has_views() || shard.parameters().keeps_writes();
-        if (has_writers == at_once) copy(shard);
+        if (shard.main_has_other_writers() == at_once) copy(shard);
       }
       engine_.context->hold.end();
       if (at_once) engine_.context->hold.wait();
