@@ -124,6 +124,13 @@ void stream_seven(float* __restrict a, const float* __restrict b, float* __restr
   }
 }
 
+// Reads two arrays and writes one of them.
+FSDP_TARGET_CLONES
+void stream_three(float* __restrict a, const float* __restrict b) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < kNumel; ++i) a[i] += b[i];
+}
+
 // Reads three arrays and writes two of them.
 FSDP_TARGET_CLONES
 void stream_five(float* __restrict a, const float* __restrict b, float* __restrict c) {
@@ -216,12 +223,14 @@ void updates(const kernels::UpdateRule& rule, int moments) {
   const Work stream_loop = [&] {
     if (moments == 2) {
       stream_seven(other.at(0), other.at(1), other.at(2), other.at(3));
+    } else if (moments == 0) {
+      stream_three(other.at(0), other.at(1));
     } else {
       stream_five(other.at(0), other.at(1), other.at(2));
     }
     keep_stores();
   };
-  const int64_t bytes = kNumel * (moments == 2 ? 28 : 20);
+  const int64_t bytes = kNumel * (12 + 8 * moments);
   serve(bytes, {{"ours", kernel}, {"stream", stream_loop}, copy_of(bytes)});
 }
 
@@ -349,6 +358,7 @@ const std::map<std::string, Work>& cases() {
       {"radam", [] { updates(kernels::RAdam{}, 2); }},
       {"lion", [] { updates(kernels::Lion{}, 1); }},
       {"lamb", [] { updates(kernels::Lamb{}, 2); }},
+      {"average", [] { updates(kernels::Average{}, 0); }},
       {"norms of lamb", [] { norms(kernels::Lamb{}, 4); }},
       {"norms of lars", [] { norms(kernels::Sgd{}, 2); }},
       {"cast float32 to float32", [] { cast(kF32, kF32); }},

@@ -15,9 +15,9 @@ namespace {
 template <class Rule>
 void check(const Rule& /*rule*/, std::span<const UpdateSegment> /*segments*/) {}
 
-// Throws the error that kernels/radam.h and kernels/lamb.h list.
+// Throws the error that the headers of these rules list.
 template <class Rule>
-requires std::is_same_v<Rule, RAdam> || std::is_same_v<Rule, Lamb>
+requires std::is_same_v<Rule, RAdam> || std::is_same_v<Rule, Lamb> || std::is_same_v<Rule, Average>
 void check(const Rule& /*rule*/, std::span<const UpdateSegment> segments) {
   for (size_t i = 0; i < segments.size(); ++i) {
     if (segments[i].numel == 0 || segments[i].step != nullptr) continue;

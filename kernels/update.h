@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "kernels/adamw.h"
+#include "kernels/average.h"
 #include "kernels/count_steps.h"
 #include "kernels/lamb.h"
 #include "kernels/lion.h"
@@ -23,7 +24,7 @@ namespace fsdp::kernels {
 // All update rules. To add a rule, add its type, with formula and options, to this variant, and its
 // arithmetic to kernels/element/. The CPU kernels and the GPU kernels are compiled from these two
 // parts.
-using UpdateRule = std::variant<AdamW, Sgd, RAdam, Lion, Lamb>;
+using UpdateRule = std::variant<AdamW, Sgd, RAdam, Lion, Lamb, Average>;
 
 // A run of elements with one learning rate, decay and step counter. All pointers refer to memory of
 // the stream's device. All except `step` point to `numel` elements. No two of them may overlap.
@@ -40,7 +41,7 @@ struct UpdateSegment {
   double weight_decay = 0;
   // A counter in device memory, which count_steps has already increased for this update with the
   // rule's betas. Segments may share it. If it is null, the effect depends on the rule: AdamW then
-  // has no bias correction, Lion ignores it, and RAdam, Lamb and Sgd with momentum refuse it.
+  // has no bias correction, Lion ignores it, and the other rules refuse it, except Sgd without momentum.
   const StepCount* step = nullptr;
   // The factor of Lamb's and Sgd's update, in device memory (trust_ratios.h); null: 1.
   const float* trust_ratio = nullptr;

@@ -29,6 +29,7 @@ struct PlanSettings {
   int64_t host_memory_bytes = 0;    // of a host, for all its ranks; 0: unknown
   double gigabytes_per_second = 0;  // NCCL's bus bandwidth of a rank, in 10^9; 0: unknown
   double teraflops_per_second = 0;  // achieved by a rank, in 10^12
+  bool ema = false;                 // the run has an fsdp::Ema
   bool save = false;                // the plan includes the size of a checkpoint
   fsdp::RunOptions run;
   std::string help;  // if not empty, the program prints it and ends

@@ -75,7 +75,8 @@ fsdp::PlanRequest PlanSearch::request(int ranks, const fsdp::Options& options) c
           .ranks_per_host = one_host ? ranks : a_host,
           .mesh = settings_.run.mesh,
           .maps_shards = maps,
-          .options = options};
+          .options = options,
+          .ema = settings_.ema};
 }
 
 Room PlanSearch::room_of(const fsdp::StepPlan& plan, int ranks) const {

@@ -7,6 +7,7 @@
 #include <fsdp/callback.h>
 #include <fsdp/checkpoint.h>
 #include <fsdp/checkpoints.h>
+#include <fsdp/ema.h>
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
 #include <fsdp/event_log.h>

@@ -61,6 +61,7 @@ struct PlanRequest {
   // The optimizers, in the order of their steps. All gradients are cleared after the last of these
   // steps. If this list is empty, one optimizer trains all parameters.
   std::vector<PlannedOptimizer> optimizers{};
+  bool ema = false;  // true: an fsdp::Ema averages the weights
   // Set: the plan includes the size of a checkpoint, and the memory for copies of the state
   // (CheckpointOptions::state_copies). Of these options, only those about both are read.
   std::optional<CheckpointOptions> checkpoints{};

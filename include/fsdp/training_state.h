@@ -19,6 +19,7 @@
 #pragma once
 
 #include <fsdp/agreement.h>
+#include <fsdp/ema.h>
 #include <fsdp/engine.h>
 #include <fsdp/loss_scaler.h>
 #include <fsdp/lr_scheduler.h>
@@ -64,6 +65,7 @@ class TrainingState {
   TrainingState& add(std::string name, LossScaler& scaler);
   TrainingState& add(std::string name, SampleCursor& cursor);
   TrainingState& add(std::string name, BestModel& best);
+  TrainingState& add(std::string name, Ema& ema);
   // Adds LibTorch's Adam, AdamW or SGD on Engine::parameters(). Errors: InvalidArgument for another
   // class, and for a tensor that is not a parameter of an added engine.
   TrainingState& add(std::string name, torch::optim::Optimizer& optimizer);

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "kernels/element/adamw.h"
+#include "kernels/element/average.h"
 #include "kernels/element/lamb.h"
 #include "kernels/element/lion.h"
 #include "kernels/element/radam.h"

@@ -53,7 +53,10 @@ EngineObject::EngineObject(std::string name, EngineParts& engine)
 
 void EngineObject::prepare() { engine_.require_between_passes("a checkpoint"); }
 
-void EngineObject::require_saveable() const { engine_.pass.require_not_gathered("a checkpoint"); }
+void EngineObject::require_saveable() const {
+  engine_.pass.require_not_gathered("a checkpoint");
+  engine_.training->require_not_averaged("fsdp::save");
+}
 
 std::vector<EngineObject::Whole> EngineObject::whole_tensors() const {
   std::vector<Whole> found;

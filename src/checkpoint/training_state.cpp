@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "checkpoint/ema_object.h"
 #include "checkpoint/engine_object.h"
 #include "checkpoint/loaded_buffers.h"
 #include "checkpoint/optimizer_object.h"
@@ -140,6 +141,10 @@ TrainingState& TrainingState::add(std::string name, LossScaler& scaler) {
 }
 TrainingState& TrainingState::add(std::string name, SampleCursor& cursor) {
   append(*parts_, std::make_unique<CursorObject>(std::move(name), cursor, parts_->step));
+  return *this;
+}
+TrainingState& TrainingState::add(std::string name, Ema& ema) {
+  append(*parts_, std::make_unique<EmaObject>(std::move(name), ema));
   return *this;
 }
 TrainingState& TrainingState::add(std::string name, torch::optim::Optimizer& optimizer) {

@@ -146,6 +146,12 @@ std::shared_ptr<StepScalars> GradientMeasure::take_scalars() {
       context_, is_cut ? context_.mesh.world_size() : 1, is_cut ? context_.mesh.rank() : 0));
 }
 
+std::shared_ptr<const StepScalars> GradientMeasure::scalars_of(const GradientReport& report) {
+  if (report.measurement_ == nullptr) return nullptr;
+  const std::lock_guard lock(report.measurement_->mutex);
+  return report.measurement_->scalars;
+}
+
 bool GradientMeasure::cut() const {
   return std::any_of(units_.begin(), units_.end(),
                      [](const auto& unit) { return unit->shard->collectives().cuts_main(); });

@@ -86,6 +86,8 @@ class GradientMeasure {
   // Errors: InvalidArgument if norm_type is not 1, 2 or infinity, or if max_norm is negative or
   //   NaN.
   Measured measure(double norm_type, double max_norm, const ChosenParameters& chosen);
+  // Returns the scalars of a report, or null if the report has none or was read.
+  static std::shared_ptr<const StepScalars> scalars_of(const GradientReport& report);
   // Reads the values of all reports now, because the units and the names of their parameters are
   // destroyed next.
   void settle() noexcept;

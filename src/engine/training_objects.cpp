@@ -59,6 +59,14 @@ std::vector<std::string> TrainingObjects::without(
   return names;
 }
 
+void TrainingObjects::require_not_averaged(std::string_view call) const {
+  if (!is_averaged_) return;
+  throw StateError({.what = fmt::format("{} was called while an AveragedWeights exists", call),
+                    .where = "fsdp::AveragedWeights",
+                    .cause = "the weights of the engine are averages now",
+                    .hint = "end the scope of the AveragedWeights first"});
+}
+
 TrainingPlace::TrainingPlace(std::shared_ptr<TrainingObjects> objects, TrainingKind kind,
                              std::string name, std::vector<std::string> parameters)
     : objects_(std::move(objects)) {

@@ -1,4 +1,4 @@
-// TrainingObjects: the optimizers, learning-rate schedulers and loss scaler of an engine.
+// TrainingObjects: the optimizers, learning-rate schedulers, loss scaler and averages of an engine.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace fsdp {
 
-enum class TrainingKind : uint8_t { kOptimizer, kScheduler, kLossScaler };
+enum class TrainingKind : uint8_t { kOptimizer, kScheduler, kLossScaler, kAverage };
 
 class TrainingPlace;
 
@@ -27,6 +28,10 @@ class TrainingObjects {
   std::vector<std::string> without(const std::vector<const TrainingPlace*>& places) const;
   // Returns true at the first call only. The first step of any optimizer makes this call.
   bool begin_steps() { return !std::exchange(has_stepped_, true); }
+  // Sets whether an AveragedWeights has replaced the weights by averages.
+  void set_averaged(bool averaged) { is_averaged_ = averaged; }
+  // Throws StateError, which names `call`, if the weights are averages.
+  void require_not_averaged(std::string_view call) const;
 
  private:
   friend class TrainingPlace;
@@ -39,6 +44,7 @@ class TrainingObjects {
   mutable std::mutex mutex_;
   std::list<Entry> entries_;
   bool has_stepped_ = false;
+  bool is_averaged_ = false;
 };
 
 // The entry of an object in TrainingObjects. It exists from the object's construction to its

@@ -196,6 +196,7 @@ StepReport Optimizer::State::step() {
 StepReport Optimizer::State::issue_step() {
   engine.require_between_passes("an optimizer's step");
   engine.pass.require_not_gathered("an optimizer's step");
+  engine.training->require_not_averaged("an optimizer's step");
   {
     const std::lock_guard lock(engine.clock->mutex);
     // zero_grad() of a module in a unit chosen by policy does not notify the engine, so the engine

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/checkpoint_size.h"
+#include "checkpoint/ema_object.h"
 #include "checkpoint/engine_object.h"
 #include "checkpoint/optimizer_object.h"
 #include "checkpoint/staged_shard.h"
@@ -77,6 +78,7 @@ PlannedRun::PlannedRun(const PlanRequest& request, const Build& build)
       model_(built(build)),
       engine_(model_.root, mesh_.mesh(), request.options),
       optimizers_(make_optimizers(engine_, request)) {
+  if (request.ema) ema_.emplace(engine_);
   engine_.observe_events([this](std::string_view event, std::string_view unit) {
     place_ = {std::string(event), std::string(unit)};
   });
@@ -170,6 +172,7 @@ std::vector<StatePart> PlannedRun::parts_of_checkpoint(const CheckpointOptions& 
       optimizer.prepare();
       optimizer.append_stored_parts(no_checkpoint, parts);
     }
+    if (ema_) EmaObject("ema", *ema_).append_stored_parts(no_checkpoint, parts);
     RandomObject(engine).append_parts(parts);
     // The mesh of a plan has no GPU. A GPU's generator has a state of 16 bytes.
     if (request_.mesh.device == DeviceKind::kCuda) {

@@ -2,12 +2,14 @@
 // memory.
 #pragma once
 
+#include <fsdp/ema.h>
 #include <fsdp/engine.h>
 #include <fsdp/optim.h>
 #include <fsdp/plan.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -81,6 +83,7 @@ class PlannedRun {
   Model model_;
   Engine engine_;
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
+  std::optional<Ema> ema_;
 };
 
 // Returns the place in the step at which an allocation would first exceed the memory limit that the

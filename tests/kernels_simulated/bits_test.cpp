@@ -236,6 +236,8 @@ TEST_CASE("updates by every rule") {
     check_updates(RAdam{.decoupled_weight_decay = true}, 2, many);
     check_updates(Lion{}, 1, many, /*counts=*/false);
     check_updates(Lamb{}, 2, many);
+    check_updates(Average{}, 0, many);
+    check_updates(Average{.warmup = false}, 0, many);
   }
 }
 

@@ -64,7 +64,7 @@ TEST_CASE("sectors of optimizers") {
     });
   }
   for (const UpdateRule& rule : {UpdateRule(AdamW{}), UpdateRule(Sgd{}), UpdateRule(RAdam{}),
-                                 UpdateRule(Lion{}), UpdateRule(Lamb{})}) {
+                                 UpdateRule(Lion{}), UpdateRule(Lamb{}), UpdateRule(Average{})}) {
     check_sectors([&](Stream& stream, SectorArrays& arrays) {
       const UpdateSegment segment{.param = arrays.array(0),
                                   .grad = arrays.array(1),

@@ -1,3 +1,5 @@
+#include <fsdp/checkpoint_options.h>
+#include <fsdp/ema.h>
 #include <fsdp/optim.h>
 #include <fsdp/plan.h>
 
@@ -159,6 +161,35 @@ TEST_CASE("a plan counts the state of optimizers that have parts of the model") 
         engine.zero_grad();
       }
       if (mesh.rank() == 0) check_same(plan.memory, engine.memory_plan());
+    });
+  }
+}
+
+TEST_CASE("a plan counts the average of the weights") {
+  for (const bool offload : {false, true}) {
+    const PlanRequest request{.ranks = 3,
+                              .mesh = {.shard = 3},
+                              .options = {.cpu_offload = offload},
+                              .ema = true,
+                              .checkpoints = CheckpointOptions{}};
+    const StepPlan planned_with = plan(request, small_chain, planned_loss);
+    PlanRequest without = request;
+    without.ema = false;
+    const StepPlan planned_without = plan(without, small_chain, planned_loss);
+    CHECK(planned_with.checkpoint->tensor_bytes - planned_without.checkpoint->tensor_bytes ==
+          4 * planned_with.parameters);
+    run_torch_ranks(3, [&](Mesh mesh) {
+      auto model = build_seeded(7, small_chain);
+      Engine engine(model, mesh, request.options);
+      AdamW optimizer(engine, {});
+      Ema ema(engine);
+      for (int step = 0; step < 3; ++step) {
+        loss_of(model, batch_of(step, mesh.rank())).backward();
+        optimizer.clip_grad_norm(1.0);
+        ema.update(optimizer.step());
+        optimizer.zero_grad();
+      }
+      if (mesh.rank() == 0) check_same(planned_with.memory, engine.memory_plan());
     });
   }
 }

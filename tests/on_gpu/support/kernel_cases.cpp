@@ -132,6 +132,7 @@ void add_optimizers(std::vector<KernelCase>& cases) {
                               {"radam, decoupled", RAdam{.decoupled_weight_decay = true}, 2},
                               {"lion", Lion{}, 1},
                               {"lamb", Lamb{}, 2},
+                              {"average", Average{}, 0},
                               {"sgd, momentum", Sgd{.momentum = 0.9}, 1},
                               {"sgd, nesterov", Sgd{.momentum = 0.9, .nesterov = true}, 1}}) {
     cases.push_back({fmt::format("{}, with copies, decay and clipping", each.name), arena,
