@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_size.h"
 #include "checkpoint/load_state.h"
+#include "checkpoint/resume_command.h"
 #include "checkpoint/save_failure.h"
 #include "checkpoint/save_state.h"
 #include "checkpoint/stop_signals.h"
@@ -52,7 +53,10 @@ struct Checkpoints::State {
         mesh(state.mesh()),
         progress(mesh.rank() == 0 ? JobProgress::inherited() : std::nullopt) {
     run_or_throw_on_all_ranks(mesh, kOpening, [&] { options.require_valid(); });
-    if (options.folder.empty()) return;
+    if (options.folder.empty()) {
+      if (mesh.rank() == 0) lost_steps.emplace();
+      return;
+    }
     run_or_throw_on_all_ranks(mesh, kOpening, [&] {
       if (mesh.rank() == 0) folder.emplace(options.folder, Disk::system());
     });
@@ -84,12 +88,14 @@ struct Checkpoints::State {
   void require_space();
   int64_t missing_bytes() const;
   void save(int64_t step);
+  void note_stop(int64_t step) const;
 
   TrainingState::Parts& state;
   const CheckpointOptions options;
   const Mesh& mesh;
   std::optional<CheckpointFolder> folder;  // on rank 0
   std::optional<StopSignals> signals;
+  std::optional<LostSteps> lost_steps;  // on rank 0, without a folder
   std::optional<JobProgress> progress;  // on rank 0, if the launcher can restart the job
   int64_t saved_step = -1;  // step of the last checkpoint that this process saved; -1: none
   int64_t whole_step = -1;  // step of the last checkpoint that was saved or loaded; -1: none
@@ -294,9 +300,18 @@ void Checkpoints::State::save(int64_t step) {
   }
 }
 
+// Passes a note to the program on rank 0 that says how the run continues.
+void Checkpoints::State::note_stop(int64_t step) const {
+  if (mesh.rank() != 0 || saved_step != step || options.save_only_model) return;
+  const std::string command = resume_command();
+  mesh.note(fmt::format("saved step {}; to continue, {}", step,
+                        command.empty() ? "add --resume auto to the command" : "run: " + command));
+}
+
 bool Checkpoints::State::after_step(int64_t step, bool is_step) {
   last_step = step;
   if (progress && is_step) progress->step() = step;
+  if (lost_steps) lost_steps->set(step - std::max<int64_t>(whole_step, 0));
   if (options.folder.empty()) return false;
   using Request = StopSignals::Request;
   const auto request = static_cast<Request>(
@@ -307,6 +322,7 @@ bool Checkpoints::State::after_step(int64_t step, bool is_step) {
   // program may have loaded an earlier checkpoint and repeated the step.
   const bool is_saved = !is_step && saved_step == step;
   if ((is_due || request != Request::kNone) && !is_saved) save(step);
+  if (request == Request::kStop) note_stop(step);
   return request == Request::kStop;
 }
 
