@@ -1,9 +1,9 @@
 // Measures steps of two thread ranks on a simulated link. Units compute for known times. Reads a
-// command from each line and prints milliseconds.
-//   wire_probe WIDTH FORWARD BACKWARD [FORWARD BACKWARD …]   a unit of WIDTH² floats for each pair
-//   step PREFETCH GB/S   the slower rank's forward and backward, with threaded streams
-//   plain                the same without an engine, at the same time in two threads
-//   gather GB/S          a gather of a unit, the mean of several in a row on their own stream
+// command from each line and prints milliseconds. wire_probe WIDTH FORWARD BACKWARD [FORWARD
+// BACKWARD …]   a unit of WIDTH² floats for each pair step PREFETCH GB/S   the slower rank's
+// forward and backward, with threaded streams plain                the same without an engine, at
+// the same time in two threads gather GB/S          a gather of a unit, the mean of several in a
+// row on their own stream
 #include <c10/core/AutogradState.h>
 #include <fmt/format.h>
 

@@ -41,7 +41,8 @@ struct UpdateSegment {
   double weight_decay = 0;
   // A counter in device memory, which count_steps has already increased for this update with the
   // rule's betas. Segments may share it. If it is null, the effect depends on the rule: AdamW then
-  // has no bias correction, Lion ignores it, and the other rules refuse it, except Sgd without momentum.
+  // has no bias correction, Lion ignores it, and the other rules refuse it, except Sgd without
+  // momentum.
   const StepCount* step = nullptr;
   // The factor of Lamb's and Sgd's update, in device memory (trust_ratios.h); null: 1.
   const float* trust_ratio = nullptr;

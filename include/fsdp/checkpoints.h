@@ -31,17 +31,19 @@ struct SaveStats {
 // The checkpoints of one run: the folders FOLDER/step-00001200. A checkpoint is written under a
 // hidden name and renamed when it is complete. So the newest checkpoint is found by reading the
 // manifests in these folders, and no separate file names it. With an empty
-// CheckpointOptions::folder nothing is saved, and signals have their usual effect.
+// CheckpointOptions::folder nothing is saved, and signals end the process as usual; before SIGINT
+// does, a note says how many steps are lost.
 //
 // With CheckpointOptions::save_async, after_step returns while the state is copied to memory. The
 // next optimizer step waits for the copy. A thread of each rank then writes the copy to disk. The
 // next save waits until the last one is complete.
 //
-// Signals: SIGTERM saves after the current step, and after_step returns true. SIGUSR1 saves, and
-// the training continues. A second SIGTERM ends the process at once with 143, unless it arrives
-// within one second of the first one: it may then be a launcher's copy of the first one. A signal
-// to one rank counts for all ranks. If the program has its own handler for a signal, this handler
-// is kept. The destructor restores the handlers.
+// Signals: SIGINT (Ctrl-C) and SIGTERM save after the current step, a note has the command that
+// continues the run, and after_step returns true. SIGUSR1 saves, and the training continues. A
+// second SIGINT or SIGTERM ends the process at once with 130 or 143, unless it may be a launcher's
+// copy of the first one: it then counts only a second later. A signal to one rank counts for all
+// ranks. If the program has its own handler for a signal, this handler is kept. The destructor
+// restores the handlers.
 class Checkpoints {
  public:
   // Locks the folder for this job, and removes folders of checkpoints that were not finished.

@@ -15,6 +15,7 @@
 #include "checkpoint/checkpoint_size.h"
 #include "checkpoint/load_chosen.h"
 #include "checkpoint/memory_copies.h"
+#include "checkpoint/resume_command.h"
 #include "checkpoint/save_failure.h"
 #include "checkpoint/save_state.h"
 #include "checkpoint/stop_signals.h"
@@ -66,7 +67,10 @@ struct Checkpoints::State {
         mesh(state.mesh()),
         progress(mesh.rank() == 0 ? JobProgress::inherited() : std::nullopt) {
     run_or_throw_on_all_ranks(mesh, kOpening, [&] { options.require_valid(); });
-    if (options.folder.empty()) return;
+    if (options.folder.empty()) {
+      if (mesh.rank() == 0) lost_steps.emplace();
+      return;
+    }
     run_or_throw_on_all_ranks(mesh, kOpening, [&] {
       if (mesh.rank() == 0) folder.emplace(options.folder, Disk::system());
     });
@@ -112,12 +116,14 @@ struct Checkpoints::State {
   void end_save(SaveStats stats, Outcome outcome);
   void follow_save();
   int64_t held_ns() const;
+  void note_stop(int64_t step) const;
 
   TrainingState::Parts& state;
   const CheckpointOptions options;
   const Mesh& mesh;
   std::optional<CheckpointFolder> folder;  // on rank 0
   std::optional<StopSignals> signals;
+  std::optional<LostSteps> lost_steps;  // on rank 0, without a folder
   std::optional<JobProgress> progress;  // on rank 0, if the launcher can restart the job
   int64_t saved_step = -1;  // step of the last checkpoint that this process saved; -1: none
   int64_t whole_step = -1;  // step of the last checkpoint that was saved or loaded; -1: none
@@ -299,9 +305,18 @@ void Checkpoints::State::end_save(SaveStats stats, Outcome outcome) {
   }
 }
 
+// Passes a note to the program on rank 0 that says how the run continues.
+void Checkpoints::State::note_stop(int64_t step) const {
+  if (mesh.rank() != 0 || saved_step != step || options.save_only_model) return;
+  const std::string command = resume_command();
+  mesh.note(fmt::format("saved step {}; to continue, {}", step,
+                        command.empty() ? "add --resume auto to the command" : "run: " + command));
+}
+
 bool Checkpoints::State::after_step(int64_t step, bool is_step) {
   last_step = step;
   if (progress && is_step) progress->step() = step;
+  if (lost_steps) lost_steps->set(step - std::max<int64_t>(whole_step, 0));
   if (options.folder.empty()) return false;
   Request mine = request_of(*signals);
   const bool is_saving = background && background->is_in_progress();
@@ -320,10 +335,11 @@ bool Checkpoints::State::after_step(int64_t step, bool is_step) {
   // poll() does not save the step that this process saved last. after_step() does, because the
   // program may have loaded an earlier checkpoint and repeated the step.
   const bool is_saved = !is_step && saved_step == step;
-  if (!is_saved) {
-    // Before the end of the training, a copy would not save time.
-    background&& request != Request::kStop ? start_background(step) : save(step);
-  }
+  // Before the end of the training, a copy would not save time.
+  const bool in_background = background && request != Request::kStop;
+  if (!is_saved && in_background) start_background(step);
+  if (!is_saved && !in_background) save(step);
+  if (request == Request::kStop) note_stop(step);
   return request == Request::kStop;
 }
 

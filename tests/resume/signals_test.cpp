@@ -88,6 +88,72 @@ TEST_CASE("SIGTERM saves after the step and ends with 0; SIGUSR1 saves, and the 
   }
 }
 
+TEST_CASE("Ctrl-C saves, and a note has the command that continues the run") {
+  const ScratchFolder folder;
+  const Words command = small_training(folder, kTrainingSteps, {"--pause-ms", "100"});
+  Process process(command);
+  wait_for(Moment::kStep, process, folder);
+  ::kill(process.pid(), SIGINT);
+  const ProcessResult result = process.wait();
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  REQUIRE(checkpoints_in(folder).size() == 1);
+  const int step = std::stoi(checkpoints_in(folder).front().substr(5));
+  CHECK(step < kTrainingSteps);
+  const std::string begin =
+      "fsdp: note: saved step " + std::to_string(step) + "; to continue, run: ";
+  const size_t at = result.err.find(begin);
+  REQUIRE(at != std::string::npos);
+  const std::string line = result.err.substr(at + begin.size());
+  const std::string shown = line.substr(0, line.find('\n'));
+  CHECK(shown.starts_with(command.front() + " -n 2 "));
+  const ProcessResult continued = run_process({"sh", "-c", shown});
+  INFO(continued.out << continued.err);
+  CHECK(continued.code == 0);
+  CHECK(continued.err.find("resumed from step " + std::to_string(step)) != std::string::npos);
+  CHECK(last_step_in(continued.out, 0) == kTrainingSteps);
+}
+
+TEST_CASE("a second Ctrl-C ends the job at once with 130, without a checkpoint") {
+  for (const bool has_launcher : {true, false}) {
+    CAPTURE(has_launcher);
+    const ScratchFolder folder;
+    Words words = small_training(folder, kTrainingSteps, {"--pause-ms", "5000"});
+    if (!has_launcher) words.erase(words.begin(), words.begin() + 3);
+    Process process(words);
+    REQUIRE(process.read_until("ready\n"));
+    ::kill(process.pid(), SIGINT);
+    std::this_thread::sleep_for(milliseconds(100));
+    ::kill(process.pid(), SIGINT);
+    const ProcessResult result = process.wait();
+    INFO(result.out << result.err);
+    CHECK(result.code == 130);
+    for (const std::string& name : checkpoints_in(folder)) CHECK_FALSE(name.starts_with("step-"));
+  }
+}
+
+TEST_CASE("Ctrl-C in a run without checkpoints says once what is lost, and ends with 130") {
+  for (const int ranks : {1, 2}) {
+    CAPTURE(ranks);
+    Process process({FSDP_RUN, "-n", std::to_string(ranks), RESUME_RANK, "--device", "cpu",
+                     "--steps", "100", "--pause-ms", "100"});
+    REQUIRE(process.read_until("step 3 "));
+    ::kill(process.pid(), SIGINT);
+    const ProcessResult result = process.wait();
+    INFO(result.out << result.err);
+    CHECK(result.code == 130);
+    const std::string text = "fsdp: note: Ctrl-C: the run has no checkpoints, so its ";
+    const size_t at = result.err.find(text);
+    REQUIRE(at != std::string::npos);
+    const int steps = std::stoi(result.err.substr(at + text.size()));
+    CHECK(steps >= 2);
+    CHECK(steps <= 4);
+    CHECK(result.err.find(" steps are lost; with --save-dir DIR, Ctrl-C saves them", at) !=
+          std::string::npos);
+    CHECK(result.err.find(text, at + 1) == std::string::npos);
+  }
+}
+
 // The training saves only after its pause.
 TEST_CASE("a second SIGTERM after a second ends the job at once with 143, without a checkpoint") {
   for (const bool to_a_rank : {false, true}) {
