@@ -22,7 +22,6 @@
 #include <iostream>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -322,8 +321,7 @@ void accumulate(DType from) {
   serve(bytes, {{"ours", kernel}, {"torch", torch}, copy_of(bytes)});
 }
 
-// Compares the norm with LibTorch's norm in float64. LibTorch adds in another order, so there is a
-// tolerance.
+// Compares the norm with LibTorch's in float64. LibTorch adds in another order, hence a tolerance.
 void check_norm(const kernels::GradNorm& ours, const at::Tensor& grad, kernels::NormType type) {
   const at::Tensor terms = grad.to(at::kDouble).abs_();
   const at::Tensor power = type == kernels::NormType::kOne   ? terms.sum()
@@ -349,7 +347,6 @@ void grad_norm(kernels::NormType type) {
 }
 
 const std::map<std::string, Work>& cases() {
-  using kernels::NormType;
   constexpr DType kF32 = DType::kFloat32, kBf16 = DType::kBFloat16, kF16 = DType::kFloat16;
   static const std::map<std::string, Work> table = {
       {"adamw", [] { adamw(false); }},
@@ -371,9 +368,9 @@ const std::map<std::string, Work>& cases() {
       {"transpose to bfloat16", [] { transpose(kBf16); }},
       {"accumulate float32", [] { accumulate(kF32); }},
       {"accumulate bfloat16", [] { accumulate(kBf16); }},
-      {"grad_norm 1", [] { grad_norm(NormType::kOne); }},
-      {"grad_norm 2", [] { grad_norm(NormType::kTwo); }},
-      {"grad_norm inf", [] { grad_norm(NormType::kInf); }},
+      {"grad_norm 1", [] { grad_norm(kernels::NormType::kOne); }},
+      {"grad_norm 2", [] { grad_norm(kernels::NormType::kTwo); }},
+      {"grad_norm inf", [] { grad_norm(kernels::NormType::kInf); }},
   };
   return table;
 }

@@ -1,7 +1,8 @@
 // One of two ranks with mapped shards. The second is always late: it sleeps before it writes its
-// shards, and during a forward that reads them. fsdp-run -n 2 torch_rank meeting HOW HOW: gathered
-// (nothing is mapped) · mapped · without-first, without-last (mapped, without one of the two
-// barriers of a forward or backward). Prints its losses.
+// shards, and during a forward that reads them.
+//   fsdp-run -n 2 torch_rank meeting HOW
+// HOW: gathered (nothing is mapped) · mapped · without-first, without-last (mapped, without one of
+// the two barriers of a forward or backward). Prints its losses.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
