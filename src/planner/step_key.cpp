@@ -50,7 +50,7 @@ StepKey::StepKey(const PlanRequest& request, const EngineParts& engine)
   // The binding lists all fields of PlanRequest. If a field is added, this does not compile until
   // the field is considered here. Fields that are not used below affect only the units, which are
   // part of the key.
-  const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, moments, optimizers,
+  const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, moments, optimizers, ema,
                checkpoints] = request;
   device = mesh.device;
   shares_gpu = shares;

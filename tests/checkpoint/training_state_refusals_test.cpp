@@ -147,7 +147,7 @@ TEST_CASE("auto passes over damaged checkpoints and those that are not finite, a
   const auto run = [&](bool spoils) {
     int64_t from = -1;
     said.clear();
-    RunRanksOptions ranks = testing::torch_ranks_options();
+    testing::RunRanksOptions ranks = testing::torch_ranks_options();
     ranks.mesh.on_event = [&](const MeshEvent& event) { said.push_back(event.text.what); };
     run_ranks(
         1,
