@@ -175,7 +175,8 @@ void check(const PlanSettings& settings) {
   checkpoints.require_valid();
   if (!settings.save && (checkpoints.save_total_limit > 0 || checkpoints.save_only_model ||
                          checkpoints.state_copies() > 0)) {
-    refuse("--save is missing, but a flag about checkpoints is set", "add --save");
+    refuse("--save is missing, but --save-total-limit or another flag of checkpoints is set",
+           "add --save");
   }
 }
 

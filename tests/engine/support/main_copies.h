@@ -24,12 +24,15 @@ class MainCopies {
   // shards that user code may write are waited for at once, as StagedShard does.
   void make() {
     for (const bool at_once : {true, false}) {
+      bool copies = false;
       for (const auto& unit : engine_.model.units) {
         const ShardUnit& shard = *unit->shard;
-        if (shard.main_has_other_writers() == at_once) copy(shard);
+        if (shard.main_has_other_writers() != at_once) continue;
+        copy(shard);
+        copies = true;
       }
-      engine_.context->hold.end();
-      if (at_once) engine_.context->hold.wait();
+      if (copies) engine_.context->hold.end();
+      if (copies && at_once) engine_.context->hold.wait();
     }
   }
 
