@@ -59,8 +59,8 @@ class Checkpoints {
   // Loads the checkpoint that the options choose, and returns the checkpoint's number of steps.
   // Returns 0 if no checkpoint is loaded. A note names the checkpoint. With "auto", damaged
   // checkpoints and checkpoints with values that are not finite are skipped, and a warning names
-  // each of them. If save_steps is set, another note has the bytes of a checkpoint on disk.
-  // Collective.
+  // each of them. If save_steps is set or copies are kept in memory, another note has the bytes of
+  // a checkpoint on disk and of the copies. Collective.
   // Errors: IoError kCorruptData if the checkpoint that `resume` names is damaged, or if "auto"
   //   finds checkpoints but can load none of them; the errors of load. IoError kIoError if the disk
   //   has no room for the checkpoints that the run will keep.

@@ -1,12 +1,10 @@
 // BackgroundSave: writes a checkpoint on a thread of each rank while the training continues.
 #pragma once
 
-#include <chrono>
-#include <exception>
+#include <filesystem>
 #include <functional>
-#include <future>
-#include <optional>
-#include <thread>
+#include <memory>
+#include <stop_token>
 
 #include "checkpoint/publication.h"
 #include "checkpoint/staged_shard.h"

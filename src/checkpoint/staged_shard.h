@@ -58,7 +58,7 @@ class StagedShard {
   EngineParts& engine_;
   const std::filesystem::path path_;  // empty: no file
   Buffer memory_;
-  // Of the staged content:
+  // The staged content:
   std::vector<TensorSpec> specs_;
   std::map<std::string, std::string> metadata_;
   std::vector<int64_t> offsets_;  // by tensor, from the begin of the file

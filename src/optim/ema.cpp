@@ -135,6 +135,7 @@ void Ema::State::update(const StepReport& report) {
     main.stream().hold(values);
   }
   main.settle();
+  engine.context->hold.wait();
   const ContextSpan span = engine.context->streams.span(main.stream(), "average", "");
   kernels::count_steps(main.stream(), {&counter, 1}, {}, found_inf);
   kernels::update(main.stream(), updates,
@@ -161,6 +162,7 @@ void Ema::State::exchange(bool averaged) {
   const std::lock_guard lock(engine.clock->mutex);
   MainPlace& main = *engine.context->main;
   main.settle();
+  engine.context->hold.wait();
   for (const Averaged& each : segments_) {
     ShardUnit& shard = *engine.model.units[each.unit]->shard;
     exchange(shard.main().data(each.segment), static_cast<float*>(each.values.data()),
@@ -173,6 +175,8 @@ void Ema::State::exchange(bool averaged) {
     each.buffer.detach().copy_(each.average);
     each.average.copy_(before);
   }
+  // The backward of an earlier graph is refused, but only after it has issued gathers.
+  engine.context->streams.gather_after_compute();
   engine.training->set_averaged(averaged);
 }
 

@@ -15,7 +15,7 @@ MainShards::MainShards(const UnitContext& unit, std::vector<Buffer> slices)
   for (int i = 0; i < unit_.segments(); ++i) {
     auto memory = std::make_shared<const MeshBuffer>(unit_.shared.mesh, std::move(slices[i]));
     void* data = memory->buffer.data();
-    relocate(i, std::move(memory), data);
+    place(i, std::move(memory), data);
     unit_.shared.main->ledger().take(MemoryCategory::kMainShards, bytes(i));
     for (const Interval& interval : unit_.layout.intervals(i, unit_.main_rank())) {
       local_[interval.parameter] = interval;
@@ -39,12 +39,14 @@ int64_t MainShards::bytes(int segment) const {
 
 void MainShards::relocate(int segment, std::shared_ptr<const MeshBuffer> memory, void* data) {
   are_relocated_ = true;
+  copy(segment, slices_[segment].data, data);
+  // The host waits until the copy is done, because the memory that it reads is freed below.
+  unit_.shared.streams.compute->synchronize();
+  place(segment, std::move(memory), data);
+}
+
+void MainShards::place(int segment, std::shared_ptr<const MeshBuffer> memory, void* data) {
   Slice& slice = slices_[segment];
-  if (slice.data != nullptr) {
-    copy(segment, slice.data, data);
-    // The host waits until the copy is done, because the memory that it reads is freed below.
-    unit_.shared.streams.compute->synchronize();
-  }
   slice.data = static_cast<float*>(data);
   slice.tensor = torch_compat::wrap_watched(data, unit_.segment(segment).slice_numel,
                                             unit_.shared.main->torch_device(),

@@ -100,6 +100,8 @@ class MainShards {
     at::Tensor tensor;         // tensor over the same memory; its version counter counts changes
     int64_t seen_version = 0;  // version of `tensor` at the last sync_changes
   };
+  // Makes `data`, an address in `memory`, the place of the segment's slice.
+  void place(int segment, std::shared_ptr<const MeshBuffer> memory, void* data);
   // [Note: changes without a version] Optimizers change main shards through views. Usually this
   // increases the version counter of the slice. But some optimizers (torch::optim::SGD) write
   // through Tensor::data(), which has another version counter. So once views exist, changes are

@@ -12,7 +12,7 @@
 namespace fsdp {
 
 // The copies run on a stream of their own. All code that writes main shards or moments calls wait()
-// first: optimizers, loads, the write-back of fsdp::Gathered and MainShards::views. Copies of
+// first: optimizers, averages (Ema), loads, the write-back of fsdp::Gathered and MainShards::views. Copies of
 // memory that other code writes, too, need a wait() directly after them
 // (ShardUnit::main_has_other_writers).
 //

@@ -155,6 +155,37 @@ TEST_CASE("rank 0 publishes without a collective") {
   });
 }
 
+// All other weights are copied while the next forward and backward run.
+TEST_CASE("weights are copied at once only if other code may write them") {
+  for (const Strategy strategy : {Strategy::kFullShard, Strategy::kHybridShard,
+                                  Strategy::kReplicate, Strategy::kZero1, Strategy::kZero2}) {
+    for (const at::ScalarType dtype : {torch::kFloat32, torch::kBFloat16}) {
+      CAPTURE(name_of(strategy));
+      CAPTURE(dtype);
+      const bool is_sharded =
+          strategy == Strategy::kFullShard || strategy == Strategy::kHybridShard;
+      with_saving_training(
+          2,
+          [&](const Training& training) {
+            const auto at_once = [&] {
+              int count = 0;
+              for (const StatePart& part : parts_for_save(parts_of(training.state), {})) {
+                const bool is_weight = part.name.starts_with("model/weight/");
+                CHECK((is_weight || !part.has_other_writers));
+                count += is_weight && part.has_other_writers ? 1 : 0;
+              }
+              return count;
+            };
+            const bool in_parameters = dtype == torch::kFloat32 && !is_sharded;
+            CHECK((at_once() > 0) == in_parameters);
+            const std::vector<at::Tensor> views = training.engine.parameters();
+            CHECK(at_once() == std::ssize(views));
+          },
+          {.mixed_precision = {.param_dtype = dtype}, .strategy = strategy});
+    }
+  }
+}
+
 TEST_CASE("writes through views after a save do not reach the checkpoint") {
   const ScratchFolder folder;
   ClosedDisk disk;

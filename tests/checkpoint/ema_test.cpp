@@ -84,6 +84,33 @@ TEST_CASE("an average goes on from a checkpoint on any number of ranks, to the b
   train_averaged(2, folder, 2, 3, "-other-decay", 0.5);
 }
 
+TEST_CASE("averages are saved as weights that another run loads") {
+  const ScratchFolder folder;
+  run_torch_ranks(2, [&](const Mesh& mesh) {
+    Unit<ExactNet> model;
+    Engine engine(model, mesh);
+    AdamW optimizer(engine, {.lr = 1e-2});
+    Ema ema(engine, {.decay = 0.5});
+    for (int64_t step = 0; step < 3; ++step) {
+      testing::take_exact_step(engine, model, optimizer, step);
+      ema.update();
+    }
+    std::map<std::string, at::Tensor> averages;
+    {
+      const AveragedWeights averaged(ema);
+      averages = testing::full_parameters(engine);
+      save_weights(engine, folder / "averages");
+    }
+    CHECK_FALSE(
+        testing::bit_equal(averages.at("scale"), testing::full_parameters(engine).at("scale")));
+    load_weights(engine, folder / "averages");
+    for (const auto& [fqn, value] : testing::full_parameters(engine)) {
+      CAPTURE(fqn);
+      CHECK(testing::bit_equal(value, averages.at(fqn)));
+    }
+  });
+}
+
 TEST_CASE("an average that is not in the state is named when a training is saved") {
   const ScratchFolder folder;
   run_torch_ranks(1, [&](const Mesh& mesh) {
