@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -57,7 +58,7 @@ class FailingDisk : public Disk {
   const int64_t at_;
   const int error_;
   const size_t short_bytes_;
-  int64_t calls_ = 0;
+  std::atomic<int64_t> calls_ = 0;
 };
 
 }  // namespace fsdp
