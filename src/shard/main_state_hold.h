@@ -12,8 +12,8 @@
 namespace fsdp {
 
 // The copies run on a stream of their own. All code that writes main shards or moments calls wait()
-// first: optimizers, averages (Ema), loads, the write-back of fsdp::Gathered and MainShards::views. Copies of
-// memory that other code writes, too, need a wait() directly after them
+// first: optimizers, averages (Ema), loads, the write-back of fsdp::Gathered and MainShards::views.
+// Copies of memory that other code writes, too, need a wait() directly after them
 // (ShardUnit::main_has_other_writers).
 //
 // Not thread-safe: the engine's mutex guards it. Other threads may synchronize the events.
