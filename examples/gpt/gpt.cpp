@@ -9,12 +9,14 @@
 #include <filesystem>
 #include <fstream>
 
+#include "named_optimizer.h"
 #include "own_flags.h"
 #include "terminal/status_line.h"
 #include "training/step_record.h"
 
 struct Settings {
   std::string train_file = GPT_TEXT, preset = "mini", weights, output_dir, prompt, help;
+  std::string optim = "adamw_torch";
   int64_t batch_size = 16, max_steps = 1000;
   double learning_rate = 2e-3;
   fsdp::Options engine;
@@ -44,6 +46,7 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   flags.read("--per-device-train-batch-size", settings.batch_size,
              "the number of blocks, 1 or more", 1);
   flags.read("--learning-rate", settings.learning_rate, "a number, reached after the warm-up");
+  flags.read("--optim", settings.optim, "one of " + optimizer_names());
   flags.read("--seed", settings.engine.seed,
              "a whole number, for weights, order and generated text");
   flags.read("--output-dir", settings.output_dir, "the folder in which to save model.safetensors");
@@ -55,6 +58,7 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   settings.checkpoints.set_default_folder(settings.output_dir);
   settings.help = flags.finish({.plans = true, .checkpoints = true, .trains = true});
   settings.schedule.make(settings.max_steps, settings.learning_rate);  // refuses wrong values
+  optimizer_named(settings.optim);                                     // does so, too
   settings.event_folder = run.reports.event_folder(settings.output_dir);
   return settings;
 }
@@ -78,7 +82,8 @@ at::Tensor read_text(const std::string& path, int64_t block_size) {
 bool train_to_the_end(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& text,
                       const Settings& settings, fsdp::ErrorPlace& place) {
   const fsdp::Mesh& mesh = engine.mesh();
-  fsdp::AdamW optimizer(engine, {.weight_decay = 0.1, .groups = {{fsdp::is_bias_or_norm}}});
+  const auto made = make_optimizer(engine, settings.optim, {.weight_decay = 0.1});
+  fsdp::Optimizer& optimizer = *made;
   const int64_t steps = settings.max_steps;
   const fsdp::LrSchedule schedule = settings.schedule.make(steps, settings.learning_rate);
   // A sample is a block and the byte after it. Every byte of the text begins a sample.
@@ -158,7 +163,10 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
   const bool says_all = run.log_level == fsdp::LogLevel::kDebug;
   if (settings.max_steps > 0) {
     const auto plan = fsdp::plan_run(
-        mesh, settings.engine, {.force = settings.force, .checkpoints = settings.checkpoints},
+        mesh, settings.engine,
+        {.force = settings.force,
+         .optimizer_moments = optimizer_named(settings.optim).moments,
+         .checkpoints = settings.checkpoints},
         [&] { return fsdp::Unit<gpt::Gpt>(settings.model); },
         [&](auto& model) {
           return gpt::blank_loss(model, settings.batch_size, settings.model.block_size);

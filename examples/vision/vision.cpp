@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "named_optimizer.h"
 #include "own_flags.h"
 #include "terminal/status_line.h"
 #include "training/step_record.h"
@@ -47,7 +48,7 @@ struct ViTImpl : nn::Module {
 TORCH_MODULE(ViT);
 
 struct Settings {
-  std::string data = VISION_DIGITS, output_dir, help;
+  std::string data = VISION_DIGITS, output_dir, help, optim = "adamw_torch";
   int64_t epochs = 20, batch_size = 32, accumulation_steps = 1, depth = 2;
   double learning_rate = 2e-3, dropout = 0.1;
   fsdp::Options engine;
@@ -70,6 +71,8 @@ Settings read_command_line(const fsdp::RunOptions& run) {
              "the number of parts of a batch, 1 or more", 1);
   flags.read("--num-layers", settings.depth, "a whole number, 1 or more", 1);
   flags.read("--learning-rate", settings.learning_rate, "a number, reached after the warm-up");
+  flags.read("--optim", settings.optim, "one of " + optimizer_names());
+  optimizer_named(settings.optim);  // refuses other names
   flags.read("--dropout", settings.dropout, "a number from 0 to 1", 0, 1);
   flags.read("--seed", settings.engine.seed, "a whole number, for weights, order and dropout");
   flags.read("--output-dir", settings.output_dir, "the folder of model.safetensors");
@@ -139,9 +142,9 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
                                                 .accumulation_steps = settings.accumulation_steps,
                                                 .global_batch_size = settings.batch_size,
                                                 .seed = settings.engine.seed}));
-  fsdp::AdamW optimizer(
-      engine,
-      {.lr = settings.learning_rate, .weight_decay = 0.05, .groups = {{fsdp::is_bias_or_norm}}});
+  const auto made =
+      make_optimizer(engine, settings.optim, {.lr = settings.learning_rate, .weight_decay = 0.05});
+  fsdp::Optimizer& optimizer = *made;
   const int64_t steps = settings.epochs * cursor.sampler().batches_per_epoch();
   fsdp::LambdaLR schedule(optimizer, settings.schedule.make(steps, settings.learning_rate));
   const fsdp::EvaluationOptions& evaluation = settings.evaluation;

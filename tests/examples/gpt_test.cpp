@@ -78,6 +78,20 @@ TEST_CASE("gpt learns, and two ranks learn what one does with their batch") {
   for (size_t i = 0; i < 3; ++i) CHECK(two[i] == doctest::Approx(one[i]).epsilon(1e-3));
 }
 
+TEST_CASE("--optim chooses the optimizer") {
+  std::set<double> last_losses;
+  for (const std::string name : {"adamw_torch", "sgd", "lion_32bit", "radam", "lamb", "lars"}) {
+    CAPTURE(name);
+    const auto losses = losses_of(
+        run_gpt(2, kTiny + Words{"--max-steps", "20", "--learning-rate", "0.01", "--optim", name})
+            .out);
+    REQUIRE(losses.size() == 2);
+    CHECK(losses.back() < losses.front());
+    last_losses.insert(losses.back());
+  }
+  CHECK(last_losses.size() == 6);
+}
+
 TEST_CASE("saved weights write the text that the trained model wrote, on any number of ranks") {
   const TemporaryDirectory place;
   const std::string folder = place.path() + "/new/out", file = folder + "/model.safetensors";
@@ -110,6 +124,7 @@ TEST_CASE("a wrong command line ends with 64 and the flag") {
   check_refused({"--temperature", "0"}, 64, "0.01 or more");
   check_refused({"--weights"}, 64, "--weights cannot be ''");
   check_refused({"--preset", "huge"}, 64, "choose from tiny");
+  check_refused({"--optim", "adafactor"}, 64, "pass one of adamw_torch, sgd, lion_32bit");
   check_refused({"--lr-scheduler-type", "step"}, 64, "--lr-scheduler-type cannot be 'step'");
   check_refused({"--lr-scheduler-type", "warmup_stable_decay", "--lr-scheduler-kwargs",
                  R"({"num_decay_steps": 2000})"},

@@ -52,6 +52,12 @@ TEST_CASE("vision reads 95 of 100 digits") {
   CHECK(last(result.out, "lr") < 1e-8);  // the end of the cosine
 }
 
+TEST_CASE("vision has the flag --optim") {
+  CHECK(last(run_vision({"--num-train-epochs=4", "--optim=lion_32bit", "--learning-rate=5e-4"}).out,
+             "best") >= 0.8);
+  check_refused({"--optim=adam"}, 64, "pass one of adamw_torch, sgd, lion_32bit");
+}
+
 TEST_CASE("a run that SIGTERM stopped resumes, and its best model has the same bytes") {
   const TemporaryDirectory place;
   const Words often{"--num-train-epochs=6", "--gradient-accumulation-steps=2", "--dropout=0.1"};

@@ -17,6 +17,7 @@
 #include "bert_qa/run/command_words.h"
 #include "bert_qa/run/settings_checks.h"
 #include "models/bert/presets.h"
+#include "named_optimizer.h"
 
 namespace bert_qa {
 namespace {
@@ -40,7 +41,6 @@ const std::map<std::string, std::string> kOfTheirScripts = {
     {"--pad-to-max-length", "leave it out: a batch is padded to its longest window"},
     {"--overwrite-cache", "leave it out: nothing is cached"},
     {"--preprocessing-num-workers", "leave it out: each rank makes its own windows"},
-    {"--optim", "leave it out: the optimizer is AdamW"},
 };
 
 template <class T>
@@ -146,6 +146,7 @@ void add_training_flags(CLI::App& app, Settings& settings) {
       ->check(number_in(0.0, 1e9));
   group->add_option("--weight-decay", train.weight_decay, "not on biases and norms")
       ->check(number_in(0.0, 1e9));
+  group->add_option("--optim", train.optim, optimizer_names());
   constexpr double kBelowOne = 0.999999999;
   group->add_option("--adam-beta1", train.adam_beta1)->check(number_in(0.0, kBelowOne));
   group->add_option("--adam-beta2", train.adam_beta2)->check(number_in(0.0, kBelowOne));
@@ -325,6 +326,19 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   }
   for (const auto& [command, sub] : commands) {
     if (sub->parsed()) line.settings.command = command;
+  }
+  const CLI::App& finetune = *commands[Command::kFinetune];
+  const OptimizerName& optimizer = optimizer_named(line.settings.train.optim);
+  const bool sets_adam = finetune.count("--adam-beta1") + finetune.count("--adam-beta2") +
+                             finetune.count("--adam-epsilon") >
+                         0;
+  if (!optimizer.has_betas && sets_adam) {
+    refuse(fmt::format("--optim {} has neither betas nor an epsilon", optimizer.name),
+           "leave out --adam-beta1, --adam-beta2 and --adam-epsilon");
+  }
+  if (optimizer.name != "adamw_torch" && recipe == "google") {
+    refuse(fmt::format("--recipe google cannot have --optim {}", optimizer.name),
+           "use adamw_torch: the recipe is AdamW without bias correction");
   }
   // After parsing, because the recipe's defaults must not replace given flags.
   if (recipe == "google") {

@@ -28,6 +28,7 @@
 #include "bert_qa/run/synthetic_task.h"
 #include "bert_qa/run/train_log.h"
 #include "bert_qa/run/training_metrics.h"
+#include "named_optimizer.h"
 #include "terminal/status_line.h"
 
 namespace bert_qa {
@@ -101,7 +102,9 @@ std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inpu
   const int64_t windows = settings.train.train_batch_size, length = settings.data.max_seq_length;
   const auto plan = fsdp::plan_run(
       mesh, engine_options(settings),
-      {.force = settings.run.force, .checkpoints = settings.run.checkpoints},
+      {.force = settings.run.force,
+       .optimizer_moments = optimizer_named(settings.train.optim).moments,
+       .checkpoints = settings.run.checkpoints},
       [&] { return fsdp::Unit<bert::QuestionAnswering>(inputs.config); },
       [&](auto& model) { return bert::blank_loss(model, windows, length); });
   if (plan && settings.says_all()) {

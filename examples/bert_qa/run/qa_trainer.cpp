@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "named_optimizer.h"
+
 namespace bert_qa {
 namespace {
 
@@ -13,14 +15,14 @@ namespace {
 // long to prepare.
 constexpr int64_t kStepsAhead = 4;
 
-fsdp::AdamWOptions adamw_options(const TrainSettings& settings) {
-  return {.lr = settings.learning_rate,
-          .beta1 = settings.adam_beta1,
-          .beta2 = settings.adam_beta2,
-          .eps = settings.adam_epsilon,
-          .weight_decay = settings.weight_decay,
-          .bias_correction = settings.bias_correction,
-          .groups = {{.match = fsdp::is_bias_or_norm, .weight_decay = 0.0}}};
+std::unique_ptr<fsdp::Optimizer> optimizer_of(fsdp::Engine& engine, const TrainSettings& settings) {
+  return make_optimizer(engine, settings.optim,
+                        {.lr = settings.learning_rate,
+                         .weight_decay = settings.weight_decay,
+                         .beta1 = settings.adam_beta1,
+                         .beta2 = settings.adam_beta2,
+                         .eps = settings.adam_epsilon,
+                         .bias_correction = settings.bias_correction});
 }
 
 // Without clipping the norm is still measured, for the log and to detect values that are not
@@ -53,7 +55,8 @@ QaTrainer::QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& en
       windows_(windows),
       settings_(settings.train),
       run_(settings.run),
-      optimizer_(engine, adamw_options(settings.train)),
+      made_(optimizer_of(engine, settings.train)),
+      optimizer_(*made_),
       schedule_(run_.schedule.make(windows.total_steps(), settings_.learning_rate)),
       best_(best_options(settings)),
       state_(engine),

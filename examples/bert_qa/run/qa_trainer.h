@@ -70,7 +70,8 @@ class QaTrainer {
   TrainingWindows& windows_;
   const TrainSettings& settings_;
   const fsdp::RunOptions& run_;
-  fsdp::AdamW optimizer_;
+  const std::unique_ptr<fsdp::Optimizer> made_;
+  fsdp::Optimizer& optimizer_;
   fsdp::LrSchedule schedule_;               // its factor depends only on the step
   std::optional<fsdp::LossScaler> scaler_;  // with float16 parameters
   training::TrainSummary summary_;

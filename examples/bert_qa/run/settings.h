@@ -42,6 +42,7 @@ struct TrainSettings {
   int64_t stop_after_step = -1;  // ends early; schedule of the whole run; negative: never
   double learning_rate = 5e-5;
   double weight_decay = 0.0;
+  std::string optim = "adamw_torch";  // a name of named_optimizer.h
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   bool bias_correction = true;
   double max_grad_norm = 1.0;

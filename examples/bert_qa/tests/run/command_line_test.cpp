@@ -146,6 +146,15 @@ TEST_CASE("what makes no sense together is refused with code 64 and the flag to 
           "there is no flag --model");
   refused({"predict", "--model", "m", "--max-shard-size", "1GB"},
           "there is no flag --max-shard-size");
+  const std::vector<const char*> words{"finetune", "--model",      "m", "--train-file",
+                                       "t",        "--output-dir", "o", "--optim"};
+  const auto refused_optimizer = [&](std::vector<const char*> more, const char* hint) {
+    more.insert(more.begin(), words.begin(), words.end());
+    refused(std::move(more), hint);
+  };
+  refused_optimizer({"adafactor"}, "pass one of adamw_torch, sgd, lion_32bit, radam, lamb, lars");
+  refused_optimizer({"sgd", "--adam-beta1", "0.8"}, "leave out --adam-beta1");
+  refused_optimizer({"lamb", "--recipe", "google"}, "use adamw_torch");
 }
 
 // The flags of transformers 5.24. At the end are flags that only transformers 4 has.
