@@ -13,6 +13,7 @@
 #include "own_flags.h"
 #include "terminal/status_line.h"
 #include "training/step_record.h"
+#include "training/train_summary.h"
 
 struct Settings {
   std::string train_file = GPT_TEXT, preset = "mini", weights, output_dir, prompt, help;
@@ -94,10 +95,12 @@ bool train_to_the_end(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const a
                                                 .batch_size_per_rank = settings.batch_size,
                                                 .seed = settings.engine.seed}));
   const int64_t epoch_steps = cursor.sampler().batches_per_epoch();
+  training::TrainSummary summary;
   fsdp::TrainingState state(engine);
   state.add("optimizer", optimizer).add("data", cursor);
+  summary.add_to(state);
   fsdp::Checkpoints checkpoints(state, settings.checkpoints);
-  int64_t step = checkpoints.resume();
+  int64_t step = summary.steps = checkpoints.resume();
   const auto events = training::open_event_log(mesh, settings.event_folder, step);
   using Slice = std::pair<at::Tensor, fsdp::MicroBatch>;
   fsdp::BatchTransfer<Slice> batches(
@@ -123,12 +126,14 @@ bool train_to_the_end(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const a
 
     const double mean = mesh.mean(loss, mine.weight, "loss");
     const int64_t blocks = settings.batch_size * mesh.world_size();
-    const training::StepRecord record = meter.finish({.step = step + 1,
-                                                      .loss = mean,
-                                                      .lr = optimizer.lr(),
-                                                      .samples = blocks,
-                                                      .tokens = blocks * settings.model.block_size},
-                                                     report);
+    training::StepRecord record = meter.finish({.step = step + 1,
+                                                .loss = mean,
+                                                .lr = optimizer.lr(),
+                                                .samples = blocks,
+                                                .tokens = blocks * settings.model.block_size},
+                                               report);
+    record.save = checkpoints.completed_save();
+    summary.add(record);
     if (events) training::log_step(*events, record);
     status.update(step + 1, {.epoch = static_cast<double>(step + 1) / epoch_steps,
                              .loss = mean,
@@ -137,6 +142,8 @@ bool train_to_the_end(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const a
     if (checkpoints.after_step(++step)) return false;
   }
   checkpoints.finish();
+  summary.add(checkpoints.completed_save());
+  status.interrupt(training::summary_text(engine, summary));
   return true;
 }
 

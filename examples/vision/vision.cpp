@@ -11,6 +11,7 @@
 #include "own_flags.h"
 #include "terminal/status_line.h"
 #include "training/step_record.h"
+#include "training/train_summary.h"
 #include "vision/digits.h"
 
 namespace nn = torch::nn;
@@ -154,11 +155,13 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
                         .folder = keeps_best ? output / "best" : "",
                         .checkpoints = settings.checkpoints.folder});
   double loss_sum = 0;  // over the images of this epoch
+  training::TrainSummary summary;
   fsdp::TrainingState state(engine);
   state.add("optimizer", optimizer).add("schedule", schedule).add("data", cursor);
   state.add("best", best).add("loss_sum", loss_sum);
+  summary.add_to(state);
   fsdp::Checkpoints checkpoints(state, settings.checkpoints);
-  int64_t step = checkpoints.resume();
+  int64_t step = summary.steps = checkpoints.resume();
   const auto events = training::open_event_log(mesh, settings.event_folder, step);
   terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "epoch", settings.epochs, 1,
                               cursor.position(step).epoch);
@@ -209,11 +212,14 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
     training::StepRecord record = meter.finish(
         {.step = step + 1, .loss = loss, .lr = lr, .samples = batch.sample_count}, report);
     record.save = checkpoints.completed_save();
+    summary.add(record);
     if (events) training::log_step(*events, record);
     if (checkpoints.after_step(++step)) return;
   }
   checkpoints.finish();
   if (best.stops()) status.note(fmt::format("stopped early after step {}", step));
+  summary.add(checkpoints.completed_save());
+  status.interrupt(training::summary_text(engine, summary));
   best.load(state);
   if (!output.empty()) fsdp::save_weights(engine, output / "model.safetensors");
 }

@@ -209,9 +209,11 @@ TEST_CASE("gpt's flags are spelled as the engine's: with = or a space, hyphens o
   CHECK(out.starts_with("\nROMEO:"));
 }
 
-TEST_CASE("gpt says what a step takes in a line, or in tables") {
+TEST_CASE("gpt says what a step takes in a line, or in tables, and sums up the training") {
   const Words two_steps = kTiny + Words{"--max-steps", "2"};
   const std::string line = run_gpt(2, two_steps).out;
+  CHECK(line.find("\ntrained on 64 samples in 2 steps, ") != std::string::npos);
+  CHECK(line.find(" a rank at peak, as planned\n") != std::string::npos);
   CHECK(line.starts_with("full-shard on 2 ranks, "));
   CHECK(line.find("bytes of") == std::string::npos);
   const std::string tables = run_gpt(2, two_steps + Words{"--log-level", "debug"}).out;

@@ -83,6 +83,7 @@ TEST_CASE("a run that SIGTERM stopped resumes, and its best model has the same b
   CAPTURE(resumed.err);
   CHECK(resumed.err.find("resumed from step ") != std::string::npos);
   CHECK(resumed.out.find("epoch 1/6") == std::string::npos);
+  CHECK(resumed.out.find("\ntrained on 9000 samples in 282 steps, ") != std::string::npos);
   CHECK(last(resumed.out, "accuracy") == last(whole, "accuracy"));
   CHECK(last(resumed.out, "loss") == last(whole, "loss"));
   CHECK(bytes_of(stopped + "/model.safetensors") ==

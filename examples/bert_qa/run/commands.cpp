@@ -335,8 +335,7 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   if (!train(scoring, trainer, *windows, reports)) return end_early();
   ordered_json metrics = training_metrics(summary, *sharded.engine, plan);
   const std::string device = device_use_of(*sharded.engine, plan, summary);
-  say(console, "trained on {} windows in {}: {:.1f} samples/s\n{}", summary.samples,
-      terminal::clock_text(summary.seconds), summary.samples_per_second(), device);
+  say(console, "{}{}", training::summary_text(*sharded.engine, summary), device);
   if (settings.ablated()) {
     metrics["ablated"] = "communication";
     write_metrics(mesh, metrics, settings.output_dir);

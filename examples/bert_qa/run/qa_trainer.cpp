@@ -65,13 +65,7 @@ QaTrainer::QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& en
   if (engine.options().mixed_precision.param_dtype == torch::kFloat16) {
     state_.add("scaler", scaler_.emplace(engine));
   }
-  state_.add("skipped_steps", summary_.skipped_steps)
-      .add("first_nonfinite", summary_.first_nonfinite)
-      .add("windows", summary_.samples)
-      .add("seconds", summary_.seconds)
-      .add("last_loss", summary_.last_loss)
-      .add("exposed_comm_ms", summary_.exposed_comm_ms)
-      .add("input_ms", summary_.input_ms);
+  summary_.add_to(state_);
 }
 
 int64_t QaTrainer::resume() {
@@ -95,6 +89,7 @@ bool QaTrainer::train(const OnStep& on_step, const Evaluate& evaluate) {
     if (!evaluate_if_due(step, evaluate)) return false;
     if (step == begin + count || best_.stops()) {
       checkpoints_.finish();
+      summary_.add(checkpoints_.completed_save());
       return true;
     }
     training::StepRecord record = train_step(step, inputs);

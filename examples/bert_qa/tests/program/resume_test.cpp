@@ -214,7 +214,9 @@ TEST_CASE("only a run that continues its own checkpoints may replace results") {
   };
   finetune(run(to("a"), {}), 1);
   CHECK_FALSE(std::filesystem::exists(to("a/checkpoints")));  // nothing was saved
-  finetune(run(to("b"), {"--save-steps", "1"}), 1);
+  const std::string summary = finetune(run(to("b"), {"--save-steps", "1"}), 1).out;
+  CHECK(summary.find("trained on 1 sample in 1 step, ") != std::string::npos);
+  CHECK(summary.find("\n1 checkpoint saved, the training waited ") != std::string::npos);
   const std::string results = "the output folder holds an earlier run's results";
   check_refused(run(to("a"), {"--resume", "auto"}), 73, results);
   check_refused(run(to("a"), {"--resume", to("b/checkpoints/step-00000001")}), 73, results);
