@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/background_save.h"
 #include "checkpoint/load_state.h"
 #include "checkpoint/save_state.h"
 #include "checkpoint/support/exact_training.h"
@@ -73,14 +74,25 @@ bool has_step(const std::filesystem::path& folder, int64_t step) {
   return std::filesystem::exists(folder_of_step(folder, step) / kManifestName);
 }
 
-// Saves the checkpoints of steps 1 and 2 on two ranks. Returns the number of calls after each save.
-std::vector<size_t> save_twice(const ScratchFolder& folder, RecordedDisk& disk) {
+// Saves the checkpoints of steps 1 and 2 on two ranks, by threads beside the training if
+// `in_background`. Returns the number of calls after each save.
+std::vector<size_t> save_twice(const ScratchFolder& folder, RecordedDisk& disk,
+                               bool in_background) {
   std::vector<size_t> ends;
   with_training(2, [&](const Mesh& mesh, TrainingState& state, const auto& step) {
+    StagedShard staged(parts_of(state).engine);
+    BackgroundSave saves(parts_of(state), disk, {});
     for (const int64_t at : {1, 2}) {
       step();
       const std::filesystem::path to = folder_of_step(folder.path(), at);
-      REQUIRE_FALSE(save_state(parts_of(state), {.folder = to}, {.step = at}, disk).failed());
+      if (in_background) {
+        saves.start(staged,
+                    {.target = {.folder = to}, .temporary = next_temporary(parts_of(state), to)},
+                    {.step = at});
+        REQUIRE_FALSE(saves.finish(/*some_rank_has_news=*/false).failed());
+      } else {
+        REQUIRE_FALSE(save_state(parts_of(state), {.folder = to}, {.step = at}, disk).failed());
+      }
       if (mesh.rank() == 0) ends.push_back(disk.calls().size());
     }
   });
@@ -108,34 +120,46 @@ std::string first_fault(const RecordedDisk& disk, const std::vector<size_t>& end
   return {};
 }
 
-TEST_CASE("after a loss of power at any call every checkpoint is whole, and each fsync is needed") {
-  const ScratchFolder folder;
-  RecordedDisk disk(folder.path());
-  const std::vector<size_t> ends = save_twice(folder, disk);
-  CHECK(first_fault(disk, ends) == "");
-  // Random subsets of the calls that may be lost.
-  std::mt19937 random(3);
-  const int subsets = testing::is_long_run() ? 1000 : 200;
-  for (int i = 0; i < subsets; ++i) {
-    PowerLoss loss{.calls = random() % (disk.calls().size() + 1)};
-    for (const size_t call : disk.unsynced(loss.calls)) {
-      if (random() % 2 == 0) loss.kept_bytes[call] = 0;
-    }
-    const ScratchFolder left;
-    disk.replay(left.path(), loss);
-    CHECK(fault_of(left.path()).empty());
-  }
-  if (!testing::is_long_run()) return;
+// Returns the indices of the calls that sync a file or a folder.
+std::vector<size_t> syncs_of(const RecordedDisk& disk) {
+  std::vector<size_t> indices;
   for (size_t i = 0; i < disk.calls().size(); ++i) {
-    if (disk.calls()[i].kind != RecordedCall::Kind::kSync) continue;
-    const ScratchFolder other;
-    RecordedDisk without(other.path());
-    std::vector<size_t> other_ends = save_twice(other, without);
-    CAPTURE(i);
-    CAPTURE(without.calls()[i].path.string());
-    without.forget_call(i);
-    for (size_t& end : other_ends) end -= end > i ? 1 : 0;
-    CHECK(first_fault(without, other_ends) != "");
+    if (disk.calls()[i].kind == RecordedCall::Kind::kSync) indices.push_back(i);
+  }
+  return indices;
+}
+
+TEST_CASE("after a loss of power at any call every checkpoint is whole, and each fsync is needed") {
+  for (const bool in_background : {false, true}) {
+    CAPTURE(in_background);
+    const ScratchFolder folder;
+    RecordedDisk disk(folder.path());
+    const std::vector<size_t> ends = save_twice(folder, disk, in_background);
+    CHECK(first_fault(disk, ends) == "");
+    // Random subsets of the calls that may be lost.
+    std::mt19937 random(3);
+    const int subsets = testing::is_long_run() ? 1000 : 200;
+    for (int i = 0; i < subsets; ++i) {
+      PowerLoss loss{.calls = random() % (disk.calls().size() + 1)};
+      for (const size_t call : disk.unsynced(loss.calls)) {
+        if (random() % 2 == 0) loss.kept_bytes[call] = 0;
+      }
+      const ScratchFolder left;
+      disk.replay(left.path(), loss);
+      CHECK(fault_of(left.path()).empty());
+    }
+    if (!testing::is_long_run()) continue;
+    const size_t syncs = syncs_of(disk).size();
+    for (size_t sync = 0; sync < syncs; ++sync) {
+      const ScratchFolder other;
+      RecordedDisk without(other.path());
+      std::vector<size_t> other_ends = save_twice(other, without, in_background);
+      const size_t at = syncs_of(without).at(sync);
+      CAPTURE(without.calls()[at].path.string());
+      without.forget_call(at);
+      for (size_t& end : other_ends) end -= end > at ? 1 : 0;
+      CHECK(first_fault(without, other_ends) != "");
+    }
   }
 }
 

@@ -1,6 +1,5 @@
 // Restarts trainings with fsdp-run --max-restarts.
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +12,7 @@
 #include <thread>
 
 #include "resume/small_training.h"
+#include "support/control_group.h"
 #include "support/long_run.h"
 #include "support/run_process.h"
 #include "support/scratch_folder.h"
@@ -152,34 +152,10 @@ TEST_CASE("a rank that always dies is left out, the global batch stays, and all 
   CHECK(read_whole(folder / "logs" / "ends.jsonl").find("\"attempt\": 2") != std::string::npos);
 }
 
-// A group of processes with at most 64 MB of memory.
-class SmallMemory {
- public:
-  SmallMemory() {
-    const std::string name = "fsdp-test-" + std::to_string(::getpid());
-    const bool is_v1 = std::filesystem::exists("/sys/fs/cgroup/memory");
-    group_ = std::filesystem::path(is_v1 ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup") / name;
-    std::error_code error;
-    if (!std::filesystem::create_directory(group_, error)) return;
-    std::ofstream limit(group_ / (is_v1 ? "memory.limit_in_bytes" : "memory.max"));
-    limit << (64 << 20) << std::flush;
-    works_ = limit.good();
-  }
-  ~SmallMemory() {
-    std::error_code ignored;
-    std::filesystem::remove(group_, ignored);
-  }
-  bool works() const { return works_; }
-  std::string enter() const { return "echo $$ > " + (group_ / "cgroup.procs").string() + " && "; }
-
- private:
-  std::filesystem::path group_;
-  bool works_ = false;
-};
-
 TEST_CASE("a job whose memory is short twice in a row is not restarted again") {
-  const SmallMemory memory;
-  if (!memory.works()) {
+  const std::string bytes = std::to_string(64 << 20);
+  const ControlGroup small({"memory.limit_in_bytes", bytes}, {"memory.max", bytes});
+  if (!small.works()) {
     MESSAGE("skipped: this process cannot make a control group");
     return;
   }
@@ -187,7 +163,7 @@ TEST_CASE("a job whose memory is short twice in a row is not restarted again") {
   // `tail` keeps the last line of its input, which never ends.
   const ProcessResult result =
       run_process(counted(folder, {"-n", "1", "--max-restarts", "5", "--restart-after", "0"},
-                          memory.enter() + "exec tail /dev/zero"));
+                          small.enter() + "exec tail /dev/zero"));
   INFO(result.err);
   CHECK(result.code == 75);
   CHECK(starts_in(folder) == 2);

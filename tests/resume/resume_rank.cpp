@@ -41,7 +41,9 @@ struct BlockImpl : torch::nn::Module {
 TORCH_MODULE(Block);
 
 struct NetImpl : torch::nn::Module {
-  NetImpl() {
+  // `ballast`: elements that are only saved.
+  explicit NetImpl(int64_t ballast) {
+    if (ballast > 0) register_parameter("ballast", at::zeros({ballast}));
     for (int i = 0; i < 3; ++i) {
       blocks.emplace_back();
       register_module("block" + std::to_string(i), blocks.back());
@@ -151,7 +153,7 @@ int train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace&
   }
   const int64_t steps = settings.number("--steps", 12);
   torch::manual_seed(static_cast<uint64_t>(7 + mesh.rank()));
-  fsdp::Unit<Net> model;
+  fsdp::Unit<Net> model(settings.number("--ballast", 0));
   const bool freezes = settings.number("--freezes", 0) != 0;
   const auto set_trained = [&](int64_t step) {
     const bool trained = !freezes || (step >= 2 && step < 7);
