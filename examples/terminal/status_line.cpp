@@ -73,9 +73,9 @@ void StatusLine::update(int64_t done, const TrainingStep& step) {
   const double seconds =
       step_seconds_.add(std::chrono::duration<double>(now - std::exchange(updated_, now)).count());
   const double samples = samples_.add(static_cast<double>(step.samples));
-  update(done, fmt::format("epoch {:.2f}  loss {:.4f}  lr {:.2e}  {:.1f} samples/s", step.epoch,
-                           loss_.add(step.loss), step.learning_rate,
-                           seconds > 0 ? samples / seconds : 0.0));
+  update(done,
+         fmt::format("loss {:.4f}  epoch {:.2f}  lr {:.2e}  {:.1f} samples/s", loss_.add(step.loss),
+                     step.epoch, step.learning_rate, seconds > 0 ? samples / seconds : 0.0));
 }
 
 double StatusLine::Smoothed::add(double value) {

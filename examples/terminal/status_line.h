@@ -2,7 +2,7 @@
 //
 //   terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, 50);
 //   for (…) status.update(step, {.epoch = e, .loss = loss, .learning_rate = lr, .samples = 32});
-//   // "step  7/500  epoch 0.42  loss 1.2345  lr 2.00e-05  12.3 samples/s  0:42 left"
+//   // "step  7/500  loss 1.2345  epoch 0.42  lr 2.00e-05  12.3 samples/s  0:42 left"
 #pragma once
 
 #include <chrono>

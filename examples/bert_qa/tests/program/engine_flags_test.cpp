@@ -100,8 +100,8 @@ TEST_CASE("a run says in a line each what a step will take and what it took; deb
   CHECK(text.find(" a rank at rest, ") < text.find(" at peak\n"));
   CHECK(text.find("bytes of") == std::string::npos);
   const size_t measured = text.find("\nstep 2: engine ");
-  CHECK(text.find("\nstep 2/5  epoch ") < measured);
-  CHECK(text.find(" sent, as planned\n", measured) < text.find("\nstep 3/5  epoch "));
+  CHECK(text.find("\nstep 2/5  loss ") < measured);
+  CHECK(text.find(" sent, as planned\n", measured) < text.find("\nstep 3/5  loss "));
   const std::string tables = said({"--log-level", "debug"});
   INFO(tables);
   CHECK(tables.find("\nbytes of one rank ") != std::string::npos);   // the plan

@@ -27,6 +27,6 @@ TEST_CASE("a reader that pauses longer than the time-out neither ends a run nor 
   const ProcessResult result = process.wait();
   INFO(result.err);
   CHECK(result.code == 0);
-  CHECK(result.out.find("step 200/200  epoch ") != std::string::npos);
+  CHECK(result.out.find("step 200/200  loss ") != std::string::npos);
   CHECK(result.out.find("the model was written to ") != std::string::npos);
 }
