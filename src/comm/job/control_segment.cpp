@@ -4,10 +4,10 @@
 
 namespace fsdp {
 
-int64_t ControlSegment::bytes_for(int world_size) {
-  return kEndpointsAt + int64_t{world_size} *
-                            (kChannels * int64_t{sizeof(Endpoint)} + int64_t{sizeof(RankStatus)} +
-                             kOrders * int64_t{sizeof(PostedCollectives)});
+int64_t ControlSegment::bytes_for(int world_size, RankRange local) {
+  const int64_t reported = local.count == world_size ? 0 : world_size;
+  return ControlSegment(nullptr, world_size, local).reported_at() +
+         reported * kOrders * int64_t{sizeof(uint64_t)};
 }
 
 void ControlSegment::wake_all() const {

@@ -1,6 +1,6 @@
-// The control segment of a job: the memory through which its ranks on one host coordinate. Threads
-// share the memory itself. Processes map it through a descriptor. It consists only of plain bytes
-// and lock-free atomics. A segment of zeros is valid.
+// A control segment: the memory through which ranks coordinate. Threads share the memory itself.
+// Processes of one host map it through a descriptor. It consists only of plain bytes and lock-free
+// atomics. A segment of zeros is valid.
 #pragma once
 
 #include <array>
@@ -102,28 +102,51 @@ struct SegmentHeader {
   std::atomic<uint32_t> has_launcher;  // 1: a launcher reports how processes end
 };
 
+// Ranks of the job whose numbers follow one another.
+struct RankRange {
+  int begin = 0;
+  int count = 0;
+
+  bool contains(int rank) const { return rank >= begin && rank < begin + count; }
+};
+
 // A view of a control segment. The segment contains, in this order: the header, the failure, one
-// wait queue per channel, one endpoint per channel and rank, one status per rank, and the posted
-// collectives per rank and sequence.
+// wait queue per channel, one endpoint per channel and local rank, one status per rank of the job,
+// the posted collectives per local rank and sequence, and the last posted place per rank of the job
+// and sequence. Local ranks are those that share the memory. About another rank, the segment holds
+// only what its process reports, so a job of many hosts needs little memory for it.
 class ControlSegment {
  public:
   // Returns the size of a segment.
-  static int64_t bytes_for(int world_size);
-  // `memory` must have bytes_for(world_size) bytes, aligned to 128 bytes. The view does not own it.
+  static int64_t bytes_for(int world_size, RankRange local);
+  static int64_t bytes_for(int world_size) { return bytes_for(world_size, {0, world_size}); }
+  // `memory` must have bytes_for(world_size, local) bytes, aligned to 128 bytes. The view does not
+  // own it.
+  ControlSegment(void* memory, int world_size, RankRange local)
+      : base_(static_cast<std::byte*>(memory)), world_size_(world_size), local_(local) {}
+  // A segment that all ranks share.
   ControlSegment(void* memory, int world_size)
-      : base_(static_cast<std::byte*>(memory)), world_size_(world_size) {}
+      : ControlSegment(memory, world_size, {0, world_size}) {}
 
   int world_size() const { return world_size_; }
+  bool is_local(int rank) const { return local_.contains(rank); }
   SegmentHeader& header() const { return *at<SegmentHeader>(0); }
   FailureCell& failure() const { return *at<FailureCell>(kFailureAt); }
   RankStatus& status(int rank) const {
     return *at<RankStatus>(statuses_at() + rank * int64_t{sizeof(RankStatus)});
   }
   // Returns the collectives that `rank` posted in the sequence with index `order`; see order_of.
+  // Requires: `rank` is local.
   PostedCollectives& posted(int rank, int order) const {
-    return *at<PostedCollectives>(statuses_at() + world_size_ * int64_t{sizeof(RankStatus)} +
-                                  (int64_t{rank} * kOrders + order) *
-                                      int64_t{sizeof(PostedCollectives)});
+    return *at<PostedCollectives>(posted_at() + (int64_t{rank - local_.begin} * kOrders + order) *
+                                                    int64_t{sizeof(PostedCollectives)});
+  }
+  // Returns the place of the last collective that `rank` posted in the sequence with index `order`.
+  // If the rank is not local, it is the place that its process has reported.
+  std::atomic<uint64_t>& last_posted(int rank, int order) const {
+    if (is_local(rank)) return posted(rank, order).last;
+    return *at<std::atomic<uint64_t>>(reported_at() + (int64_t{rank} * kOrders + order) *
+                                                          int64_t{sizeof(uint64_t)});
   }
   // Returns the number of channels that `rank` may use. The rank may use the first channels: the
   // named channels and those that splits of this rank have used.
@@ -133,9 +156,10 @@ class ControlSegment {
   WaitQueue& wait_queue(int channel) const {
     return *at<WaitQueue>(kQueuesAt + channel * int64_t{sizeof(WaitQueue)});
   }
+  // Requires: `rank` is local.
   Endpoint& endpoint(int channel, int rank) const {
-    return *at<Endpoint>(kEndpointsAt +
-                         (int64_t{channel} * world_size_ + rank) * int64_t{sizeof(Endpoint)});
+    const int64_t index = int64_t{channel} * local_.count + rank - local_.begin;
+    return *at<Endpoint>(kEndpointsAt + index * int64_t{sizeof(Endpoint)});
   }
 
   // Wakes every rank that sleeps in any channel.
@@ -143,7 +167,11 @@ class ControlSegment {
 
  private:
   int64_t statuses_at() const {
-    return kEndpointsAt + int64_t{world_size_} * kChannels * int64_t{sizeof(Endpoint)};
+    return kEndpointsAt + int64_t{local_.count} * kChannels * int64_t{sizeof(Endpoint)};
+  }
+  int64_t posted_at() const { return statuses_at() + world_size_ * int64_t{sizeof(RankStatus)}; }
+  int64_t reported_at() const {
+    return posted_at() + int64_t{local_.count} * kOrders * int64_t{sizeof(PostedCollectives)};
   }
 
   static constexpr int64_t kFailureAt = 64;
@@ -159,6 +187,7 @@ class ControlSegment {
 
   std::byte* base_;
   int world_size_;
+  RankRange local_;
 };
 
 static_assert(sizeof(SegmentHeader) <= 64);

@@ -32,12 +32,14 @@ class SegmentControlPlane : public ControlPlane {
     fsdp::post(in_order_of(posted.record.sequence, rank()), posted);
   }
   uint64_t last_posted(int rank, uint64_t sequence) const override {
-    return in_order_of(sequence, rank).last;
+    return member_->control().last_posted(rank, order_of(sequence));
   }
   std::optional<PostedCollective> posted(int rank, uint64_t sequence) const override {
     return find_posted(in_order_of(sequence, rank), sequence);
   }
   std::optional<uint64_t> posted_mark(int rank, uint64_t sequence) const override {
+    // The records of ranks that do not share the segment are not known.
+    if (!member_->control().is_local(rank)) return std::nullopt;
     return find_mark(in_order_of(sequence, rank), sequence);
   }
   void report_slow(const SlowRank& slow) const override { member_->report_slow(slow); }

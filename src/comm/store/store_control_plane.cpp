@@ -32,11 +32,12 @@ std::vector<PostedCollective> posted_in(const std::string& records) {
   return posted;
 }
 
-// Makes the segment of this process. All ranks are marked as present in it.
-Buffer segment_of(const std::vector<PlaceOfRank>& places) {
+// Makes the segment of this process, whose only local rank is `own`. All ranks are marked as
+// present in it.
+Buffer segment_of(const std::vector<PlaceOfRank>& places, int own) {
   const auto size = static_cast<int>(places.size());
-  Buffer memory = allocate_host(ControlSegment::bytes_for(size));
-  const ControlSegment control(memory.data(), size);
+  Buffer memory = allocate_host(ControlSegment::bytes_for(size, {own, 1}));
+  const ControlSegment control(memory.data(), size, {own, 1});
   control.header().world_size = size;
   for (int rank = 0; rank < size; ++rank) {
     RankStatus& status = control.status(rank);
@@ -60,7 +61,7 @@ std::vector<int> others_of_host(const std::vector<PlaceOfRank>& places, int own)
 
 StoreRelay::StoreRelay(Parts parts)
     : parts_(std::move(parts)),
-      memory_(segment_of(parts_.places)),
+      memory_(segment_of(parts_.places, parts_.rank)),
       processes_(control(), others_of_host(parts_.places, parts_.rank)),
       peers_(parts_.places.size()),
       ended_(parts_.places.size()) {
@@ -115,7 +116,7 @@ void StoreRelay::share_posted() {
 
 std::optional<PostedCollective> StoreRelay::shared_by(int rank, uint64_t sequence) {
   // By its last report, the rank has not issued the collective yet.
-  if (control().posted(rank, order_of(sequence)).last.load() < sequence) return std::nullopt;
+  if (control().last_posted(rank, order_of(sequence)).load() < sequence) return std::nullopt;
   const auto deadline = Clock::now() + kAnswerWithin;
   std::unique_lock lock(mutex_);
   while (Clock::now() < deadline) {  // the rank may be about to share the record
@@ -247,7 +248,7 @@ void StoreRelay::hear_from(int rank, const std::string& said) {
   if (words[1] == "finished") control().status(rank).state.store(RankState::kFinished);
   for (int order = 0; order < kOrders; ++order) {
     const size_t at = 3 + 2 * static_cast<size_t>(order);
-    control().posted(rank, order).last.store(number_in<uint64_t>(words[at]));
+    control().last_posted(rank, order).store(number_in<uint64_t>(words[at]));
     peer.history[static_cast<size_t>(order)] = number_in<uint64_t>(words[at + 1]);
   }
   const auto wishes = number_in<uint64_t>(words[2]);
@@ -264,7 +265,7 @@ bool StoreRelay::differs(int rank) const {
     const uint64_t theirs = peers_[static_cast<size_t>(rank)].history[static_cast<size_t>(order)];
     if (theirs == 0) continue;
     const auto history = find_history(control().posted(parts_.rank, order),
-                                      control().posted(rank, order).last.load());
+                                      control().last_posted(rank, order).load());
     if (history && *history != theirs) return true;
   }
   return false;

@@ -57,7 +57,7 @@ class StoreRelay {
   StoreRelay(const StoreRelay&) = delete;
   StoreRelay& operator=(const StoreRelay&) = delete;
 
-  ControlSegment control() const { return {memory_.data(), size()}; }
+  ControlSegment control() const { return {memory_.data(), size(), {parts_.rank, 1}}; }
   // Returns true if the process of `rank` has ended before the rank had finished.
   bool ended(int rank) const { return ended_[static_cast<size_t>(rank)]; }
   // Returns the job's failure if the store does not answer any more.
