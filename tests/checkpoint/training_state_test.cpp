@@ -85,7 +85,7 @@ void train_legs(const ScratchFolder& folder, const std::string& kind,
 }
 
 TEST_CASE("a training passes over 1, 2, 4, 3, 8 and 1 ranks, and no bit of its state changes") {
-  for (const std::string kind : {"adamw", "sgd"}) {
+  for (const std::string kind : {"adamw", "sgd", "radam", "lion", "lamb", "lars"}) {
     CAPTURE(kind);
     const ScratchFolder folder;
     train_legs(
