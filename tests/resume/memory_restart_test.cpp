@@ -62,7 +62,7 @@ TEST_CASE("a killed training resumes from memory, without a checkpoint on disk")
   REQUIRE(run_process(small_training(whole, kTrainingSteps, {})).code == 0);
   std::mt19937 random(17);
   const int kills = is_long_run() ? 200 : 6;
-  int done = 0, resumed = 0, beyond = 0;
+  int done = 0, resumed = 0, beyond = 0, memories = 0;
   while (done < kills) {
     const ScratchFolder folder;
     Process process(in_memory(folder, {"--pause-ms", "10"}));
@@ -70,7 +70,8 @@ TEST_CASE("a killed training resumes from memory, without a checkpoint on disk")
     for (int i = 0; i < 6; ++i) {
       std::vector<pid_t> ranks;
       if (!soon([&] { return (ranks = ranks_of(folder)).size() == 2; })) break;
-      memory = memory_of(ranks[0]);
+      // A process that starts or ends has no environment.
+      if (const auto seen = memory_of(ranks[0]); !seen.empty()) memory = seen;
       std::this_thread::sleep_for(std::chrono::milliseconds(300 + random() % 700));
       ++done;
       const bool all = random() % 2 == 0;
@@ -87,18 +88,18 @@ TEST_CASE("a killed training resumes from memory, without a checkpoint on disk")
          ++at) {
       ++resumed;
     }
-    // A copy is sealed by a thread soon after its step. A kill before that costs the steps since
-    // the copy before.
+    // A copy is complete before the next step ends, but after that step has printed its line.
     for (const int lost : lost_steps(result.out)) {
-      CHECK(lost <= 2 * kMemorySteps);
+      CHECK(lost <= kMemorySteps + 1);
       beyond += lost > kMemorySteps ? 1 : 0;
     }
-    CHECK_FALSE(memory.empty());
+    memories += memory.empty() ? 0 : 1;
     CHECK_FALSE(std::filesystem::exists(memory));
   }
   MESSAGE(done << " kills, " << resumed << " resumed from memory, " << beyond
                << " lost more steps than --save-memory-steps");
   CHECK(resumed > 0);
+  CHECK(memories > 0);
 }
 
 TEST_CASE("the memory is freed when the launcher is killed") {
