@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "planning/known_gpus.h"
+
 namespace planning {
 namespace {
 
@@ -37,6 +39,22 @@ fsdp::RunFlag number_flag(fsdp::RunFlag flag, Number& target, Number least, Numb
   return flag;
 }
 
+// Returns a flag whose value is one number or several with commas between them.
+fsdp::RunFlag numbers_flag(fsdp::RunFlag flag, std::vector<int>& target, int most) {
+  flag.value_name = "N[,N…]";
+  flag.set = [=, &target](std::string_view value) {
+    target.clear();
+    for (size_t begin = 0; begin <= value.size();) {
+      const size_t end = std::min(value.find(',', begin), value.size());
+      int number = 0;
+      number_flag({.name = flag.name}, number, 1, most).set(value.substr(begin, end - begin));
+      target.push_back(number);
+      begin = end + 1;
+    }
+  };
+  return flag;
+}
+
 // Returns a flag whose value is a size. Target is int64_t or an optional of it.
 template <class Target>
 fsdp::RunFlag bytes_flag(fsdp::RunFlag flag, Target& target, int64_t least) {
@@ -53,6 +71,12 @@ fsdp::RunFlag bytes_flag(fsdp::RunFlag flag, Target& target, int64_t least) {
   return flag;
 }
 
+std::string gpu_names() {
+  std::vector<std::string_view> names;
+  for (const KnownGpu& gpu : kGpus) names.push_back(gpu.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
   constexpr int kMostRanks = 1 << 20;
   constexpr int64_t kMostTokens = 1 << 24;
@@ -61,19 +85,26 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
        .value_name = "NAME",
        .meaning = "a preset, or a Hugging Face folder of bert, megatron-bert, gpt2 or llama",
        .set = [&settings](std::string_view value) { settings.model = value; }},
-      number_flag(
-          {.name = "--ranks", .value_name = "N", .meaning = "ranks of the job", .value = "1"},
-          settings.ranks, 1, kMostRanks),
-      number_flag({.name = "--hosts",
-                   .value_name = "N",
-                   .meaning = "hosts, with the same number of ranks each",
-                   .value = "1"},
-                  settings.hosts, 1, kMostRanks),
-      number_flag({.name = "--batch",
-                   .value_name = "N",
-                   .meaning = "sequences per rank and step",
-                   .value = "1"},
-                  settings.batch.sequences, int64_t{1}, kMostTokens),
+      numbers_flag({.name = "--ranks",
+                    .meaning = "ranks of the job; several numbers print a table",
+                    .value = "1"},
+                   settings.ranks_of, kMostRanks),
+      numbers_flag({.name = "--hosts",
+                    .meaning = "hosts, with the same number of ranks each; one number for all "
+                               "numbers of ranks, or one for each",
+                    .value = "1"},
+                   settings.hosts_of, kMostRanks),
+      {.name = "--batch",
+       .value_name = "N|largest",
+       .meaning = "sequences per rank and step; largest: as many as fit",
+       .value = "1",
+       .set =
+           [&settings](std::string_view value) {
+             settings.largest_batch = value == "largest";
+             if (settings.largest_batch) return;
+             number_flag({.name = "--batch"}, settings.batch.sequences, int64_t{1}, kMostTokens)
+                 .set(value);
+           }},
       number_flag({.name = "--seq-len",
                    .value_name = "N",
                    .meaning = "tokens per sequence",
@@ -82,6 +113,10 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
       bytes_flag({.name = "--memory",
                   .meaning = "memory of a rank's device; the plan then shows what fits, and how"},
                  settings.memory_bytes, 1),
+      {.name = "--gpu",
+       .value_name = "NAME",
+       .meaning = "--device cuda with the --memory of a GPU: " + gpu_names(),
+       .set = [&settings](std::string_view value) { settings.gpu = value; }},
       bytes_flag({.name = "--reserve",
                   .meaning = "part of --memory that the plan does not count: a GPU's context, "
                              "NCCL, gaps in the allocator's blocks",
@@ -100,6 +135,9 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
                    .value_name = "TFLOP/s",
                    .meaning = "10^12 operations a second that a rank achieves; with --bandwidth"},
                   settings.teraflops_per_second, 1e-6, 1e9),
+      {.name = "--json",
+       .meaning = "print a line of JSON for each run",
+       .set = [&settings](std::string_view) { settings.json = true; }},
       {.name = "--ema",
        .meaning = "also keep a moving average of the weights (fsdp::Ema)",
        .set = [&settings](std::string_view) { settings.ema = true; }},
@@ -119,8 +157,10 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
 
 std::string help_of(const std::vector<fsdp::RunFlag>& own, const fsdp::RunOptions& run) {
   std::string text =
-      "usage: fsdp-plan --model NAME --ranks N [FLAGS]\n\n"
-      "Prints what a training step needs, before anything is allocated.\n\n";
+      "usage: fsdp-plan --model NAME --ranks N [FLAGS]\n"
+      "       fsdp-plan --model NAME --ranks N[,N…] [--strategy all] [--batch largest]\n\n"
+      "Prints what a training step needs, before anything is allocated. The second form\n"
+      "prints a table.\n\n";
   for (const fsdp::RunFlag& flag : own) {
     const std::string now = flag.value.empty() ? "" : fmt::format(" [{}]", flag.value);
     text += fsdp::help_row(flag.name + " " + flag.value_name, flag.meaning + now);
@@ -160,9 +200,15 @@ void read(const std::vector<std::string>& words, const std::vector<fsdp::RunFlag
 void check(const PlanSettings& settings) {
   if (settings.model.empty())
     refuse("no model is given", "add --model NAME; --help lists the presets");
-  if (settings.ranks % settings.hosts != 0) {
-    refuse(fmt::format("{} ranks cannot be divided equally over {} hosts", settings.ranks,
-                       settings.hosts),
+  if (settings.hosts_of.size() > 1 && settings.hosts_of.size() != settings.ranks_of.size()) {
+    refuse(fmt::format("--hosts has {} numbers, but --ranks has {}", settings.hosts_of.size(),
+                       settings.ranks_of.size()),
+           "use one --hosts for all --ranks, or one for each");
+  }
+  for (size_t i = 0; i < settings.ranks_of.size(); ++i) {
+    const int ranks = settings.ranks_of[i], hosts = settings.hosts_with(i);
+    if (ranks % hosts == 0) continue;
+    refuse(fmt::format("{} ranks cannot be divided equally over {} hosts", ranks, hosts),
            "use a --ranks that is a multiple of --hosts");
   }
   if ((settings.gigabytes_per_second > 0) != (settings.teraflops_per_second > 0)) {
@@ -180,21 +226,37 @@ void check(const PlanSettings& settings) {
   }
 }
 
+// Sets the memory and the device of --gpu.
+void choose_gpu(PlanSettings& settings) {
+  if (settings.gpu.empty()) return;
+  const KnownGpu* const gpu = find_gpu(settings.gpu);
+  if (gpu == nullptr) {
+    refuse(fmt::format("--gpu cannot be '{}'", settings.gpu),
+           fmt::format("use one of {}, or --device cuda --memory BYTES", gpu_names()));
+  }
+  if (settings.memory_bytes > 0) refuse("--gpu and --memory are set", "leave out one of them");
+  if (settings.run.mesh.device == fsdp::DeviceKind::kCpu) {
+    refuse("--gpu is set, but --device is cpu", "leave out one of them");
+  }
+  settings.memory_bytes = gpu->mebibytes << 20;
+  settings.run.mesh.device = fsdp::DeviceKind::kCuda;
+}
+
 // Sets values that are not given to those of the model's usual training. Ranks on several hosts
 // require GPUs.
 void choose_usual(PlanSettings& settings, const Usual& usual) {
   if (settings.batch.length == 0) settings.batch.length = usual.length;
   fsdp::DeviceKind& device = settings.run.mesh.device;
   if (device == fsdp::DeviceKind::kAuto) {
-    device = settings.hosts > 1 ? fsdp::DeviceKind::kCuda : usual.device;
+    device = settings.most_hosts() > 1 ? fsdp::DeviceKind::kCuda : usual.device;
   }
   fsdp::MixedPrecision& types = settings.run.engine.mixed_precision;
   if (!types.param_dtype) types.param_dtype = usual.mixed_precision.param_dtype;
 }
 
 void check_room(const PlanSettings& settings) {
-  if (settings.hosts > 1 && !settings.on_gpus()) {
-    refuse(fmt::format("ranks on {} hosts cannot compute on their CPUs", settings.hosts),
+  if (settings.most_hosts() > 1 && !settings.on_gpus()) {
+    refuse(fmt::format("ranks on {} hosts cannot compute on their CPUs", settings.most_hosts()),
            "use --device cuda or one host: between hosts, collectives run only between GPUs");
   }
   if (settings.memory_bytes > 0 && settings.memory_bytes <= settings.reserve()) {
@@ -203,6 +265,34 @@ void check_room(const PlanSettings& settings) {
                        fsdp::format_bytes(settings.reserve())),
            "use a larger --memory or a smaller --reserve");
   }
+  const Room room = settings.room();
+  if (settings.largest_batch && room.device == 0 && room.host == 0) {
+    refuse("--batch largest needs to know the available memory",
+           "add --memory, --gpu or --host-memory");
+  }
+}
+
+// Moves "--strategy all" from the words of the command line to the settings, because it is not a
+// value for a run. Also notes the words that do not choose a row of the table.
+std::vector<const char*> take_table_words(PlanSettings& settings, int argc,
+                                          const char* const* argv) {
+  std::vector<const char*> rest(argv, argv + std::min(argc, 1));
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i], name = word.substr(0, word.find('='));
+    const bool has_value = name.size() < word.size();
+    const bool chooses = name == "--ranks" || name == "--hosts" || name == "--strategy" ||
+                         name == "--batch" || name == "--json";
+    const bool takes_next = chooses && name != "--json" && !has_value && i + 1 < argc;
+    const std::string_view value =
+        has_value ? word.substr(name.size() + 1) : std::string_view(takes_next ? argv[i + 1] : "");
+    const bool is_all = name == "--strategy" && value == "all";
+    settings.all_strategies |= is_all;
+    if (!chooses) settings.common_words.emplace_back(word);
+    if (!is_all) rest.push_back(argv[i]);
+    if (takes_next && !is_all) rest.push_back(argv[i + 1]);
+    i += takes_next ? 1 : 0;
+  }
+  return rest;
 }
 
 }  // namespace
@@ -227,7 +317,9 @@ Room PlanSettings::room() const {
 
 PlanSettings parse_command_line(int argc, const char* const* argv) {
   PlanSettings settings;
-  settings.run = fsdp::RunOptions::parse(argc, argv, {.others = true});
+  const std::vector<const char*> words_of_run = take_table_words(settings, argc, argv);
+  settings.run = fsdp::RunOptions::parse(static_cast<int>(words_of_run.size()), words_of_run.data(),
+                                         {.others = true});
   const std::vector<fsdp::RunFlag> flags = own_flags(settings);
   const std::vector<std::string>& words = settings.run.other_arguments;
   if (std::ranges::find(words, "--help") != words.end() ||
@@ -237,6 +329,9 @@ PlanSettings parse_command_line(int argc, const char* const* argv) {
   }
   read(words, flags, settings.run);
   check(settings);
+  settings.ranks = settings.ranks_of.front();
+  settings.hosts = settings.hosts_of.front();
+  choose_gpu(settings);
   choose_usual(settings, find_model(settings.model).usual);
   check_room(settings);
   return settings;

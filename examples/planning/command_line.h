@@ -3,9 +3,12 @@
 
 #include <fsdp/run_options.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "planning/known_model.h"
 
@@ -20,9 +23,18 @@ struct Room {
 // The parsed command line.
 struct PlanSettings {
   std::string model;
-  int ranks = 1;
+  int ranks = 1;  // of the first run, if the flags list several
   int hosts = 1;
   BatchShape batch;
+  // Several runs, which are printed as a table. `hosts_of` has one number, or one for each of
+  // `ranks_of`.
+  std::vector<int> ranks_of{1}, hosts_of{1};
+  bool all_strategies = false;
+  bool largest_batch = false;  // each run has the largest batch with which it fits
+  bool json = false;           // the table is lines of JSON
+  // The words of the command line, without the flags that choose a row of the table.
+  std::vector<std::string> common_words;
+  std::string gpu;           // a name that known_gpus.h lists, or empty
   int64_t memory_bytes = 0;  // of a rank's device; 0: unknown
   // The part of memory_bytes that no plan counts: a GPU's context, NCCL, and gaps in the allocator.
   std::optional<int64_t> reserve_bytes;
@@ -37,6 +49,9 @@ struct PlanSettings {
   // Returns the memory in which the step must fit. 0: unknown.
   Room room() const;
   int64_t reserve() const;
+  bool is_table() const { return ranks_of.size() > 1 || all_strategies || largest_batch || json; }
+  int hosts_with(size_t i) const { return hosts_of[hosts_of.size() > 1 ? i : 0]; }
+  int most_hosts() const { return *std::ranges::max_element(hosts_of); }
   bool on_gpus() const { return run.mesh.device == fsdp::DeviceKind::kCuda; }
   int ranks_per_host() const { return ranks / hosts; }
 };

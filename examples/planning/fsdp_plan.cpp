@@ -1,10 +1,9 @@
-// fsdp-plan --model NAME --ranks N plans the memory and traffic of a training step. It does not
-// allocate the model.
+// fsdp-plan --model NAME --ranks N plans the memory and traffic of a training step, or of several
+// ones as a table. It does not allocate the model.
 //
-// Exit codes: 0 the step fits, or no memory was given; 64 wrong usage; 65, 74 the configuration of
-// a folder is wrong or cannot be read; 78 the step does not fit, or the ranks cannot be arranged as
+// Exit codes: 0 a step fits, or no memory was given; 64 wrong usage; 65, 74 the configuration of
+// a folder is wrong or cannot be read; 78 no step fits, or the ranks cannot be arranged as
 // requested.
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/error.h>
 #include <fsdp/program_text.h>
@@ -14,12 +13,13 @@
 #include <cstdio>
 #include <string>
 #include <system_error>
-#include <thread>
+#include <vector>
 
 #include "planning/command_line.h"
 #include "planning/known_model.h"
 #include "planning/plan_report.h"
 #include "planning/plan_search.h"
+#include "planning/plan_table.h"
 #include "programs/run_alone.h"
 
 namespace {
@@ -42,14 +42,10 @@ std::string shortage(const planning::PlanSettings& settings, const planning::Roo
                      fsdp::format_bytes(needed.device), fsdp::format_bytes(room.device));
 }
 
-void plan(const planning::PlanSettings& settings) {
-  // The plan uses the number of threads that a rank has on such a host, because kernels allocate
-  // scratch for each thread.
-  const int a_host = settings.ranks_per_host();
-  const int cores = std::max(1U, std::thread::hardware_concurrency());
-  at::set_num_threads(std::max(1, cores / a_host));
-  const planning::KnownModel model = planning::find_model(settings.model);
-  planning::PlanSearch search(settings, model);
+void plan_run(const planning::PlanSettings& settings, planning::Planners& planners) {
+  planning::use_threads_of(settings);
+  const planning::KnownModel& model = planners.model();
+  planning::PlanSearch search(settings, planners);
   print(planning::describe_plan(settings, model, search.plan()));
   const planning::Verdict verdict = planning::judge(settings, search);
   print(verdict.text);
@@ -57,6 +53,21 @@ void plan(const planning::PlanSettings& settings) {
   throw fsdp::InvalidArgument({.what = shortage(settings, search.needed()),
                                .where = model.name,
                                .hint = "use " + verdict.remedy});
+}
+
+void plan_table(const planning::PlanSettings& settings, planning::Planners& planners) {
+  const std::vector<planning::TableRow> rows = planning::plan_rows(settings, planners);
+  print(settings.json ? planning::table_json(settings, rows)
+                      : planning::table_text(settings, planners.model(), rows));
+  if (std::ranges::any_of(rows, &planning::TableRow::fits)) return;
+  throw fsdp::InvalidArgument({.what = "none of these runs fits",
+                               .where = planners.model().name,
+                               .hint = "plan one of them alone to see what would help"});
+}
+
+void plan(const planning::PlanSettings& settings) {
+  planning::Planners planners(planning::find_model(settings.model), settings.batch.length);
+  settings.is_table() ? plan_table(settings, planners) : plan_run(settings, planners);
 }
 
 }  // namespace

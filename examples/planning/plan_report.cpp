@@ -135,21 +135,26 @@ std::string remedy_of(const std::vector<ChangeNeeds>& changes,
   return remedy.empty() ? "more memory or a smaller model" : remedy;
 }
 
+}  // namespace
+
 std::string_view type_name(const fsdp::MixedPrecision& types) {
   if (types.param_dtype == torch::kBFloat16) return "bfloat16";
   return types.param_dtype == torch::kFloat16 ? "float16" : "float32";
 }
 
-}  // namespace
+std::string title_of(const KnownModel& model, int64_t parameters, int units) {
+  return fmt::format("{}\n{}\n{} in {}", model.name, model.description, parameters_text(parameters),
+                     counted(units, "unit"));
+}
 
 std::string describe_plan(const PlanSettings& settings, const KnownModel& model,
                           const fsdp::StepPlan& plan) {
   std::string text = fmt::format(
-      "{}\n{}\n{} in {}, {} × {} tokens a rank\n{} on {}, {}, {} on {}; AdamW\n\n", model.name,
-      model.description, parameters_text(plan.parameters), counted(plan.units, "unit"),
-      settings.batch.sequences, settings.batch.length, counted(settings.ranks, "rank"),
-      counted(settings.hosts, "host"), fsdp::name_of(settings.run.engine.strategy),
-      type_name(settings.run.engine.mixed_precision), settings.on_gpus() ? "GPUs" : "CPUs");
+      "{}, {} × {} tokens a rank\n{} on {}, {}, {} on {}; AdamW\n\n",
+      title_of(model, plan.parameters, plan.units), settings.batch.sequences, settings.batch.length,
+      counted(settings.ranks, "rank"), counted(settings.hosts, "host"),
+      fsdp::name_of(settings.run.engine.strategy), type_name(settings.run.engine.mixed_precision),
+      settings.on_gpus() ? "GPUs" : "CPUs");
   text += plan.to_string();
   if (settings.gigabytes_per_second > 0) text += overlap_text(settings, model, plan);
   return text + checkpoint_text(settings, plan);

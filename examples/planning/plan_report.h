@@ -1,13 +1,20 @@
 // Formats a plan as text of at most 80 columns.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "planning/command_line.h"
 #include "planning/known_model.h"
 #include "planning/plan_search.h"
 
 namespace planning {
+
+// Returns the model's name, its description and its size.
+std::string title_of(const KnownModel& model, int64_t parameters, int units);
+// Returns the type of forward and backward: "bfloat16".
+std::string_view type_name(const fsdp::MixedPrecision& types);
 
 // Returns the planned run, its bytes by category and phase, and its traffic. With --bandwidth and
 // --flops, it also states whether communication can be hidden behind compute.

@@ -1,9 +1,11 @@
 #include "planning/plan_search.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/error.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "comm/mesh_parts.h"
@@ -20,17 +22,6 @@ fsdp::Options options_of(const PlanSettings& settings, const KnownModel& model) 
   options.memory_limit = 0;  // the search compares with the room itself
   options.unit_options = model.unit_options;
   return options;
-}
-
-KnownModel taking(KnownModel model, const BatchShape& batch) {
-  if (batch.length > model.longest) {
-    throw fsdp::InvalidArgument(
-        {.what = fmt::format("--seq-len cannot be {}", batch.length),
-         .hint = fmt::format("use at most {} tokens, the longest sequence of {}", model.longest,
-                             model.name)},
-        fsdp::ExitCode::kUsage);
-  }
-  return model;
 }
 
 // Returns true if the mesh allows this number of ranks.
@@ -54,14 +45,33 @@ bool fits(const Room& needed, const Room& room) {
          (room.host == 0 || needed.host <= room.host);
 }
 
-PlanSearch::PlanSearch(const PlanSettings& settings, KnownModel model)
+void use_threads_of(const PlanSettings& settings) {
+  const int cores = std::max(1U, std::thread::hardware_concurrency());
+  at::set_num_threads(std::max(1, cores / settings.ranks_per_host()));
+}
+
+Planners::Planners(KnownModel model, int64_t length) : model_(std::move(model)), length_(length) {
+  if (length <= model_.longest) return;
+  throw fsdp::InvalidArgument(
+      {.what = fmt::format("--seq-len cannot be {}", length),
+       .hint = fmt::format("use at most {} tokens, the longest sequence of {}", model_.longest,
+                           model_.name)},
+      fsdp::ExitCode::kUsage);
+}
+
+fsdp::Planner& Planners::of(int64_t sequences) {
+  auto& planner = planners_[{sequences, at::get_num_threads()}];
+  if (!planner) planner = planner_of(model_, {.sequences = sequences, .length = length_});
+  return *planner;
+}
+
+PlanSearch::PlanSearch(const PlanSettings& settings, Planners& planners)
     : settings_(settings),
-      model_(taking(std::move(model), settings.batch)),
-      planner_(planner_of(model_, settings.batch)),
-      plan_(planner_->plan(asked())) {}
+      planners_(planners),
+      plan_(planners.of(settings.batch.sequences).plan(asked())) {}
 
 fsdp::PlanRequest PlanSearch::asked() const {
-  fsdp::PlanRequest asked = request(settings_.ranks, options_of(settings_, model_));
+  fsdp::PlanRequest asked = request(settings_.ranks, options_of(settings_, planners_.model()));
   if (settings_.save) asked.checkpoints = settings_.run.checkpoints;
   return asked;
 }
@@ -86,11 +96,7 @@ Room PlanSearch::room_of(const fsdp::StepPlan& plan, int ranks) const {
 }
 
 Room PlanSearch::needs(int ranks, const fsdp::Options& options, int64_t sequences) {
-  if (sequences == settings_.batch.sequences) {
-    return room_of(planner_->plan(request(ranks, options)), ranks);
-  }
-  const BatchShape batch{.sequences = sequences, .length = settings_.batch.length};
-  return room_of(planner_of(model_, batch)->plan(request(ranks, options)), ranks);
+  return room_of(planners_.of(sequences).plan(request(ranks, options)), ranks);
 }
 
 std::vector<StrategyNeeds> PlanSearch::strategies() {
@@ -100,7 +106,7 @@ std::vector<StrategyNeeds> PlanSearch::strategies() {
   std::vector<StrategyNeeds> found;
   for (const fsdp::StrategyRow& row : fsdp::strategies()) {
     if (row.is_by_groups() && !has_groups) continue;
-    fsdp::Options options = options_of(settings_, model_);
+    fsdp::Options options = options_of(settings_, planners_.model());
     options.strategy = row.strategy;
     found.push_back(
         {std::string(row.name), needs(settings_.ranks, options, settings_.batch.sequences)});
@@ -110,7 +116,7 @@ std::vector<StrategyNeeds> PlanSearch::strategies() {
 
 std::optional<RanksNeeds> PlanSearch::smallest_ranks(const Room& room) {
   const int a_host = settings_.ranks_per_host();
-  const fsdp::Options options = options_of(settings_, model_);
+  const fsdp::Options options = options_of(settings_, planners_.model());
   RanksNeeds half;  // previous result for ranks on several hosts
   for (int ranks = 1; ranks <= kMostRanks;) {
     if (can_be(settings_.run.mesh, ranks)) {
@@ -140,7 +146,7 @@ std::vector<ChangeNeeds> PlanSearch::changes(const Room& room) {
 }
 
 std::vector<ChangeNeeds> PlanSearch::changes_saving(int64_t least, const Room& room) {
-  const fsdp::Options asked = options_of(settings_, model_);
+  const fsdp::Options asked = options_of(settings_, planners_.model());
   const int64_t sequences = settings_.batch.sequences;
   fsdp::Options changed = asked;
   int64_t fewer = sequences;

@@ -4,9 +4,11 @@
 #include <fsdp/plan.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "planning/command_line.h"
@@ -16,6 +18,10 @@ namespace planning {
 
 // Returns true if `needed` fits. If the available memory is unknown (0), everything fits.
 bool fits(const Room& needed, const Room& room);
+
+// Sets LibTorch's threads to those that a rank of this run has, because kernels allocate scratch
+// for each thread.
+void use_threads_of(const PlanSettings& settings);
 
 // The memory that a strategy needs.
 struct StrategyNeeds {
@@ -37,13 +43,30 @@ struct ChangeNeeds {
   Room together;
 };
 
+// Planners of a model for batches of any size. The plans of one batch share the work that does not
+// depend on the run.
+class Planners {
+ public:
+  // `length`: tokens per sequence. Errors: InvalidArgument kUsage if it is too long for the model.
+  Planners(KnownModel model, int64_t length);
+
+  const KnownModel& model() const { return model_; }
+  // Returns the planner for `sequences` per rank and the present number of threads, which scratch
+  // memory depends on. Errors: those of planner_of.
+  fsdp::Planner& of(int64_t sequences);
+
+ private:
+  const KnownModel model_;
+  const int64_t length_;
+  std::map<std::pair<int64_t, int>, std::unique_ptr<fsdp::Planner>> planners_;
+};
+
 // A search for variants of the run on a command line.
 class PlanSearch {
  public:
-  // Requires: `settings` outlives this object.
-  // Errors of all functions: as fsdp::plan; InvalidArgument kUsage if the sequences are too long
-  // for the model.
-  PlanSearch(const PlanSettings& settings, KnownModel model);
+  // Requires: the arguments outlive this object.
+  // Errors of all functions: as fsdp::plan.
+  PlanSearch(const PlanSettings& settings, Planners& planners);
 
   // Returns the plan of the requested run.
   const fsdp::StepPlan& plan() const { return plan_; }
@@ -69,8 +92,7 @@ class PlanSearch {
   Room needs(int ranks, const fsdp::Options& options, int64_t sequences);
 
   const PlanSettings& settings_;
-  const KnownModel model_;
-  std::unique_ptr<fsdp::Planner> planner_;  // for the batch in the settings
+  Planners& planners_;
   fsdp::StepPlan plan_;
 };
 

@@ -10,6 +10,7 @@
 #include "models/llama.h"
 #include "planning/plan_report.h"
 #include "planning/plan_search.h"
+#include "planning/support/plan_words.h"
 #include "support/scratch_folder.h"
 #include "support/torch_ranks.h"
 
@@ -19,28 +20,16 @@ using namespace planning;
 
 namespace {
 
-PlanSettings settings_of(std::vector<const char*> words) {
-  words.insert(words.begin(), "fsdp-plan");
-  return parse_command_line(static_cast<int>(words.size()), words.data());
-}
-
 int64_t parameters_of(const std::string& model) {
   const PlanSettings settings =
       settings_of({"--model", model.c_str(), "--ranks", "8", "--seq-len", "8"});
-  return PlanSearch(settings, find_model(model)).plan().parameters;
+  Planners planners(find_model(model), settings.batch.length);
+  return PlanSearch(settings, planners).plan().parameters;
 }
 
-std::string refusal_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return std::to_string(static_cast<int>(error.code())) + " " + error.what();
-  }
-  return "no error";
-}
-
-bool says(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
+std::string description_of(const PlanSettings& settings, const KnownModel& model) {
+  Planners planners(model, settings.batch.length);
+  return describe_plan(settings, model, PlanSearch(settings, planners).plan());
 }
 
 // Returns the engine's plan after two steps on thread ranks.
@@ -74,7 +63,8 @@ void check_as_run(const std::string& name, const Config& config) {
     const PlanSettings settings = settings_of(
         {"--model", name.c_str(), "--ranks", "2", "--batch", "2", "--seq-len", "16", "--strategy",
          strategy, "--recompute", recompute, "--map-shards", "false", "--device", "cpu"});
-    PlanSearch search(settings, find_model(name));
+    Planners planners(find_model(name), settings.batch.length);
+    PlanSearch search(settings, planners);
     const MemoryPlan run = plan_of_run<Model>(2, settings, config);
     const MemoryPlan& planned = search.plan().memory;
     CHECK(planned.rest == run.rest);
@@ -159,7 +149,8 @@ TEST_CASE("a command line that asks for what cannot be planned is refused with 6
     words.insert(words.begin(), {"--model", "bert-tiny"});
     return refusal_of([&] {
       const PlanSettings settings = settings_of(words);
-      PlanSearch(settings, find_model(settings.model));
+      Planners planners(find_model(settings.model), settings.batch.length);
+      PlanSearch(settings, planners);
     });
   };
   CHECK(refusal_of([] { settings_of({}); }).starts_with("64 no model is given"));
@@ -187,7 +178,8 @@ TEST_CASE("a command line that asks for what cannot be planned is refused with 6
 TEST_CASE("changes are listed until all together fit, and the smallest ranks fit, too") {
   const PlanSettings settings = settings_of({"--model", "bert-small", "--ranks", "4", "--batch",
                                              "4", "--memory", "250MiB", "--map-shards", "false"});
-  PlanSearch search(settings, find_model(settings.model));
+  Planners planners(find_model(settings.model), settings.batch.length);
+  PlanSearch search(settings, planners);
   const int64_t budget = settings.room().device, needed = search.needed().device;
   CHECK(budget == 250 << 20);  // the CPU needs no reserve
   REQUIRE(needed > budget);
@@ -213,7 +205,8 @@ TEST_CASE("changes are listed until all together fit, and the smallest ranks fit
 TEST_CASE("a change that saves next to nothing is neither listed nor hinted at") {
   const PlanSettings settings =
       settings_of({"--model", "llama-7b", "--ranks", "8", "--batch", "8", "--memory", "80GiB"});
-  PlanSearch search(settings, find_model(settings.model));
+  Planners planners(find_model(settings.model), settings.batch.length);
+  PlanSearch search(settings, planners);
   const Verdict verdict = judge(settings, search);
   CHECK(!verdict.fits);
   CHECK(!says(verdict.text, "--prefetch 0"));
@@ -246,7 +239,8 @@ TEST_CASE("what a host must have is held against what it has") {
     words.insert(words.begin(),
                  {"--model", "llama-7b", "--ranks", "8", "--seq-len", "128", "--memory", "80GiB"});
     const PlanSettings settings = settings_of(std::move(words));
-    PlanSearch search(settings, find_model(settings.model));
+    Planners planners(find_model(settings.model), settings.batch.length);
+    PlanSearch search(settings, planners);
     return judge(settings, search);
   };
   // The state has 16 bytes a parameter. That is 100.4 GiB, which the ranks of the host share.
@@ -266,7 +260,8 @@ TEST_CASE("hybrid strategies are offered where there are groups") {
   const auto names = [](const char* hosts) {
     const PlanSettings settings =
         settings_of({"--model", "bert-tiny", "--ranks", "4", "--hosts", hosts});
-    PlanSearch search(settings, find_model(settings.model));
+    Planners planners(find_model(settings.model), settings.batch.length);
+    PlanSearch search(settings, planners);
     return search.strategies().size();
   };
   CHECK(names("1") == 4);
@@ -278,7 +273,7 @@ TEST_CASE("--save shows what the checkpoints of a run take on disk") {
     words.insert(words.begin(), {"--model", "gpt2", "--ranks", "2", "--seq-len", "64"});
     const PlanSettings settings = settings_of(std::move(words));
     const KnownModel model = find_model(settings.model);
-    const std::string plan = describe_plan(settings, model, PlanSearch(settings, model).plan());
+    const std::string plan = description_of(settings, model);
     return plan.substr(std::min(plan.size(), plan.find("a checkpoint")));
   };
   // 124,439,808 parameters with two moments.
@@ -325,7 +320,8 @@ TEST_CASE("no line of a report has more than 80 columns") {
                                              "--save-total-limit",
                                              "99"});
   const KnownModel model = find_model(settings.model);
-  PlanSearch search(settings, model);
+  Planners planners(model, settings.batch.length);
+  PlanSearch search(settings, planners);
   const Verdict verdict = judge(settings, search);
   CHECK(!verdict.fits);
   std::istringstream lines(describe_plan(settings, model, search.plan()) + verdict.text);
@@ -341,7 +337,7 @@ TEST_CASE("communication hides from so many tokens on as its bytes ask for") {
         settings_of({"--model", "bert-base", "--ranks", "64", "--hosts", "8", "--bandwidth", "10",
                      "--flops", "100", "--batch", sequences, "--seq-len", "500"});
     const KnownModel model = find_model(settings.model);
-    return describe_plan(settings, model, PlanSearch(settings, model).plan());
+    return description_of(settings, model);
   };
   // A step sends about 3 · 4Ψ bytes, and each token needs 6Ψ operations in addition to attention.
   // So compute equals communication at 12 / 6 · 100e12 / 10e9 tokens or fewer.
@@ -356,7 +352,7 @@ TEST_CASE("operations are those of the parameters, of attention, and of what is 
         settings_of({"--model", "llama-7b", "--ranks", "8", "--bandwidth", "10", "--flops", "100",
                      "--seq-len", length, "--recompute", recompute});
     const KnownModel model = find_model(settings.model);
-    const std::string text = describe_plan(settings, model, PlanSearch(settings, model).plan());
+    const std::string text = description_of(settings, model);
     const size_t begin = text.find('(', text.find("computing takes ")) + 1;
     return std::stod(text.substr(begin));
   };

@@ -1,0 +1,34 @@
+// Parses command lines of fsdp-plan in tests, and looks at its texts.
+#pragma once
+
+#include <fsdp/error.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planning/command_line.h"
+
+namespace fsdp::testing {
+
+inline planning::PlanSettings settings_of(std::vector<const char*> words) {
+  words.insert(words.begin(), "fsdp-plan");
+  return planning::parse_command_line(static_cast<int>(words.size()), words.data());
+}
+
+// Returns the exit code and the text of the error that `body` throws.
+inline std::string refusal_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return std::to_string(static_cast<int>(error.code())) + " " + error.what();
+  }
+  return "no error";
+}
+
+inline bool says(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace fsdp::testing
