@@ -17,7 +17,7 @@ MemoryLedger& PlannedMemory::ledger_of(MemoryCategory category) {
   return on_gpu() ? context_.memory.host_ledger : context_.memory.ledger;
 }
 
-bool PlannedMemory::on_gpu() const { return !context_.streams.torch_device.is_cpu(); }
+bool PlannedMemory::on_gpu() const { return !context_.streams.device_is_host(); }
 
 void PlannedMemory::add(MemoryCategory category, int64_t bytes) {
   added_[category] += bytes;

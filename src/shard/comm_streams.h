@@ -46,6 +46,8 @@ class CommStreams {
   const std::unique_ptr<Stream> upload;
   const std::unique_ptr<Stream> download;
 
+  // Returns true if the device is the CPU, whose memory is the host's. True also for a planned CPU.
+  bool device_is_host() const { return compute->is_inline(); }
   // Returns true if the compute stream is the calling thread's current stream.
   bool computes_here() const;
   // Makes LibTorch's current stream the compute stream. The new stream waits for the work of the

@@ -126,7 +126,7 @@ Buffer EngineMemory::allocate_staging(int64_t bytes) const {
     std::memset(staging.data(), 0, static_cast<size_t>(staging.bytes()));
     return staging;
   };
-  return streams_.torch_device.is_cpu() ? counted(bytes, allocate) : allocate();
+  return streams_.device_is_host() ? counted(bytes, allocate) : allocate();
 }
 
 Buffer EngineMemory::counted(int64_t bytes, const std::function<Buffer()>& allocate) const {

@@ -1,4 +1,5 @@
 // Compares the planned size of a checkpoint with the files of a saved one.
+#include <fsdp/checkpoints.h>
 #include <fsdp/plan.h>
 #include <fsdp/training_state.h>
 
@@ -135,4 +136,36 @@ TEST_CASE("a plan of GPUs counts their generators, and a plan without checkpoint
   const auto cpu = planned(DeviceKind::kCpu, true), gpu = planned(DeviceKind::kCuda, true);
   CHECK(gpu->tensor_bytes == cpu->tensor_bytes + 4 * 16);
   CHECK(gpu->rank_bytes == cpu->rank_bytes + 16);
+}
+
+TEST_CASE("a plan counts the copies that a run on the CPU keeps of its state") {
+  for (const bool offload : {false, true}) {
+    const ScratchFolder folder;
+    const CheckpointOptions checkpoints{.folder = folder.path(), .save_async = true};
+    const PlanRequest request{
+        .ranks = 2, .options = {.cpu_offload = offload}, .checkpoints = checkpoints};
+    const StepPlan planned = plan(
+        request, [] { return Unit<Mixed>(); },
+        [](Unit<Mixed>& model) { return loss_of(model, batch_of(0, 0)); });
+    CHECK(planned.memory.rest[MemoryCategory::kCheckpointStaging] > 0);
+    run_torch_ranks(2, [&](const Mesh& mesh) {
+      Unit<Mixed> model;
+      Engine engine(model, mesh, request.options);
+      const std::unique_ptr<Optimizer> optimizer = make_optimizer(engine, 2);
+      TrainingState state(engine);
+      state.add("optimizer", *optimizer);
+      Checkpoints saves(state, checkpoints);
+      saves.resume();
+      for (int step = 0; step < 2; ++step) {
+        loss_of(model, batch_of(step, mesh.rank())).backward();
+        optimizer->clip_grad_norm(1.0);
+        optimizer->step();
+        optimizer->zero_grad();
+      }
+      if (mesh.rank() != 0) return;
+      CHECK(engine.memory_plan().rest == planned.memory.rest);
+      CHECK(engine.memory_plan().peak_bytes() == planned.memory.peak_bytes());
+      CHECK(engine.memory_plan().host_held_bytes == planned.memory.host_held_bytes);
+    });
+  }
 }
