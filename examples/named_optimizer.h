@@ -54,6 +54,8 @@ inline std::unique_ptr<fsdp::Optimizer> make_optimizer(fsdp::Engine& engine, std
   const auto with = [&](auto options) {
     options.lr = from.lr;
     options.weight_decay = from.weight_decay;
+    // An update in backward cannot skip a step.
+    options.skip_nonfinite = !engine.options().optimizer_in_backward;
     options.groups = {{.match = fsdp::is_bias_or_norm, .weight_decay = 0.0}};
     if constexpr (requires { options.beta1; }) {
       options.beta1 = from.beta1.value_or(options.beta1);

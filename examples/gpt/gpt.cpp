@@ -117,9 +117,9 @@ bool train_to_the_end(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const a
     meter.has_batch();
     const at::Tensor logits = model(ids.slice(1, 0, -1));
     const at::Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), ids.slice(1, 1).flatten());
-    (loss * mine.weight).backward();  // so that the mean over ranks is that over all samples
-    optimizer.clip_grad_norm(1.0);
     optimizer.set_lr(settings.learning_rate * schedule.factor(step));
+    (loss * mine.weight).backward();  // so that the mean over ranks is that over all samples
+    if (!settings.engine.optimizer_in_backward) optimizer.clip_grad_norm(1.0);
     const fsdp::StepReport report = optimizer.step();
     if (report.skipped()) status.note("a step was skipped: its gradient is not finite");
     optimizer.zero_grad();

@@ -88,7 +88,9 @@ double StepMeter::seconds() const {
 }
 
 StepRecord StepMeter::finish(StepRecord record, const fsdp::StepReport& report) const {
-  record.grad_norm = report.gradients.norm();
+  record.grad_norm = engine_.options().optimizer_in_backward
+                         ? std::numeric_limits<double>::quiet_NaN()
+                         : report.gradients.norm();
   record.skipped = report.skipped();
   record.first_nonfinite = report.gradients.first_nonfinite();
   const fsdp::EngineStats stats = engine_.stats();

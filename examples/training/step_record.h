@@ -22,7 +22,7 @@ namespace training {
 struct StepRecord {
   int64_t step = 0;      // from 1
   double loss = 0;       // mean over the global batch
-  double grad_norm = 0;  // before clipping
+  double grad_norm = 0;  // before clipping; NaN if it is not measured (optimizer_in_backward)
   double lr = 0;
   bool skipped = false;  // a gradient was not finite, so the step changed nothing
   // The first parameter with a non-finite gradient on some rank: "unit 'x', parameter 'x.weight'".

@@ -201,7 +201,7 @@ void train(fsdp::Engine& engine, ViT& model, const Digits& digits, const Setting
       (loss * mine.weight).backward();  // so that each image of the batch counts equally
       loss_of_rank += loss.item<double>() * mine.weight;
     }
-    optimizer.clip_grad_norm(1.0);
+    if (!engine.options().optimizer_in_backward) optimizer.clip_grad_norm(1.0);
     const double lr = optimizer.lr();
     const fsdp::StepReport report = optimizer.step();
     if (report.skipped()) status.note("a step was skipped: its gradient is not finite");

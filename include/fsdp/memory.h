@@ -16,7 +16,8 @@ namespace fsdp {
 enum class MemoryCategory : uint8_t {
   kMainShards,          // fp32 parameters, this rank's slice
   kMainGradients,       // fp32 gradients from the first reduce to zero_grad: this rank's slice, or
-                        // whole gradients if they are replicated (DDP, ZeRO-1)
+                        // whole gradients if they are replicated (DDP, ZeRO-1). With
+                        // Options::optimizer_in_backward: until the unit's update
   kOptimizerState,      // moments, this rank's slice
   kResidentParameters,  // replicated parameters in param_dtype (one rank, DDP, ZeRO-1, ZeRO-2);
                         // main shards inside this memory count as kMainShards
@@ -37,9 +38,10 @@ struct MemoryBytes {
 };
 
 // Slots of one size. A slot is a buffer for the gathered parameters or the whole gradients of one
-// unit. The engine keeps its slots allocated for the whole run.
+// unit, or with Options::optimizer_in_backward for the main gradients of one unit. The engine keeps
+// its slots allocated for the whole run.
 struct PlannedSlots {
-  MemoryCategory category;  // kParameterSlots or kReduceSlots
+  MemoryCategory category;  // kParameterSlots, kReduceSlots or kMainGradients
   int64_t slot_bytes = 0;
   int64_t count = 0;
   bool operator==(const PlannedSlots&) const = default;

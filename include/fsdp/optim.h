@@ -9,6 +9,37 @@
 //
 //   fsdp::AdamW generator(engine, {.lr = 2e-4, .parameters = fsdp::under("generator")});
 //   fsdp::AdamW discriminator(engine, {.lr = 1e-4, .parameters = fsdp::under("discriminator")});
+//
+// [Note: optimizer in backward] With Options::optimizer_in_backward the training loop stays the
+// same, without clipping:
+//
+//   fsdp::Engine engine(model, mesh, {.optimizer_in_backward = true});
+//   fsdp::AdamW optimizer(engine, {.lr = 3e-4, .skip_nonfinite = false});
+//   loss.backward();      // updates each unit when its gradients are reduced
+//   optimizer.step();     // ends the step, and updates nothing
+//   optimizer.zero_grad();
+//
+// The results have the same bits as those of an update in step(). A backward updates all units that
+// it reaches. It uses the rates and settings that are set when it begins, so a value that is set
+// between backward and step applies from the next backward on. If a forward calls a unit several
+// times, the unit is updated at the end of the backward and keeps its main gradients until then.
+// With cpu_offload the backward waits for each unit's gradients and updates the unit on the host.
+//
+// A unit's gradients no longer exist when those of the next unit are reduced. So everything that
+// needs the gradients of the whole model, or of several backwards, throws:
+// - Constructors of optimizers: InvalidArgument for Lamb and Lars, and if skip_nonfinite is true.
+//   StateError if another optimizer trains parameters of the same unit.
+// - The constructor of LossScaler, clip_grad_norm, measure_gradients, and GradSync: StateError.
+//   There is no clipping by the norm of a unit either.
+// - backward(): StateError, before any update, if the engine has no optimizer, if the updates of an
+//   earlier backward were not ended by step(), inside a forward, and while an AveragedWeights or a
+//   Gathered exists. StateError if a hook, or a recomputed function of an earlier forward, uses a
+//   unit that this backward has already updated.
+// - `.grad` of Engine::parameters(): an access throws between backward and zero_grad, if a caller
+//   holds the parameters.
+// If a backward throws after it has updated units, the weights are partly new. Every backward and
+// step then throws StateError until zero_grad is called. Load a checkpoint before, or accept the
+// partly updated weights.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -202,7 +233,8 @@ class Optimizer {
   //   infinity.
   GradientReport clip_grad_norm(double max_norm, double norm_type = 2.0);
   // Updates the parameters and the optimizer state, and returns the step's report. Gradients are
-  // kept until zero_grad.
+  // kept until zero_grad. With Options::optimizer_in_backward it ends the step whose updates the
+  // backward has made.
   // Errors: StateError if some gradients are not reduced yet (GradSync), or if a backward added
   //   gradients after clip_grad_norm.
   StepReport step();

@@ -141,6 +141,11 @@ struct Options {
   // engine or of the optimizer throws. true: the run continues until an allocation exceeds the
   // limit.
   bool try_beyond_plan = false;
+  // true: each unit is updated inside the backward, as soon as its gradients are reduced, and its
+  // main gradients are freed. Main gradients then need the bytes of one unit of each size instead
+  // of the whole model's. optim.h describes the rules and the calls that throw
+  // ([Note: optimizer in backward]).
+  bool optimizer_in_backward = false;
   Strategy strategy = Strategy::kFullShard;
   GradientReduction gradient_reduction = GradientReduction::kMean;
   // Divisor of the summed gradients, instead of the world size (kMean only).

@@ -51,6 +51,13 @@ void OptimizerObject::prepare() {
 }
 
 void OptimizerObject::require_saveable() const {
+  if (state_.awaits_step()) {
+    throw StateError(
+        {.what = fmt::format("the updates of a backward wait for a step of {}", quoted_name(name)),
+         .where = "saving a checkpoint",
+         .cause = "the step's number is not counted yet",
+         .hint = "save after the optimizer's step"});
+  }
   if (!state_.has_new_gradients() || !state_.engine.model.has_gradients()) return;
   throw StateError({.what = fmt::format("gradients wait for a step of {}", quoted_name(name)),
                     .where = "saving a checkpoint",

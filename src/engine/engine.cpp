@@ -109,6 +109,8 @@ GradientReport Engine::measure_gradients(double norm_type) {
 }
 
 GradientReport Engine::clip_grad_norm(double max_norm, double norm_type) {
+  state_->updates.require_off("clip_grad_norm",
+                              "the norm of all gradients is known only after the last update");
   state_->require_between_passes("clip_grad_norm");
   // No collective sends max_norm. The annotation lets the next collective compare max_norm over the
   // ranks.

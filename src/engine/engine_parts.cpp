@@ -92,6 +92,7 @@ void EngineParts::follow_compute(std::string_view call) const {
 void EngineParts::zero_grad(const ChosenParameters& chosen) {
   require_between_passes("zero_grad");
   const std::lock_guard lock(clock->mutex);
+  updates.forget_failure();
   for (const auto& unit : model.units) {
     if (!chosen.any_of(unit->index)) continue;
     with_place([&] { return unit->describe("zero_grad"); },
@@ -138,6 +139,8 @@ void EngineParts::add_memory(MemoryCategory category, int64_t bytes) {
 
 GradientMeasure::Measured EngineParts::measure_gradients(double norm_type, double max_norm,
                                                          const ChosenParameters& chosen) {
+  updates.require_off("measuring or clipping gradients",
+                      "the gradients of the whole model never exist at the same time");
   require_between_passes("measuring gradients");
   return with_place([] { return "gradient norm"; },
                     [&] {

@@ -13,6 +13,7 @@
 #include "engine/sharded_model.h"
 #include "engine/step_spans.h"
 #include "engine/training_objects.h"
+#include "engine/unit_updates.h"
 #include "plan/backward_scheduler.h"
 #include "shard/shard_context.h"
 
@@ -58,8 +59,9 @@ class EngineParts : public std::enable_shared_from_this<EngineParts> {
   PlannedMemory memory{*context, model.units};
   GradientMeasure gradients{*context, model.units};
   StepSpans steps{context->spans};
-  EnginePass pass{{model, *context, *clock, memory, steps}};
   const std::shared_ptr<TrainingObjects> training = std::make_shared<TrainingObjects>();
+  UnitUpdates updates{*context, *training};
+  EnginePass pass{{model, *context, *clock, memory, steps, updates}};
 
  private:
   bool tried_to_watch_ = false;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -26,6 +25,12 @@ struct ForwardSpans {
   torch_cuda::NamedRange range;
 };
 
+// Runs `body`. A DeviceError names the action and the unit.
+template <class Body>
+decltype(auto) in_unit(const EngineUnit& unit, std::string_view what, const Body& body) {
+  return with_place([&] { return unit.describe(what); }, body);
+}
+
 }  // namespace
 
 std::vector<const EnginePass*> passes_of(const BackwardScheduler& clock) {
@@ -38,7 +43,7 @@ std::vector<const EnginePass*> passes_of(const BackwardScheduler& clock) {
 
 void EnginePass::make_schedule(std::vector<UnitRules> rules, PassRecord hint) {
   schedule_ = std::make_unique<Pass>(*this, std::move(rules), std::move(hint),
-                                     of_.model.options.keep_last_units);
+                                     of_.model.options.keep_last_units, of_.updates.are_on());
 }
 
 void EnginePass::event(std::string_view name, int unit) const {
@@ -52,12 +57,12 @@ void EnginePass::begin_forward() {
   require_not_gathered("a forward");
   of_.context.memory.count_thread();
   of_.context.streams.follow_compute();
-  sync_changes(/*rebinds=*/true);
+  of_.model.sync_changes(of_.context.main->stream(), /*rebinds=*/true);
   unfreeze();
   forward_has_graph_ = autograd_hooks::makes_graph();
-  check_touched_units();
+  of_.model.check_touched_units();
   // A LibTorch optimizer does not report its step. Cleared gradients show that the step has ended.
-  if (of_.steps.has_reduced() && !of_.model.has_gradients())
+  if (of_.steps.has_reduced() && !of_.model.has_gradients() && !of_.updates.are_on())
     of_.steps.end(*of_.context.streams.compute);
   of_.model.guard_gradients();
   forget_dropped_forwards();
@@ -69,17 +74,6 @@ void EnginePass::begin_forward() {
   of_.context.peers.begin();
   of_.memory.begin_forward();
   schedule_->begin_forward();
-}
-
-// Detects two changes that modules of units chosen by policy do not report to the engine: replaced
-// storage and zero_grad.
-void EnginePass::check_touched_units() {
-  for (const auto& unit : of_.model.units) {
-    if (!unit->is_by_policy()) continue;
-    unit->shard->parameters().check_bindings();
-    unit->follow_zero_grad();
-    unit->mark_unhooked();
-  }
 }
 
 // Compute waits for unused prefetches, because the caller may write main shards next. Calls that no
@@ -96,10 +90,7 @@ void EnginePass::end_forward(bool in_graph) {
 // Waits on the host if the caller holds views of main shards, because no stream orders the host's
 // accesses.
 void EnginePass::settle_main_state() const {
-  const bool any_views =
-      std::any_of(of_.model.units.begin(), of_.model.units.end(),
-                  [](const auto& unit) { return unit->shard->main().has_views(); });
-  if (any_views) of_.context.main->settle();
+  if (of_.model.has_views()) of_.context.main->settle();
 }
 
 // Waits for prefetches. Drops an error of this wait, because the caller gets the error of the pass.
@@ -145,7 +136,7 @@ void EnginePass::end_forward(int unit, Call& call, bool failed) {
   call.runs = false;
   call.spans.reset();
   try {
-    with_place([&] { return ended.describe("forward"); }, [&] { end_call(ended, call); });
+    in_unit(ended, "forward", [&] { end_call(ended, call); });
   } catch (const DeviceError&) {  // ignored if forward already throws another error
     if (!failed) throw;
   }
@@ -169,11 +160,15 @@ void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
 
 // Runs at the first pre_backward of a pass. As in plain LibTorch, backward must throw if parameters
 // changed after its graph was made: sync_changes increments the versions that the graph saved.
-void EnginePass::begin_backward() {
+void EnginePass::begin_backward(bool captures) {
   of_.context.memory.count_thread();
   keeps_graph_ = autograd_hooks::keeps_graph();
+  if (captures && of_.updates.are_on()) {
+    require_not_gathered("a backward that updates weights");
+    of_.updates.begin_backward(schedule_->is_inside_forward());
+  }
   if (!std::exchange(looked_for_scaler_, true)) warn_of_unscaled(of_.model, of_.context);
-  sync_changes(/*rebinds=*/false);
+  of_.model.sync_changes(of_.context.main->stream(), /*rebinds=*/false);
   of_.model.follow_zero_grads();  // zero_grad may have run since forward
   if (!schedule_->is_inside_forward()) of_.memory.begin_backward(of_.model.has_gradients());
   of_.context.peers.begin();
@@ -209,38 +204,35 @@ void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor
 void EnginePass::open(int unit, bool captures) {
   EngineUnit& opened = unit_at(unit);
   if (!captures) opened.refuse_captured();
-  with_place([&] { return opened.describe("backward"); },
-             [&] {
-               follow_compute(opened, /*may_change=*/true);
-               if (!opened.span) {
-                 opened.span.emplace(of_.context.spans, *of_.context.streams.compute,
-                                     SpanLane::kBackward, "backward", opened.shard->fqn());
-               }
-               if (!schedule_->in_backward()) begin_backward();
-               of_.context.memory.check_limit();
-               event("pre_backward", unit);
-               schedule_->pre_backward(unit, captures);
-             });
+  in_unit(opened, "backward", [&] {
+    follow_compute(opened, /*may_change=*/true);
+    if (!opened.span) {
+      opened.span.emplace(of_.context.spans, *of_.context.streams.compute, SpanLane::kBackward,
+                          "backward", opened.shard->fqn());
+    }
+    if (!schedule_->in_backward()) begin_backward(captures);
+    of_.context.memory.check_limit();
+    event("pre_backward", unit);
+    schedule_->pre_backward(unit, captures);
+  });
 }
 
 // If `captures` is false, this backward captured nothing and leaves earlier gradients unchanged.
 void EnginePass::close(int unit, bool captures) {
   EngineUnit& closed = unit_at(unit);
-  with_place([&] { return closed.describe("backward"); },
-             [&] {
-               closed.note_written();
-               schedule_->close(unit, captures);
-             });
+  in_unit(closed, "backward", [&] {
+    closed.note_written();
+    schedule_->close(unit, captures);
+  });
   closed.span.reset();
   closed.throw_if_written();
 }
 
 void EnginePass::idle(int unit) {
-  with_place([&] { return unit_at(unit).describe("backward"); },
-             [&] {
-               unit_at(unit).note_written();
-               schedule_->idle(unit);
-             });
+  in_unit(unit_at(unit), "backward", [&] {
+    unit_at(unit).note_written();
+    schedule_->idle(unit);
+  });
 }
 
 void EnginePass::abandon(int unit) {
@@ -270,6 +262,7 @@ void EnginePass::end_backward(bool captures) {
   of_.context.streams.wait_for_left_gathers();
   settle_main_state();
   of_.context.peers.end();
+  of_.updates.end_backward();
 }
 
 // Runs at the end of the outermost graph task, when all units of the pass are closed.
@@ -306,6 +299,7 @@ void EnginePass::abandon_backward() {
     of_.model.forget_records();
     for (const auto& unit : of_.model.units) unit->forget_unhooked();
   }
+  of_.updates.abandon_backward();
   try {
     schedule_->abandon();
   } catch (const DeviceError&) {  // ignored: backward already throws another error
@@ -317,10 +311,12 @@ void EnginePass::abandon_backward() {
 
 bool EnginePass::unshard(int unit, Urgency urgency) {
   // kDemand reports the event before the gather, kPrefetch only after a gather was issued.
-  if (urgency == Urgency::kDemand) event("unshard", unit);
-  const bool unshards =
-      with_place([&] { return unit_at(unit).describe("gather"); },
-                 [&] { return unit_at(unit).shard->parameters().unshard(urgency); });
+  if (urgency == Urgency::kDemand) {
+    if (schedule_->is_updated(unit)) UnitUpdates::refuse_use(unit_at(unit));
+    event("unshard", unit);
+  }
+  const bool unshards = in_unit(unit_at(unit), "gather",
+                                [&] { return unit_at(unit).shard->parameters().unshard(urgency); });
   if (urgency == Urgency::kPrefetch && unshards) event("unshard", unit);
   return unshards;
 }
@@ -331,6 +327,7 @@ void EnginePass::reshard(int unit) {
 }
 
 void EnginePass::open_gradients(int unit, GradientSync sync) {
+  if (schedule_->is_updated(unit)) UnitUpdates::refuse_use(unit_at(unit));
   of_.memory.expect_captures(*schedule_);
   unit_at(unit).shard->gradients().open(sync);
 }
@@ -342,27 +339,22 @@ void EnginePass::keep_gradients(int unit) {
 
 void EnginePass::reduce(int unit, bool across) {
   event("reduce", unit);
-  with_place([&] { return unit_at(unit).describe("reduce"); },
-             [&] { unit_at(unit).shard->gradients().reduce(across); });
+  in_unit(unit_at(unit), "reduce", [&] { unit_at(unit).shard->gradients().reduce(across); });
 }
 
 void EnginePass::sum_across(int unit) {
   UnitGradients& gradients = unit_at(unit).shard->gradients();
   if (!gradients.await_across()) return;
   event("reduce", unit);
-  with_place([&] { return unit_at(unit).describe("reduce"); }, [&] { gradients.sum_across(); });
+  in_unit(unit_at(unit), "reduce", [&] { gradients.sum_across(); });
+}
+
+void EnginePass::update(int unit) {
+  event("update", unit);
+  in_unit(unit_at(unit), "update in backward", [&] { of_.updates.update(unit_at(unit)); });
 }
 
 // ---- between passes ----
-
-// Handles changes of main shards by an optimizer, a load or the user. Parameters that are bound to
-// old values are resharded, graphs that saved them will throw, and resident copies are renewed.
-void EnginePass::sync_changes(bool rebinds) {
-  bool issued = false;
-  for (const auto& unit : of_.model.units) issued = unit->shard->issue_digests() || issued;
-  if (issued) of_.context.main->stream().synchronize();  // one wait for all units
-  for (const auto& unit : of_.model.units) unit->shard->sync_changes(rebinds);
-}
 
 void EnginePass::require_not_gathered(std::string_view call) const {
   if (gathered_ == 0) return;

@@ -13,6 +13,7 @@
 #include "engine/planned_memory.h"
 #include "engine/sharded_model.h"
 #include "engine/step_spans.h"
+#include "engine/unit_updates.h"
 #include "engine/unregistered_parameters.h"
 #include "plan/backward_scheduler.h"
 #include "plan/pass.h"
@@ -32,6 +33,7 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
     BackwardScheduler& clock;
     PlannedMemory& memory;
     StepSpans& steps;
+    UnitUpdates& updates;
   };
   explicit EnginePass(const Parts& parts) : of_(parts) {}
 
@@ -100,6 +102,7 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   void keep_gradients(int unit) override;
   void reduce(int unit, bool across) override;
   void sum_across(int unit) override;
+  void update(int unit) override;
   void abandon_gradients(int unit) override { unit_at(unit).shard->gradients().abandon(); }
 
   // ---- between passes ----
@@ -118,10 +121,8 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
 
  private:
   void event(std::string_view name, int unit) const;
-  void begin_backward();
+  void begin_backward(bool captures);
   void end_backward(bool captures);
-  void sync_changes(bool rebinds);
-  void check_touched_units();
   void settle_main_state() const;
   void forget_dropped_forwards();
 

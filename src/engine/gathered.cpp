@@ -103,6 +103,11 @@ Gathered::~Gathered() noexcept(false) {
 
 GradSync::GradSync(Engine& engine, GradientSync sync)
     : state_(state_of(engine)), previous_(state_.pass.schedule().sync()) {
+  if (sync != GradientSync::kAll) {
+    state_.updates.require_off("GradSync",
+                               "gradients of several backwards cannot be accumulated, because each "
+                               "backward updates the weights");
+  }
   state_.pass.schedule().set_sync(sync);
 }
 GradSync::~GradSync() { state_.pass.schedule().set_sync(previous_); }

@@ -39,17 +39,23 @@ void PlannedMemory::remake(const Pass& pass) {
                       .on_gpu = on_gpu(),
                       .offloads = context_.main->is_host(),
                       .streams_overlap = !context_.streams.reduce->is_inline(),
-                      .accumulates = accumulates_};
+                      .accumulates = accumulates_,
+                      .updates = context_.updates_in_backward};
   std::map<int64_t, int64_t> gradients;  // main gradients by size
   for (const auto& unit : units_) {
     inputs.units.push_back(unit->shard->sizes());
     for (const int64_t bytes : inputs.units.back().main_gradient_slots) ++gradients[bytes];
   }
   plan_ = plan_memory(inputs, pass.hint());
+  // If backward updates the units, main gradients are slots of the plan.
+  if (inputs.updates) gradients.clear();
   std::map<int64_t, int64_t> parameter_slots, reduce_slots;
   for (const PlannedSlots& slots : plan_.slots) {
     const bool parameters = slots.category == MemoryCategory::kParameterSlots;
-    (parameters ? parameter_slots : reduce_slots)[slots.slot_bytes] = slots.count;
+    const bool reduces = slots.category == MemoryCategory::kReduceSlots;
+    (parameters ? parameter_slots
+     : reduces  ? reduce_slots
+                : gradients)[slots.slot_bytes] = slots.count;
   }
   // If the plan no longer contains a slot, the slot is freed when it is returned to the pool.
   context_.memory.parameter_slots.plan(parameter_slots);
@@ -87,6 +93,7 @@ void PlannedMemory::expect_captures(const Pass& pass) {
 void PlannedMemory::learn_from_overflow(const Pass& pass) {
   const bool parameters = context_.memory.parameter_slots.learn();
   const bool reduces = context_.memory.reduce_slots.learn();
+  const bool gradients = context_.updates_in_backward && context_.main->gradients.learn();
   const int64_t unforeseen =
       context_.main->ledger().stats().in_use[MemoryCategory::kMainGradients] -
       main_gradients_after_backward()[MemoryCategory::kMainGradients];
@@ -101,7 +108,7 @@ void PlannedMemory::learn_from_overflow(const Pass& pass) {
   // warning is given.
   if (parameters || (reduces && !keeps_gradients_)) warn_of_overflow();
   const bool higher = higher_forward || higher_backward;
-  if (parameters || reduces || unforeseen > 0 || higher) remake(pass);
+  if (parameters || reduces || gradients || unforeseen > 0 || higher) remake(pass);
 }
 
 void PlannedMemory::warn_of_overflow() {
@@ -122,8 +129,15 @@ void PlannedMemory::add_learned() {
   // slots replace the slots of the plan. The difference is counted as learned bytes.
   std::vector<PlannedSlots> slots = context_.memory.parameter_slots.planned();
   for (const PlannedSlots& each : context_.memory.reduce_slots.planned()) slots.push_back(each);
+  if (context_.updates_in_backward) {
+    for (const PlannedSlots& each : context_.main->gradients.planned()) slots.push_back(each);
+  }
   const auto add = [&](const PlannedSlots& each, int64_t sign) {
     const int64_t bytes = sign * each.count * each.slot_bytes;
+    if (each.category == MemoryCategory::kMainGradients && context_.main->is_host()) {
+      plan_.host_held_bytes += bytes;
+      return;
+    }
     plan_.held_bytes += bytes;
     plan_.learned_bytes += bytes;
   };

@@ -59,6 +59,27 @@ bool ShardedModel::has_gradients() const {
   });
 }
 
+bool ShardedModel::has_views() const {
+  return std::ranges::any_of(units,
+                             [](const auto& unit) { return unit->shard->main().has_views(); });
+}
+
+void ShardedModel::sync_changes(Stream& stream, bool rebinds) const {
+  bool issued = false;
+  for (const auto& unit : units) issued = unit->shard->issue_digests() || issued;
+  if (issued) stream.synchronize();  // one wait for all units
+  for (const auto& unit : units) unit->shard->sync_changes(rebinds);
+}
+
+void ShardedModel::check_touched_units() const {
+  for (const auto& unit : units) {
+    if (!unit->is_by_policy()) continue;
+    unit->shard->parameters().check_bindings();
+    unit->follow_zero_grad();
+    unit->mark_unhooked();
+  }
+}
+
 void ShardedModel::forget_records() const {
   for (const auto& unit : units) {
     for (Call* call : unit->calls) call->record = -1;

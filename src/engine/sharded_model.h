@@ -30,6 +30,15 @@ struct ShardedModel {
       const std::function<void(const std::string& fqn, torch::nn::Module& module)>& visit) const;
   // Returns true if some unit has gradients that no zero_grad of an optimizer has cleared.
   bool has_gradients() const;
+  // Returns true if some code may hold views of main shards.
+  bool has_views() const;
+  // Handles changes of main shards by an optimizer, a load or the user. Parameters that are bound
+  // to old values are resharded (if `rebinds`), graphs that saved them will throw, and resident
+  // copies are renewed. `stream` is MainPlace::stream().
+  void sync_changes(Stream& stream, bool rebinds) const;
+  // Detects two changes that modules of units chosen by policy do not report to the engine:
+  // replaced storage and zero_grad. Called when a forward begins.
+  void check_touched_units() const;
   // Calls EngineUnit::follow_zero_grad of all units chosen by policy.
   // Requires: the caller holds the backward scheduler's mutex.
   void follow_zero_grads() const;

@@ -156,6 +156,7 @@ std::vector<std::string> describe_options(const Options& options) {
       fmt::format("prefetch_units {}", options.prefetch_units),
       fmt::format("map_shards {}", options.tuning.map_shards),
       fmt::format("cpu_offload {}", options.cpu_offload),
+      fmt::format("optimizer_in_backward {}", options.optimizer_in_backward),
       fmt::format("memory_limit {}", options.memory_limit),
       fmt::format("try_beyond_plan {}", options.try_beyond_plan),
       fmt::format("nccl_registration {}", static_cast<int>(options.tuning.nccl_registration)),

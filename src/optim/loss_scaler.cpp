@@ -38,13 +38,23 @@ bool is_scale(double scale) {
   return std::isfinite(narrow) && narrow > 0 && std::isfinite(1.0F / narrow);
 }
 
+// Returns the objects that train with the engine.
+// Errors: StateError if a backward updates the units, because it cannot skip a step.
+std::shared_ptr<TrainingObjects> trained_with(Engine& engine) {
+  EngineParts& parts = state_of(engine);
+  parts.updates.require_off("fsdp::LossScaler",
+                            "a LossScaler skips steps whose gradients overflow, but a backward has "
+                            "updated units before it finds an overflow");
+  return parts.training;
+}
+
 }  // namespace
 
 LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
     : options_(checked(options)),
       engine_(state_of(engine).weak_from_this()),
-      place_(std::make_shared<const TrainingPlace>(state_of(engine).training,
-                                                   TrainingKind::kLossScaler, "LossScaler")) {
+      place_(std::make_shared<const TrainingPlace>(trained_with(engine), TrainingKind::kLossScaler,
+                                                   "LossScaler")) {
   load({.scale = options_.init_scale});
   // load() has set is_found_, because it assumes that a step has used the loaded scale. No step has
   // used the initial scale yet.

@@ -34,6 +34,7 @@ Optimizer::State::State(Engine& owner, std::string called, Settings settings)
       described_(describe_optimizer(name, chosen_, names_of(engine.model, chosen_))),
       place_(engine.training, TrainingKind::kOptimizer, described_,
              names_of(engine.model, chosen_)),
+      in_backward_(place_in_backward(settings)),
       grouped_(group_parameters(engine.model, chosen_, name, {&lr, weight_decay}, settings.groups)),
       skip_nonfinite_(settings.skip_nonfinite),
       segments_({engine, chosen_, grouped_.group_of, settings.moments, !settings.adapts}) {
@@ -197,6 +198,7 @@ StepReport Optimizer::State::issue_step() {
   engine.require_between_passes("an optimizer's step");
   engine.pass.require_not_gathered("an optimizer's step");
   engine.training->require_not_averaged("an optimizer's step");
+  if (in_backward_) return end_step();
   {
     const std::lock_guard lock(engine.clock->mutex);
     // zero_grad() of a module in a unit chosen by policy does not notify the engine, so the engine
@@ -220,8 +222,17 @@ StepReport Optimizer::State::issue_step() {
   if (measured) report.gradients = measured->report;
   const std::lock_guard lock(engine.clock->mutex);
   segments_.follow_trained();
-  issue_updates({.grad_scale = clips ? measured->scalars->coefficient() : nullptr,
-                 .found_inf = skip_nonfinite_ ? measured->scalars->found_inf() : nullptr});
+  StepUpdates updates{.counters = {segments_.applied()}};
+  for (const auto& unit : engine.model.units) add_updates(unit->index, updates);
+  engine.context->main->settle();
+  engine.context->hold.wait();
+  Stream& stream = engine.context->main->stream();
+  {
+    const ContextSpan span = engine.context->streams.span(stream, "optimizer", "");
+    issue(stream, updates,
+          {.grad_scale = clips ? measured->scalars->coefficient() : nullptr,
+           .found_inf = skip_nonfinite_ ? measured->scalars->found_inf() : nullptr});
+  }
   engine.steps.end(*engine.context->streams.compute);
   return report;
 }
@@ -248,42 +259,41 @@ kernels::UpdateSegment Optimizer::State::update_of(const OptimizedSegment& optim
   return update;
 }
 
-void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
-  std::vector<kernels::UpdateSegment> updates;
-  std::vector<TrustRatios::Adapted> adapted;
+// Adds the update of a unit. If no backward has reached the unit since zero_grad, the unit is
+// neither updated nor counted, as in torch.optim for a parameter without a gradient.
+void Optimizer::State::add_updates(int unit, StepUpdates& updates) const {
+  ShardUnit& shard = *engine.model.units[unit]->shard;
   // main_segments() is called only once per unit, because each call looks for changes that the user
   // has made to `.grad`.
-  std::vector<std::vector<MainSegment>> kept(engine.model.units.size());
-  std::vector<char> changed(kept.size(), 0);
-  std::vector<kernels::StepCount*> counters{segments_.applied()};
+  std::vector<MainSegment> segments;
   for (const OptimizedSegment& optimized : segments_.all()) {
-    ShardUnit& shard = *engine.model.units[optimized.unit]->shard;
-    std::vector<MainSegment>& segments = kept[optimized.unit];
+    if (optimized.unit != unit) continue;
     if (segments.empty()) segments = shard.main_segments();
     const MainSegment& segment =
         *std::ranges::find(segments, optimized.segment, &MainSegment::segment);
-    // No backward has reached this unit since zero_grad, so the unit is neither updated nor
-    // counted, as in torch.optim for a parameter without a gradient.
     if (segment.grad == nullptr || shard.gradients().main().is_cleared(optimized.first)) continue;
-    changed[optimized.unit] = 1;
-    counters.insert(counters.end(), optimized.counters.begin(), optimized.counters.end());
+    updates.counters.insert(updates.counters.end(), optimized.counters.begin(),
+                            optimized.counters.end());
     for (const OptimizerRun& run : optimized.runs) {
-      if (trust_) adapted.push_back({optimized.unit, run.parameter, updates.size()});
-      updates.push_back(update_of(optimized, run, segment));
+      if (trust_) updates.adapted.push_back({unit, run.parameter, updates.segments.size()});
+      updates.segments.push_back(update_of(optimized, run, segment));
     }
+    if (updates.units.empty() || updates.units.back() != unit) updates.units.push_back(unit);
   }
-  engine.context->main->settle();
-  engine.context->hold.wait();
-  Stream& stream = engine.context->main->stream();
-  const ContextSpan span = engine.context->streams.span(stream, "optimizer", "");
+}
+
+void Optimizer::State::issue(Stream& stream, StepUpdates& updates,
+                             const kernels::UpdateScalars& scalars) {
   // Steps are counted before the update, because the update reads the corrections of its own step.
-  kernels::count_steps(stream, counters, betas(), scalars.found_inf);
-  if (trust_) trust_->compute(updates, adapted, rule(), trust_rule(), scalars.grad_scale);
-  kernels::update(stream, updates, rule(), scalars);
-  for (size_t i = 0; i < changed.size(); ++i) {
+  kernels::count_steps(stream, updates.counters, betas(), scalars.found_inf);
+  if (trust_) {
+    trust_->compute(updates.segments, updates.adapted, rule(), trust_rule(), scalars.grad_scale);
+  }
+  kernels::update(stream, updates.segments, rule(), scalars);
+  for (const int unit : updates.units) {
     // The unit is marked as changed even if the device skips the step, because the host does not
     // know the device's decision.
-    if (changed[i]) engine.model.units[i]->shard->mark_changed(/*copies_written=*/true);
+    engine.model.units[unit]->shard->mark_changed(/*copies_written=*/true);
   }
 }
 

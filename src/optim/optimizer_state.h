@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/engine_parts.h"
+#include "engine/unit_updates.h"
 #include "fsdp/optim.h"
 #include "kernels/update.h"
 #include "optim/optimized_segments.h"
@@ -21,8 +22,16 @@
 
 namespace fsdp {
 
+// The kernels' arguments for the update of some units.
+struct StepUpdates {
+  std::vector<kernels::UpdateSegment> segments{};
+  std::vector<TrustRatios::Adapted> adapted{};  // of an update with trust ratios
+  std::vector<kernels::StepCount*> counters;
+  std::vector<int> units{};
+};
+
 // The base of each optimizer's private state. A subclass adds its options and its update rule.
-struct Optimizer::State {
+struct Optimizer::State : UnitUpdater {
   struct Settings {
     double lr;
     double weight_decay;
@@ -42,7 +51,7 @@ struct Optimizer::State {
   // `name` is the optimizer's name in checkpoints and errors: "AdamW". Errors: those of Optimizer's
   // constructors.
   State(Engine& engine, std::string name, Settings settings);
-  virtual ~State();
+  ~State() override;
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -86,6 +95,8 @@ struct Optimizer::State {
   const TrainingPlace& place() const { return place_; }
   // Returns true if a backward has added gradients since the last step or zero_grad.
   bool has_new_gradients() const { return additions() != used_additions_; }
+  // Returns true if a backward has updated units since the last step.
+  bool awaits_step() const { return in_backward_ && in_backward_->awaits_step(); }
   OptimizedSegments& segments() { return segments_; }
   const OptimizedSegments& segments() const { return segments_; }
   // Returns the settings that the program has set on groups, with the keys "NAME.lr",
@@ -115,13 +126,19 @@ struct Optimizer::State {
   void note(std::string what) const;
   void note_step();
   StepReport issue_step();
-  void issue_updates(const kernels::UpdateScalars& scalars);
+  StepReport end_step();  // of a step whose updates a backward has issued
+  void add_updates(int unit, StepUpdates& updates) const;
+  void issue(Stream& stream, StepUpdates& updates, const kernels::UpdateScalars& scalars);
+  std::unique_ptr<UpdaterPlace> place_in_backward(const Settings& settings);
+  void begin_step() override;
+  void update_unit(int unit, Stream& stream) override;
   kernels::UpdateSegment update_of(const OptimizedSegment& optimized, const OptimizerRun& run,
                                    const MainSegment& segment) const;
 
   const ChosenParameters chosen_;
   const std::string described_;
-  const TrainingPlace place_;  // its checks run before segments_ allocates
+  const TrainingPlace place_;                        // its checks run before segments_ allocates
+  const std::unique_ptr<UpdaterPlace> in_backward_;  // null: step() updates
   GroupedParameters grouped_;
   const bool skip_nonfinite_;
   std::optional<double> initial_lr_;  // set by the first scheduler

@@ -42,7 +42,7 @@ class CountedUnits : public UnitActions {
     (inputs.on_gpu ? host_ : now_)[MemoryCategory::kCheckpointStaging] =
         inputs.checkpoint_staging_bytes;
     plan_.rest = now_;
-    plan_.host_rest = host_;
+    plan_.host_rest = host_peak_ = host_;
     peak_ = now_;
   }
 
@@ -84,7 +84,14 @@ class CountedUnits : public UnitActions {
     reduce_slots_.give(units_[unit].reduce_slot_bytes);
     add(MemoryCategory::kReduceSlots, -units_[unit].reduce_slot_bytes);
   }
-  void sum_across(int /*unit*/) override {}         // the simulated pass reduces over all ranks
+  void sum_across(int /*unit*/) override {}  // the simulated pass reduces over all ranks
+  void update(int unit) override {
+    units_[unit].has_main_gradient = false;
+    for (const int64_t bytes : sizes(unit).main_gradient_slots) {
+      main_gradient_slots_.give(bytes);
+      main_state()[MemoryCategory::kMainGradients] -= bytes;
+    }
+  }
   void abandon_gradients(int /*unit*/) override {}  // a recorded pass has not failed
 
   void end_forward() {
@@ -100,13 +107,14 @@ class CountedUnits : public UnitActions {
     // The held bytes include main gradients, which stay from backward to zero_grad, and the pools'
     // free slots.
     plan_.held_bytes = plan_.rest.total() + now_[MemoryCategory::kMainGradients];
-    plan_.host_peak = host_;
+    plan_.host_peak = host_peak_;
     plan_.host_held_bytes = host_.total();
     for (const UnitSizes& unit : inputs_.units) {
       plan_.kept_gradient_bytes += unit.kept_gradient_bytes;
     }
     add_slots(MemoryCategory::kParameterSlots, parameter_slots_, 0);
     add_slots(MemoryCategory::kReduceSlots, reduce_slots_, inputs_.streams_overlap ? 1 : 0);
+    if (inputs_.updates) add_slots(MemoryCategory::kMainGradients, main_gradient_slots_, 0);
     return std::move(plan_);
   }
 
@@ -125,6 +133,7 @@ class CountedUnits : public UnitActions {
   void take_main_gradient(int unit) {
     if (std::exchange(units_[unit].has_main_gradient, true)) return;
     for (const int64_t bytes : sizes(unit).main_gradient_slots) {
+      main_gradient_slots_.take(bytes);
       main_state()[MemoryCategory::kMainGradients] += bytes;
     }
     note_peak();
@@ -143,6 +152,7 @@ class CountedUnits : public UnitActions {
 
   void note_peak() {
     if (now_.total() > peak_.total()) peak_ = now_;
+    if (host_.total() > host_peak_.total()) host_peak_ = host_;
   }
 
   void add_slots(MemoryCategory category, const SlotCounter& counter, int64_t in_flight) {
@@ -158,7 +168,8 @@ class CountedUnits : public UnitActions {
       const int64_t slots =
           in_flight > 0 ? std::min(count + in_flight, std::max(count, units)) : count;
       plan_.slots.push_back({category, bytes, slots});
-      plan_.held_bytes += bytes * slots;
+      const bool on_host = inputs_.offloads && category == MemoryCategory::kMainGradients;
+      (on_host ? plan_.host_held_bytes : plan_.held_bytes) += bytes * slots;
     }
   }
 
@@ -166,8 +177,8 @@ class CountedUnits : public UnitActions {
   std::vector<UnitState> units_;
   MemoryPlan plan_;
   MemoryBytes now_, peak_;
-  MemoryBytes host_;  // main state on the host, which only grows
-  SlotCounter parameter_slots_, reduce_slots_;
+  MemoryBytes host_, host_peak_;  // main state on the host
+  SlotCounter parameter_slots_, reduce_slots_, main_gradient_slots_;
 };
 
 }  // namespace
@@ -176,7 +187,7 @@ MemoryPlan plan_memory(const MemoryInputs& inputs, const PassRecord& record) {
   CountedUnits units(inputs);
   // The second pass finds main gradients. Further passes would find the same state.
   for (int backwards = inputs.accumulates ? 2 : 1; backwards > 0; --backwards) {
-    Pass pass(units, inputs.rules, record, inputs.kept_units);
+    Pass pass(units, inputs.rules, record, inputs.kept_units, inputs.updates);
     play(record, pass, [&] { units.end_forward(); });
     units.end_backward();
   }

@@ -36,6 +36,9 @@ struct MemoryInputs {
   bool streams_overlap = false;
   // If true, gradients of several backwards are added up before a step.
   bool accumulates = false;
+  // If true, backward updates the units (Options::optimizer_in_backward). Main gradients are then
+  // slots, like parameters.
+  bool updates = false;
 };
 
 // Simulates `pass` and returns the engine's bytes by phase. The simulated engine expects this pass,

@@ -4,10 +4,12 @@
 
 namespace fsdp {
 
-Pass::Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint, int kept_units)
+Pass::Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint, int kept_units,
+           bool updates)
     : actions_(actions),
       rules_(std::move(rules)),
       kept_units_(kept_units),
+      updates_(updates, rules_.size()),
       unit_calls_(rules_.size(), 0),
       hint_(std::move(hint)),
       order_(hint_) {
@@ -83,9 +85,7 @@ void Pass::post_recompute(int unit) {
 // prefetches. The prefetches are issued before the wait, so that they overlap with the unit's
 // forward.
 void Pass::begin_call(int unit, const std::vector<int>& ahead) {
-  if (actions_.parameters(unit) == ParameterState::kSharded) {
-    actions_.unshard(unit, Urgency::kDemand);
-  }
+  demand(unit);
   prefetch(ahead);
   wait(unit);
   ++unit_calls_[unit];
@@ -101,6 +101,7 @@ void Pass::end_call(int unit) {
 
 void Pass::begin_backward() {
   in_backward_ = true;
+  updates_.begin_backward(record_);
   if (is_inside_forward()) return;
   // Before the first pass the hint is a guess from the module tree. So the order of backward is
   // predicted from the forward that was just recorded.
@@ -112,9 +113,7 @@ void Pass::begin_backward() {
 void Pass::pre_backward(int unit, bool captures) {
   // In some units (embeddings) backward reads no parameters and only captures gradients.
   const bool reads = rules_[unit].unshard_in_backward;
-  if (reads && actions_.parameters(unit) == ParameterState::kSharded) {
-    actions_.unshard(unit, Urgency::kDemand);
-  }
+  if (reads) demand(unit);
   prefetch(needed_in_backward(unit));
   if (reads) wait(unit);
   if (captures) actions_.open_gradients(unit, sync_);
@@ -135,6 +134,7 @@ void Pass::close(int unit, bool captures) {
   if (actions_.gradients(unit) != GradientState::kCapturing) return;
   if (reduces()) {
     actions_.reduce(unit, sums_across());
+    if (updates_.after_reduction(unit)) actions_.update(unit);
   } else {
     actions_.keep_gradients(unit);
   }
@@ -155,6 +155,7 @@ void Pass::end_backward(bool captures) {
     // Earlier passes may have reduced gradients within groups only, so that the sum over the groups
     // is still missing.
     if (captures && sums_across()) actions_.sum_across(unit);
+    if (updates_.at_end(unit)) actions_.update(unit);
   }
   note_in_backward({.boundary = Boundary::kEndBackward});
 }
@@ -194,16 +195,14 @@ void Pass::abandon() {
 // ---- both ----
 
 void Pass::wait(int unit) {
-  if (actions_.parameters(unit) == ParameterState::kSharded) {
-    actions_.unshard(unit, Urgency::kDemand);
-  }
+  demand(unit);
   if (actions_.parameters(unit) == ParameterState::kGathering) actions_.wait_for_unshard(unit);
 }
 
 // Never waits. If no slot is free for a unit, the unit is gathered later on demand.
 void Pass::prefetch(const std::vector<int>& ahead) {
   for (const int unit : ahead) {
-    if (!rules_[unit].is_gathered) continue;
+    if (!rules_[unit].is_gathered || is_updated(unit)) continue;
     if (actions_.parameters(unit) != ParameterState::kSharded) continue;
     actions_.unshard(unit, Urgency::kPrefetch);
   }

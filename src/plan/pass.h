@@ -17,6 +17,7 @@
 #include "plan/pass_record.h"
 #include "plan/unit_actions.h"
 #include "plan/unit_order.h"
+#include "plan/update_times.h"
 
 namespace fsdp {
 
@@ -31,8 +32,10 @@ struct UnitRules {
 class Pass {
  public:
   // `hint` is the expected pass. The last `kept_units` units of the expected forward, not counting
-  // the root, stay unsharded from forward to backward. `actions` must outlive the Pass.
-  Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint, int kept_units = 0);
+  // the root, stay unsharded from forward to backward. If `updates` is true, backward updates the
+  // units. `actions` must outlive the Pass.
+  Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint, int kept_units = 0,
+       bool updates = false);
 
   const std::vector<UnitRules>& rules() const { return rules_; }
   int kept_units() const { return kept_units_; }
@@ -73,6 +76,8 @@ class Pass {
   // Cleans up after a failed backward, without communication. All partly captured gradients are
   // dropped. If a forward runs around the backward, that forward continues.
   void abandon();
+  // Returns true if the backward under way has updated the unit.
+  bool is_updated(int unit) const { return in_backward_ && updates_.is_updated(unit); }
 
   // Sets how passes treat gradients. With kNone, close keeps whole gradients until a later pass
   // reduces them (GradSync).
@@ -103,6 +108,11 @@ class Pass {
   void note_in_backward(const PassEvent& event);
   void begin_call(int unit, const std::vector<int>& ahead);
   void end_call(int unit);
+  // Unshards the unit if it is sharded.
+  void demand(int unit) {
+    if (actions_.parameters(unit) != ParameterState::kSharded) return;
+    actions_.unshard(unit, Urgency::kDemand);
+  }
   void wait(int unit);
   void prefetch(const std::vector<int>& ahead);
   // Moves the position in the backward order to `unit` and returns the units to prefetch.
@@ -115,6 +125,7 @@ class Pass {
   UnitActions& actions_;
   const std::vector<UnitRules> rules_;
   const int kept_units_;
+  UpdateTimes updates_;
   std::vector<char> is_kept_;    // by unit: true for the last kept_units_ units
   std::vector<int> unit_calls_;  // forwards under way, by unit
   PassRecord hint_;

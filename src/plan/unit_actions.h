@@ -52,6 +52,9 @@ class UnitActions {
   // Sums main gradients over the groups if they were reduced only within groups. Otherwise does
   // nothing.
   virtual void sum_across(int unit) = 0;
+  // Updates the unit's main shards from its complete main gradients, and frees these gradients.
+  // Called only with Options::optimizer_in_backward.
+  virtual void update(int unit) = 0;
   // Drops the gradients that a failed backward captured: kCapturing -> kNone. Kept gradients stay
   // kKept.
   virtual void abandon_gradients(int unit) = 0;

@@ -39,13 +39,18 @@ auto explained(const PlannedPlace& place, const Body& body) {
 
 std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const PlannedOptimizer& planned) {
   const ParameterMatch& parameters = planned.parameters;
+  // An update in backward cannot skip a step.
+  const bool skips = !engine.options().optimizer_in_backward;
   switch (planned.moments) {
     case 0:
-      return std::make_unique<SGD>(engine, SgdOptions{.parameters = parameters});
+      return std::make_unique<SGD>(engine,
+                                   SgdOptions{.parameters = parameters, .skip_nonfinite = skips});
     case 1:
-      return std::make_unique<SGD>(engine, SgdOptions{.momentum = 0.9, .parameters = parameters});
+      return std::make_unique<SGD>(
+          engine, SgdOptions{.momentum = 0.9, .parameters = parameters, .skip_nonfinite = skips});
     case 2:
-      return std::make_unique<AdamW>(engine, AdamWOptions{.parameters = parameters});
+      return std::make_unique<AdamW>(
+          engine, AdamWOptions{.parameters = parameters, .skip_nonfinite = skips});
     default:
       throw InvalidArgument(
           {.what = fmt::format("optimizer_moments is {}, expected 0 to 2", planned.moments),
@@ -122,13 +127,19 @@ StepPlan PlannedRun::step() {
   explained(place_, [&] { loss.backward(); });
   plan.torch.backward_peak = torch_peak();
   loss = at::Tensor();  // its bytes are not part of the optimizer's step
-  for (const auto& each : optimizers_) each->clip_grad_norm(1.0);
+  clip();
   plan.traffic = engine_.stats().sent - before;
   // The optimizers' update sends no bytes. It runs here so that the engine has run a whole step.
   for (const auto& each : optimizers_) each->step();
   engine_.zero_grad();  // also clears gradients of parameters that no optimizer has
   describe_engine(plan);
   return plan;
+}
+
+// The all_reduce of the norm is traffic. An update in backward does not clip.
+void PlannedRun::clip() {
+  if (request_.options.optimizer_in_backward) return;
+  for (const auto& each : optimizers_) each->clip_grad_norm(1.0);
 }
 
 void PlannedRun::describe_engine(StepPlan& plan) {
@@ -207,7 +218,7 @@ StepPlan PlannedRun::replay(const SeenStep& seen) {
     engine.memory.follow(engine.pass.schedule());
     play(seen.pass, engine.pass.schedule());
   }
-  for (const auto& each : optimizers_) each->clip_grad_norm(1.0);  // its all_reduce is traffic
+  clip();
   StepPlan plan{.torch = seen.torch, .traffic = engine_.stats().sent - before, .notes = seen.notes};
   describe_engine(plan);
   return plan;

@@ -70,6 +70,7 @@ class PlannedRun {
 
   Model built(const Build& build) const;
   at::Tensor forward();
+  void clip();
   void describe_engine(StepPlan& plan);
   int64_t torch_now() const { return meter_->reading().now.torch; }
   int64_t torch_peak() const { return meter_->reading().peaks.torch; }

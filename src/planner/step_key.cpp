@@ -28,6 +28,7 @@ Options seen_by_torch(Options of) {
   of.prefetch_units = any.prefetch_units;
   of.tuning.map_shards = any.tuning.map_shards;
   of.cpu_offload = any.cpu_offload;
+  of.optimizer_in_backward = any.optimizer_in_backward;
   return of;
 }
 

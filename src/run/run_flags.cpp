@@ -143,6 +143,10 @@ std::vector<RunFlag> RunOptions::engine_flags() {
           choice("--offload", "BOOL", "true: main shards, gradients, optimizer state on the host",
                  engine.cpu_offload, kBools),
           "true"),
+      with_meaning_alone(
+          choice("--optimizer-in-backward", "BOOL", "true: backward updates each unit; no clipping",
+                 engine.optimizer_in_backward, kBools),
+          "true"),
       memory_limit_flag(engine.memory_limit),
       choice("--map-shards", "BOOL",
              "true: read peers' float32 shards in place; false: gather them",

@@ -127,6 +127,13 @@ void CommStreams::wait_for_left_gathers() {
   compute->wait(gathered);  // wait 14
 }
 
+void CommStreams::reduce_after_left_gathers() const {
+  if (!has_left_gathers_) return;
+  Event gathered(device);
+  gather->record(gathered);
+  reduce->wait(gathered);  // wait 23
+}
+
 // If the compute stream is inline, a wait blocks the calling thread, so the timer reads the
 // thread's clock. Otherwise the stream only queues the wait, so the stream itself must report the
 // times.

@@ -77,6 +77,9 @@ class CommStreams {
   void leave_gather() { has_left_gathers_ = true; }
   // Makes the compute stream wait for the gathers that leave_gather noted (wait 14).
   void wait_for_left_gathers();
+  // Makes the reduce stream wait for the same gathers (wait 23). Called before the reduce stream
+  // writes main shards.
+  void reduce_after_left_gathers() const;
 
   // Calls `issue` and blocks until the stream has done this work and all earlier work. It also
   // blocks if `issue` or the wait throws. Callers use it before they free memory on which this rank

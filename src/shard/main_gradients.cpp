@@ -194,10 +194,14 @@ at::Tensor MainGradients::make_guard(int64_t numel) {
   if (!nothing_) {
     int64_t most = 0;
     for (int i = 0; i < unit_.segments(); ++i) most = std::max(most, main_.bytes(i));
+    const std::string_view why =
+        unit_.shared.updates_in_backward
+            ? "were used by the update in backward (Options::optimizer_in_backward); hint: read no "
+              "gradients, or set optimizer_in_backward = false"
+            : "wait to be reduced; hint: run the last backward of a step outside of GradSync, or "
+              "call zero_grad";
     nothing_.emplace(most, unit_.shared.main->torch_device(),
-                     fmt::format("fsdp: gradients of {} wait to be reduced; hint: run the last "
-                                 "backward of a step outside of GradSync, or call zero_grad",
-                                 name_of_unit(unit_.fqn)),
+                     fmt::format("fsdp: gradients of {} {}", name_of_unit(unit_.fqn), why),
                      unit_.watch(touch_trap::Holds::kGradients));
   }
   const std::array<int64_t, 1> sizes{numel}, strides{1};

@@ -5,9 +5,9 @@
 //   kNone ──take──> kReady ──give_back──> kNone
 //
 // While views of the main shards exist (MainShards::views), their `.grad` shows the gradients, and
-// changes of `.grad` are adopted. If whole gradients are kept and none is reduced yet, `.grad` is a
-// guard: a tensor without memory that throws on access. Without the guard, an optimizer that steps
-// before the reduction would silently skip these parameters.
+// changes of `.grad` are adopted. If whole gradients are kept and none is reduced yet, or if an
+// update in backward has used the gradients, `.grad` is a guard: a tensor without memory that
+// throws on access. Without the guard, another optimizer would silently skip these parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -86,7 +86,7 @@ class MainGradients {
   // In this case LibTorch's zero_grad has cleared them.
   bool are_cleared() const;
   // Sets each undefined `.grad` of the main shards' views to a guard, which throws on access.
-  // Called while whole gradients are kept and none is reduced.
+  // Called while whole gradients are kept and none is reduced, and after an update in backward.
   void guard_views();
   // Adopts changes of `.grad` since the last call. If the user has cleared a `.grad`, the main
   // gradient becomes zero. If the user has assigned another tensor, its values are copied to the

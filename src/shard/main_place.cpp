@@ -28,6 +28,10 @@ class OnDevice final : public MainPlace {
   void take(const std::vector<kernels::AccumulateRun>& runs, std::string_view /*unit*/) override {
     kernels::accumulate(*streams_.reduce, runs);
   }
+  Stream& update_stream() const override {
+    streams_.reduce_after_left_gathers();
+    return *streams_.reduce;
+  }
   Stream& last_of_reduce() const override { return *streams_.reduce; }
   void reduce_after_takes() const override {}
 };
@@ -94,6 +98,10 @@ class OnHost final : public MainPlace {
     kernels::accumulate(download, adds);
   }
 
+  Stream& update_stream() const override {
+    settle();
+    return stream();
+  }
   Stream& last_of_reduce() const override { return *streams_.download; }
   void reduce_after_takes() const override {
     Event added(streams_.device);

@@ -54,6 +54,10 @@ class MainPlace {
   // Adds or copies sums that the reduce stream has computed to the main gradients. `unit` has the
   // same meaning as for send.
   virtual void take(const std::vector<kernels::AccumulateRun>& runs, std::string_view unit) = 0;
+  // Returns the stream for updates of main state inside a backward. Its later work begins after all
+  // reductions and unused gathers that were issued before this call. With offload, blocks the host
+  // until they are done.
+  virtual Stream& update_stream() const = 0;
   // Returns the stream that is the last to write main gradients.
   virtual Stream& last_of_reduce() const = 0;
   // Makes the reduce stream wait until all sums passed to take() are in the main gradients (wait

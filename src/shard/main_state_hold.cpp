@@ -35,10 +35,12 @@ Event MainStateHold::end() {
   return copied_;
 }
 
-void MainStateHold::wait(CodePlace place) {
+void MainStateHold::wait(CodePlace place) { wait(main_.stream(), place); }
+
+void MainStateHold::wait(Stream& writer, CodePlace place) {
   if (!is_held_) return;
   const int64_t began = span_clock_ns();
-  main_.stream().wait(copied_, place);  // wait 22
+  writer.wait(copied_, place);  // wait 22
   waited_ns_ += span_clock_ns() - began;
   is_held_ = false;
 }

@@ -34,6 +34,8 @@ class MainStateHold {
   // Makes work that is issued to MainPlace::stream() after this call wait for all ended copies
   // (wait 22). If this stream is inline, blocks the caller.
   void wait(CodePlace place = CodePlace::current());
+  // Does the same for `writer`, a stream for which MainPlace::stream() waits before its next work.
+  void wait(Stream& writer, CodePlace place = CodePlace::current());
   // The time for which wait() has blocked its callers.
   int64_t waited_ns() const { return waited_ns_; }
 

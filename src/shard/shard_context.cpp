@@ -7,6 +7,7 @@ namespace fsdp {
 ShardContext::ShardContext(Mesh of, const Options& options)
     : mesh(std::move(of)),
       debug(options.debug),
+      updates_in_backward(options.optimizer_in_backward),
       streams(mesh, options, spans),
       memory(mesh, options, comms, streams),
       main(MainPlace::make(mesh, options, streams, memory)),

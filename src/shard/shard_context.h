@@ -44,7 +44,8 @@ struct ShardContext {
 
   const Mesh mesh;
   const bool debug;
-  SpanLog spans;  // outlives the streams, because their last work writes to it
+  const bool updates_in_backward;  // Options::optimizer_in_backward
+  SpanLog spans;                   // outlives the streams, because their last work writes to it
   Communicators comms{mesh};
   CommStreams streams;
   EngineMemory memory;

@@ -299,7 +299,7 @@ void UnitGradients::abandon() {
 
 void UnitGradients::zero() {
   main_.give_back();
-  mixed_ = false;
+  mixed_ = is_used_ = false;
   if (state_ == GradientState::kKept) drop();
 }
 

@@ -74,6 +74,13 @@ class UnitGradients {
   void abandon();
   // Drops all gradients, both main gradients and kept gradients.
   void zero();
+  // Frees the main gradients after an update in backward has used them. Until zero() or the next
+  // backward, `.grad` of the main shards' views is a guard.
+  void end_update() {
+    main_.give_back();
+    is_used_ = true;
+    show();
+  }
   // Zeroes the gradients of some parameters. If all trainable parameters are zeroed by now, it
   // drops all gradients.
   void zero(std::span<const int> parameters);
@@ -88,7 +95,7 @@ class UnitGradients {
   // gradients were kept.
   void show() {
     main_.attach_views();
-    if (state_ == GradientState::kKept) main_.guard_views();
+    if (state_ == GradientState::kKept || is_used_) main_.guard_views();
   }
   // Assigns new positions after another segment of the layout has become trainable. The state must
   // be kNone.
@@ -138,6 +145,7 @@ class UnitGradients {
   // While capturing: the memory also holds gradients of earlier passes.
   bool adds_to_earlier_ = false;
   bool mixed_ = false;         // set by a failed backward, reset by zero()
+  bool is_used_ = false;       // set by end_update(), reset by zero()
   std::vector<char> arrived_;  // by parameter
   Event captured_;
 };

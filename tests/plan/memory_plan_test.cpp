@@ -81,6 +81,56 @@ TEST_CASE("a second backward before the step finds main gradients, and takes slo
   CHECK(twice.held_bytes == once.held_bytes + 404);
 }
 
+TEST_CASE("with updates in backward, main gradients are slots, one of each size at a time") {
+  for (const bool offloads : {false, true}) {
+    CAPTURE(offloads);
+    MemoryInputs inputs = chain_inputs(false);
+    inputs.offloads = offloads;
+    const MemoryPlan after = plan_memory(inputs, kChain);
+    inputs.updates = true;
+    const MemoryPlan inside = plan_memory(inputs, kChain);
+    const int64_t gradients = 804, most = 404;  // one layer's and the root's
+    const auto held = [&](const MemoryPlan& plan) {
+      return offloads ? plan.host_held_bytes : plan.held_bytes;
+    };
+    CHECK(held(after) - held(inside) == gradients - most);
+    CHECK((inside.after_backward == inside.rest));
+    CHECK(inside.slots.size() == after.slots.size() + 2);
+    CHECK(inside.slots[4] == PlannedSlots{MemoryCategory::kMainGradients, 4, 1});
+    CHECK(inside.slots[5] == PlannedSlots{MemoryCategory::kMainGradients, 400, 1});
+    if (offloads) {
+      CHECK(inside.host_peak[MemoryCategory::kMainGradients] == 400);
+      CHECK(after.host_peak[MemoryCategory::kMainGradients] == gradients);
+    } else {
+      // A layer's parameters are freed before its main gradient is allocated.
+      CHECK(inside.backward_peak.total() == 1005 + 2000 + 10 + 8 + 2000 + 800);
+    }
+  }
+}
+
+TEST_CASE("a unit that a forward calls twice keeps its main gradient to the end of backward") {
+  MemoryInputs inputs = chain_inputs(false);
+  inputs.updates = true;
+  std::vector<PassEvent> events = kChain.events();
+  PassRecord twice;  // the second layer is called twice
+  twice.next_call();
+  for (const PassEvent& event : events) {
+    const bool is_call = event.unit == 2 && event.call >= 0;
+    if (is_call && event.boundary == Boundary::kPreForward) {
+      PassEvent first = event;
+      twice.next_call();
+      twice.add(first);
+      first.boundary = Boundary::kPostForward;
+      first.flag = true;
+      twice.add(first);
+    }
+    if (event.boundary == Boundary::kPreForward) twice.next_call();
+    twice.add(event);
+  }
+  const MemoryPlan plan = plan_memory(inputs, twice);
+  CHECK(plan.slots.back() == PlannedSlots{MemoryCategory::kMainGradients, 400, 2});
+}
+
 TEST_CASE("units that take no slots plan none, and the table names every category") {
   const MemoryInputs inputs{.units = {UnitSizes{.main_shard_bytes = 64, .resident_bytes = 32}},
                             .rules = {UnitRules{.is_gathered = false}},

@@ -54,12 +54,12 @@ void check_case(const MeshShape& shape, const Options& options, const Make& make
   run_torch_ranks(shape, [&](Mesh mesh) {
     auto model = build_seeded(7, make);
     Engine engine(model, mesh, options);
-    AdamW optimizer(engine, {});
+    AdamW optimizer(engine, {.skip_nonfinite = !options.optimizer_in_backward});
     EngineStats before;
     for (int step = 0; step < 3; ++step) {
       before = engine.stats();
       loss_of(model, batch_of(step, mesh.rank())).backward();
-      optimizer.clip_grad_norm(1.0);
+      if (!options.optimizer_in_backward) optimizer.clip_grad_norm(1.0);
       optimizer.step();
       optimizer.zero_grad();
     }
@@ -108,6 +108,12 @@ TEST_CASE("a plan's engine bytes are the run's for every option that they depend
              Options{.keep_last_units = 2},
              Options{.prefetch_units = 0},
              Options{.prefetch_units = 2},
+             Options{.optimizer_in_backward = true},
+             Options{.recompute = 1, .cpu_offload = true, .optimizer_in_backward = true},
+             Options{.optimizer_in_backward = true, .strategy = Strategy::kReplicate},
+             Options{.optimizer_in_backward = true,
+             .strategy = Strategy::kZero1,
+             .tuning = {.cpu_streams = CpuStreamKind::kThreaded}},
              Options{.mixed_precision = {.param_dtype = torch::kBFloat16}},
              Options{.tuning = {.cpu_streams = CpuStreamKind::kThreaded}},
              Options{.unit_options =
@@ -219,6 +225,7 @@ TEST_CASE("a planner's plan is what a plan of its own would be, whatever it has 
       {.ranks = 4, .options = {.prefetch_units = 2, .debug = true}},
       {.ranks = 4, .options = {.reshard_after_forward = false}},
       {.ranks = 4, .options = {.keep_last_units = 1}},
+      {.ranks = 4, .options = {.optimizer_in_backward = true}},
       {.ranks = 4, .options = {.mixed_precision = {.param_dtype = torch::kBFloat16}}},
       {.ranks = 4,
        .options = {.mixed_precision = {.param_dtype = torch::kBFloat16,
@@ -282,6 +289,7 @@ TEST_CASE("a planner runs the step anew only where LibTorch would meet something
                     .options = {.reshard_after_forward = false, .prefetch_units = 0},
                     .optimizer_moments = 1}));
   CHECK_FALSE(runs({.ranks = 4, .options = {.keep_last_units = 1, .cpu_offload = true}}));
+  CHECK_FALSE(runs({.ranks = 4, .options = {.optimizer_in_backward = true}}));
   CHECK(runs({.ranks = 4, .options = {.recompute = 1}}));
   CHECK_FALSE(runs({.ranks = 8, .options = {.recompute = 1}}));
   CHECK(runs({.ranks = 4, .options = {.seed = 1}}));  // no rule ignores the seed

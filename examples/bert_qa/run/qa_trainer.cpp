@@ -120,11 +120,11 @@ training::StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<Ste
   const auto [slices, batches, tokens] = inputs.next();
   meter.has_batch();
   double loss = 0;
+  optimizer_.set_lr(settings_.learning_rate * schedule_.factor(step));
   for (size_t i = 0; i < batches.size(); ++i) {
     loss += forward_backward(batches[i], slices.micro_batches[i].weight);
   }
-  optimizer_.clip_grad_norm(clip_limit(settings_));
-  optimizer_.set_lr(settings_.learning_rate * schedule_.factor(step));
+  if (!run_.engine.optimizer_in_backward) optimizer_.clip_grad_norm(clip_limit(settings_));
   const fsdp::StepReport report = optimizer_.step();
   if (scaler_) scaler_->update(report);
   optimizer_.zero_grad();

@@ -70,6 +70,9 @@ void check_settings(Settings& settings) {
   if (settings.command != Command::kEvaluate && settings.output_dir.empty()) {
     refuse("no output folder is given", "add --output-dir DIR");
   }
+  if (finetune && settings.run.engine.optimizer_in_backward && settings.train.max_grad_norm > 0) {
+    refuse("--optimizer-in-backward cannot clip gradients", "add --max-grad-norm 0");
+  }
   settings.run.schedule.require_valid(settings.train.learning_rate);
   settings.run.reports.event_folder(settings.output_dir);
   const fsdp::CheckpointOptions& checkpoints = settings.run.checkpoints;
