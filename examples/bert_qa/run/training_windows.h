@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bert_qa/run/settings.h"
-#include "bert_qa/squad/qa_batch.h"
+#include "bert_qa/windows/qa_batch.h"
 
 namespace bert_qa {
 

@@ -10,6 +10,7 @@
 
 #include "bert_qa/squad/qa_features.h"
 #include "bert_qa/squad/squad_dataset.h"
+#include "bert_qa/windows/window_logits.h"
 
 namespace bert_qa {
 
@@ -21,13 +22,6 @@ struct DecodingOptions {
   // by more than null_score_diff_threshold.
   bool version_2_with_negative = false;
   double null_score_diff_threshold = 0.0;
-};
-
-// The logits of a window, one for each token. Further logits belong to padding. They are never
-// part of an answer, but they compete for the n best positions.
-struct WindowLogits {
-  std::vector<float> start;
-  std::vector<float> end;
 };
 
 // One of the n best answers of a question.

@@ -132,11 +132,8 @@ int64_t QaFeatures::context_position(int64_t index) const {
   return 2 + questions_.count(windows_[index].question);
 }
 
-void QaFeatures::write(int64_t index, std::span<int64_t> input_ids,
-                       std::span<int64_t> token_type_ids, std::span<int64_t> attention_mask) const {
+void QaFeatures::write_row(int64_t index, QaBatch& batch, int64_t row) const {
   const QaWindow& window = windows_[index];
-  const int64_t length = window_length(index);
-  const int64_t context_at = context_position(index);
   const auto question =
       std::span(questions_.ids)
           .subspan(questions_.begin[window.question], questions_.count(window.question));
@@ -144,17 +141,14 @@ void QaFeatures::write(int64_t index, std::span<int64_t> input_ids,
       std::span(contexts_.ids)
           .subspan(contexts_.begin[context_of_[window.question]] + window.context_begin,
                    window.context_count);
-  auto at = input_ids.begin();
-  *at++ = cls_id_;
-  at = std::copy(question.begin(), question.end(), at);
-  *at++ = sep_id_;
-  at = std::copy(context.begin(), context.end(), at);
-  *at++ = sep_id_;
-  std::fill(at, input_ids.end(), pad_id_);
-  std::fill(token_type_ids.begin(), token_type_ids.end(), 0);
-  std::fill(token_type_ids.begin() + context_at, token_type_ids.begin() + length, 1);
-  std::fill(attention_mask.begin(), attention_mask.begin() + length, 1);
-  std::fill(attention_mask.begin() + length, attention_mask.end(), 0);
+  write_tokens({.question = question,
+                .context = context,
+                .cls_id = cls_id_,
+                .sep_id = sep_id_,
+                .pad_id = pad_id_},
+               batch, row);
+  batch.start_positions[row] = window.start_position;
+  batch.end_positions[row] = window.end_position;
 }
 
 std::optional<TokenSpan> QaFeatures::context_span(int64_t index, int64_t token) const {

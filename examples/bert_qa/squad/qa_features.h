@@ -15,6 +15,7 @@
 
 #include "bert_qa/squad/squad_dataset.h"
 #include "bert_qa/text/wordpiece_tokenizer.h"
+#include "bert_qa/windows/qa_batch.h"
 
 namespace bert_qa {
 
@@ -40,27 +41,24 @@ void leave_out_long_questions(QaDataset& dataset, const WordPieceTokenizer& toke
 
 // The windows of a data set. Token ids are stored once for each text, not for each window. The
 // object is immutable and does not refer to the data set or the tokenizer.
-class QaFeatures {
+class QaFeatures final : public Windows {
  public:
   // Errors: InvalidArgument if a context must be cut and its question leaves space for doc_stride
   //   or fewer tokens.
   QaFeatures(const QaDataset& dataset, const WordPieceTokenizer& tokenizer,
              const FeatureOptions& options = {});
 
-  int64_t window_count() const { return static_cast<int64_t>(windows_.size()); }
+  int64_t window_count() const override { return static_cast<int64_t>(windows_.size()); }
   int64_t question_count() const { return static_cast<int64_t>(context_of_.size()); }
   const QaWindow& window(int64_t index) const { return windows_[index]; }
-  // Returns the number of tokens in a window, including special tokens.
-  int64_t window_length(int64_t index) const;
+  int64_t window_length(int64_t index) const override;
   // Returns the position of a window's first context token: 2 + tokens of the question.
   int64_t context_position(int64_t index) const;
   // Returns the first window of a question. The windows of question q are [first_window(q),
   // first_window(q + 1)).
   int64_t first_window(int64_t question) const { return first_window_[question]; }
 
-  // Fills rows of at least window_length() elements. The remaining elements are padding.
-  void write(int64_t index, std::span<int64_t> input_ids, std::span<int64_t> token_type_ids,
-             std::span<int64_t> attention_mask) const;
+  void write_row(int64_t index, QaBatch& batch, int64_t row) const override;
 
   // Returns the code points of the context that a token of a window covers, or nothing if the token
   // is outside the context.

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "bert_qa/squad/qa_batch.h"
 #include "bert_qa/tests/support/qa_cases.h"
 #include "bert_qa/tests/support/records.h"
+#include "bert_qa/windows/qa_batch.h"
 #include "fsdp/error.h"
 
 namespace bert_qa {

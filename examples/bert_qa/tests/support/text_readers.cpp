@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "bert_qa/hf/tokenizer_folder.h"
-#include "bert_qa/squad/qa_batch.h"
 #include "bert_qa/squad/qa_features.h"
 #include "bert_qa/text/unicode_text.h"
 #include "bert_qa/text/wordpiece_tokenizer.h"
 #include "bert_qa/text/wordpiece_trie.h"
+#include "bert_qa/windows/qa_batch.h"
 #include "support/byte_reader.h"
 
 namespace bert_qa {
