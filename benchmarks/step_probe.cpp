@@ -38,7 +38,7 @@ double milliseconds_since(std::chrono::steady_clock::time_point begin) {
 }
 
 double forward_backward(Model& model, const bert_task::Windows& windows) {
-  const at::Tensor logits = model(windows.ids, windows.segments, windows.mask);
+  const at::Tensor logits = model(windows.ids, windows.segments, windows.mask).span_BS2;
   const at::Tensor loss = bert::span_loss_sum(logits, windows.first, windows.last) /
                           static_cast<double>(windows.ids.size(0));
   loss.backward();

@@ -45,7 +45,7 @@ class Training {
   virtual ~Training() = default;
 
   void step() {
-    const at::Tensor logits = model_(windows_.ids, windows_.segments, windows_.mask);
+    const at::Tensor logits = model_(windows_.ids, windows_.segments, windows_.mask).span_BS2;
     const at::Tensor sum =
         bert::span_loss_sum(logits.to(torch::kFloat), windows_.first, windows_.last);
     const at::Tensor loss = sum / static_cast<double>(windows_.ids.size(0));

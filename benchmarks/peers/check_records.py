@@ -12,6 +12,7 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 import record_bert
+import record_bert_nq
 import record_megatron
 import record_squad
 import reference_run
@@ -28,6 +29,16 @@ def check_bert():
     largest = max((recorded[name].double() - computed[name].double()).abs().max().item()
                   for name in recorded)
     print(f"bert_small: {len(recorded)} tensors, largest difference {largest:.2g}")
+    return largest <= 1e-6
+
+
+def check_bert_nq():
+    _, _, computed = record_bert_nq.compute()
+    recorded = load_file(record_bert_nq.FOLDER / "record.safetensors")
+    assert recorded.keys() == computed.keys(), recorded.keys() ^ computed.keys()
+    largest = max((recorded[name].double() - computed[name].double()).abs().max().item()
+                  for name in recorded)
+    print(f"bert_nq_small: {len(recorded)} tensors, largest difference {largest:.2g}")
     return largest <= 1e-6
 
 

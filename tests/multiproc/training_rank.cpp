@@ -118,7 +118,7 @@ int train(const fsdp::Mesh& mesh, fsdp::ErrorPlace& place, int64_t steps, const 
     const auto batch = bert_qa::make_tensors(windows.make_batch(0, std::array{window}));
     const auto here = [&](const at::Tensor& tensor) { return tensor.to(engine.device()); };
     const at::Tensor logits =
-        model(here(batch.ids_BS), here(batch.segments_BS), here(batch.attention_mask_BS));
+        model(here(batch.ids_BS), here(batch.segments_BS), here(batch.attention_mask_BS)).span_BS2;
     const at::Tensor loss = bert::span_loss_sum(logits, here(batch.first_B), here(batch.last_B));
     loss.backward();
     harm.come_to("optimizer");

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "bert_qa/hf/config_reader.h"
+#include "bert_qa/nq/answer_type.h"
 #include "bert_qa/text/text_file.h"
 
 namespace bert_qa {
@@ -40,6 +42,9 @@ bert::Config parse_model_config(std::string_view text, const std::string& file) 
   config.hidden_act = reader.text_or("hidden_act", config.hidden_act);
   check_supported(reader, config);
   config.architectures = reader.names("architectures");
+  const bool has_types = std::ranges::any_of(
+      config.architectures, [](const auto& name) { return name.ends_with(kNaturalQuestions); });
+  config.answer_types = has_types ? kAnswerTypes : 0;
   config.vocab_size = reader.size("vocab_size", 1, kMaxVocabulary);
   config.hidden_size = reader.size("hidden_size", 1, kMaxHidden);
   config.num_hidden_layers = reader.size("num_hidden_layers", 1, kMaxLayers);

@@ -9,6 +9,9 @@
 
 namespace bert_qa {
 
+// The end of the architecture's name of a model with the answer types of Natural Questions.
+inline constexpr const char* kNaturalQuestions = "NaturalQuestions";
+
 // Parses config.json. Keys that it does not need are ignored.
 // Errors: IoError kCorruptData, which names the key, if a value is missing, has the wrong type or
 //   is out of bounds. InvalidArgument if the file is valid but the model is neither bert nor

@@ -14,6 +14,8 @@ bool is_unused(std::string_view name) {
          name == "bert.embeddings.position_ids";
 }
 
+bool is_span_head(std::string_view fqn) { return fqn.starts_with("qa_outputs."); }
+
 bool is_old_norm(std::string_view stored) {
   return stored.ends_with(".gamma") || stored.ends_with(".beta");
 }
@@ -41,7 +43,9 @@ std::string current_name(std::string_view stored) {
   return name;
 }
 
-bool is_head(std::string_view fqn) { return fqn.starts_with("qa_outputs."); }
+bool is_head(std::string_view fqn) {
+  return is_span_head(fqn) || fqn.starts_with("bert.pooler.") || fqn.starts_with("classifier.");
+}
 
 fsdp::LoadOptions load_options(const fsdp::SafetensorsFile* head) {
   return {.parameter_name = current_name,
@@ -52,7 +56,7 @@ fsdp::LoadOptions load_options(const fsdp::SafetensorsFile* head) {
 
 fsdp::LoadOptions head_options() {
   return {.may_be_unused = [](std::string_view) { return true; },
-          .may_be_missing = [](std::string_view fqn) { return !is_head(fqn); }};
+          .may_be_missing = [](std::string_view fqn) { return !is_span_head(fqn); }};
 }
 
 std::vector<std::string> notes_of(const fsdp::LoadReport& report) {

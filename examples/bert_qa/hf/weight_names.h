@@ -14,17 +14,17 @@ namespace bert_qa {
 // (`module.`, `_orig_mod.`, `model.`).
 std::string current_name(std::string_view stored);
 
-// Returns true for a parameter of the question-answering head. A pretrained encoder does not have
-// this head.
+// Returns true for a parameter of a question-answering head: the ends of the answer, and its type
+// with the pooler. A pretrained encoder does not have these heads.
 bool is_head(std::string_view fqn);
 
 // Returns options to load a whole model by current names. The file may have unused tensors (pooler,
-// pretraining heads, position_ids) and may lack the question-answering head. Tensors of `head`,
+// pretraining heads, position_ids) and may lack the question-answering heads. Tensors of `head`,
 // which may be null, have priority.
 fsdp::LoadOptions load_options(const fsdp::SafetensorsFile* head);
 
-// Returns options to load only a head. Other parameters keep their initial values, and other
-// tensors of the file are ignored.
+// Returns options to load only a head, which must have the ends of the answer. Other parameters
+// keep their initial values, and other tensors of the file are ignored.
 fsdp::LoadOptions head_options();
 
 // Returns notes for the user about a load with these options.

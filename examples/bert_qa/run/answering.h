@@ -4,16 +4,12 @@
 
 #include <fsdp/engine.h>
 
-#include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "bert_qa/run/questions.h"
 #include "bert_qa/run/settings.h"
-#include "bert_qa/squad/qa_decoding.h"
 #include "models/bert/bert_model.h"
 #include "terminal/console.h"
 
@@ -21,7 +17,7 @@ namespace bert_qa {
 
 // The answers to all questions.
 struct Answered {
-  std::vector<DecodedAnswer> answers;  // on rank 0; empty on the others
+  std::unique_ptr<Answers> answers;  // on rank 0; null on the others
   double seconds = 0;
 };
 
@@ -37,17 +33,5 @@ struct Evaluation {
 std::optional<Answered> answer(fsdp::Unit<bert::QuestionAnswering> model,
                                const fsdp::Engine& engine, const Questions& questions,
                                const AnswerSettings& settings, const Evaluation& evaluation);
-
-// Returns exact_match and f1. For v2 it also returns the other metrics, with the names of the
-// official script.
-nlohmann::ordered_json score(const Questions& questions, const Answered& answered,
-                             const AnswerSettings& settings);
-
-// Writes predictions.json, nbest_predictions.json and, for v2, null_odds.json.
-void write_answers(const Answered& answered, const AnswerSettings& settings,
-                   const std::filesystem::path& folder);
-
-// Returns some questions and answers as text for the user. Line breaks in them are escaped.
-std::string some_answers(const Questions& questions, const Answered& answered);
 
 }  // namespace bert_qa

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "bert_qa/squad/qa_batch.h"
+#include "bert_qa/windows/qa_batch.h"
 
 namespace bert_qa {
 
@@ -11,6 +11,7 @@ namespace bert_qa {
 struct Batch {
   at::Tensor ids_BS, segments_BS, attention_mask_BS;
   at::Tensor first_B, last_B;  // answer's tokens; 0 if the window does not hold the answer
+  at::Tensor types_B{};        // undefined if windows have no answer types
 };
 
 // Returns tensors on the CPU. A rank without windows gets one row of padding that the loss ignores,

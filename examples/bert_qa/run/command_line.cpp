@@ -16,6 +16,7 @@
 #include "bert_qa/run/command_help.h"
 #include "bert_qa/run/command_words.h"
 #include "bert_qa/run/settings_checks.h"
+#include "bert_qa/run/task_flags.h"
 #include "models/bert/presets.h"
 #include "named_optimizer.h"
 
@@ -76,6 +77,7 @@ CLI::Validator number_in(double least, double most) {
 void add_model_flags(CLI::App& app, Command command, Settings& settings) {
   ModelSource& model = settings.model;
   auto* group = app.add_option_group("model");
+  add_task_flag(*group, settings);
   const bool init = command == Command::kInit;
   CLI::Option* preset = nullptr;
   if (init || command == Command::kFinetune) {
@@ -104,7 +106,8 @@ void add_data_flags(CLI::App& app, Command command, Settings& settings) {
                             {"synthetic", DataSource::kSynthetic},
                             {"learnable", DataSource::kLearnable}},
                            "files; synthetic: shapes without a file; learnable: also answers");
-    group->add_option("--train-file", data.train_file, "SQuAD JSON, nested or a row a line");
+    group->add_option("--train-file", data.train_file,
+                      "SQuAD JSON, nested or a row a line; nq: a record a line, plain or .gz");
     group->add_option("--max-train-samples", data.max_train_samples, "questions, from the start")
         ->default_str("all");
     group->add_flag("!--no-shuffle", data.shuffle, "windows in file order");
@@ -119,8 +122,11 @@ void add_data_flags(CLI::App& app, Command command, Settings& settings) {
       ->default_str("all");
   group->add_option("--max-seq-length", data.max_seq_length, "tokens per window")
       ->check(CLI::Range(8, 1 << 20));
-  group->add_option("--doc-stride", data.doc_stride, "tokens that neighbouring windows share")
+  group
+      ->add_option("--doc-stride", data.doc_stride,
+                   "tokens that neighbouring windows share; nq: between their starts")
       ->check(CLI::Range(0, 1 << 20));
+  add_nq_data_flags(*group, command, settings);
 }
 
 void add_training_flags(CLI::App& app, Settings& settings) {
@@ -172,6 +178,7 @@ void add_answer_flags(CLI::App& app, Settings& settings) {
   group->add_option("--n-best-size", answers.n_best_size, "answers to choose from")
       ->check(positive);
   group->add_option("--max-answer-length", answers.max_answer_length, "tokens")->check(positive);
+  add_nq_answer_flags(*group, settings);
 }
 
 // Adds flags that the library defines. The library also checks their values.
@@ -344,6 +351,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (recipe == "google") {
     apply_google_recipe(*commands[Command::kFinetune], line.settings);
   }
+  apply_task(*commands[line.settings.command], line.settings);
   line.settings.run.engine.seed = line.settings.seed;
   // `init` runs no step, so the engine must not require the memory for gradients and slots.
   if (line.settings.command == Command::kInit) line.settings.run.engine.try_beyond_plan = true;

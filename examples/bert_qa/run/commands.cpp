@@ -139,12 +139,11 @@ ShardedModel build_model(const Settings& settings, Inputs& inputs, const fsdp::M
 WindowSource training_source(const Settings& settings, const Inputs& inputs,
                              const QuestionSets& questions) {
   if (!questions.train) return synthetic_source(settings, inputs.config);
-  const QaFeatures& features = questions.train->features;
-  return {
-      .count = features.window_count(),
-      .length = [&features](int64_t, int64_t window) { return features.window_length(window); },
-      .make_batch = [&features](int64_t, std::span<const int64_t> windows,
-                                int64_t length) { return make_batch(features, windows, length); }};
+  const Windows& all = questions.train->windows();
+  return {.count = all.window_count(),
+          .length = [&all](int64_t, int64_t window) { return all.window_length(window); },
+          .make_batch = [&all](int64_t, std::span<const int64_t> windows,
+                               int64_t length) { return make_batch(all, windows, length); }};
 }
 
 // Compares the training data of the ranks, because ranks with equal command lines may read
@@ -319,7 +318,7 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
     windows.emplace(source, settings, mesh.rank(), mesh.world_size());
     settings.run.schedule.make(windows->total_steps(), settings.train.learning_rate);
   });
-  agree_on_data(mesh, source, *windows, questions.train.has_value());
+  agree_on_data(mesh, source, *windows, questions.train != nullptr);
 
   std::optional<fsdp::Trace> trace;
   if (!settings.run.trace_file.empty()) trace.emplace(*sharded.engine);
@@ -331,7 +330,7 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   };
   const TrainingReports reports{place, console, opened.output, plan};
   const Scoring scoring{settings, sharded.model, *sharded.engine, inputs.config,
-                        questions.validation ? &*questions.validation : nullptr};
+                        questions.validation.get()};
   if (!train(scoring, trainer, *windows, reports)) return end_early();
   ordered_json metrics = training_metrics(summary, *sharded.engine, plan);
   const std::string device = device_use_of(*sharded.engine, plan, summary);
@@ -366,7 +365,7 @@ void answer_file(const Settings& settings, const fsdp::Mesh& mesh, terminal::Con
   ShardedModel sharded = build_model(settings, inputs, mesh, console);
   const QuestionSets questions = finish_reading(std::move(reading), mesh, console);
   const Scoring scoring{settings, sharded.model, *sharded.engine, inputs.config,
-                        &*questions.validation};
+                        questions.validation.get()};
   const ordered_json metrics = answer_questions(scoring, settings.output_dir, {console}).value();
   say(console, "{}", scores_text(metrics, "\n"));
   if (settings.output_dir.empty()) return;

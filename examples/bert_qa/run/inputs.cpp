@@ -6,6 +6,8 @@
 #include "bert_qa/hf/model_config.h"
 #include "bert_qa/hf/model_sizes.h"
 #include "bert_qa/hf/tokenizer_folder.h"
+#include "bert_qa/nq/answer_type.h"
+#include "bert_qa/nq/nq_vocab.h"
 #include "bert_qa/text/text_file.h"
 #include "models/bert/presets.h"
 
@@ -60,7 +62,14 @@ bert::Config read_config(const std::filesystem::path& file) {
   return config;
 }
 
-void read_model(const ModelSource& source, Inputs& inputs) {
+void set_task(Task task, bert::Config& config) {
+  config.answer_types = task == Task::kNq ? kAnswerTypes : 0;
+  config.architectures = {fmt::format("{}BertFor{}", config.model_type == "bert" ? "" : "Megatron",
+                                      task == Task::kNq ? kNaturalQuestions : "QuestionAnswering")};
+}
+
+void read_model(const Settings& settings, Inputs& inputs) {
+  const ModelSource& source = settings.model;
   if (source.preset.empty()) {
     inputs.weights = std::make_unique<fsdp::StoredWeights>(source.folder);
     inputs.config = read_config(source.folder / "config.json");
@@ -68,9 +77,7 @@ void read_model(const ModelSource& source, Inputs& inputs) {
   } else {
     inputs.config = bert::preset_config(source.preset);
   }
-  inputs.config.architectures = {inputs.config.model_type == "bert"
-                                     ? "BertForQuestionAnswering"
-                                     : "MegatronBertForQuestionAnswering"};
+  set_task(settings.task, inputs.config);
   if (source.dropout) {
     inputs.config.hidden_dropout_prob = *source.dropout;
     inputs.config.attention_probs_dropout_prob = *source.dropout;
@@ -97,9 +104,15 @@ std::filesystem::path tokenizer_folder(const ModelSource& source, std::vector<st
   return source.folder;
 }
 
-void read_vocabulary(const ModelSource& source, Inputs& inputs) {
+void read_vocabulary(const Settings& settings, Inputs& inputs) {
+  const ModelSource& source = settings.model;
   const std::filesystem::path folder = tokenizer_folder(source, inputs.notes);
-  inputs.tokenizer.emplace(read_tokenizer(folder, inputs.notes, source.vocab_file));
+  WordPieceTokenizer tokenizer = read_tokenizer(folder, inputs.notes, source.vocab_file);
+  if (settings.task == Task::kNq) {
+    tokenizer =
+        WordPieceTokenizer(with_nq_tokens(tokenizer.vocab(), inputs.notes), tokenizer.options());
+  }
+  inputs.tokenizer.emplace(std::move(tokenizer));
   // With random weights the vocabulary decides the size of the embedding; stored weights have one.
   if (inputs.weights) return;
   inputs.config.vocab_size = inputs.tokenizer->vocab().size();
@@ -110,9 +123,9 @@ void read_vocabulary(const ModelSource& source, Inputs& inputs) {
 
 Inputs read_inputs(const Settings& settings) {
   Inputs inputs;
-  read_model(settings.model, inputs);
+  read_model(settings, inputs);
   if (settings.data.source == DataSource::kFiles) {
-    read_vocabulary(settings.model, inputs);
+    read_vocabulary(settings, inputs);
     check_fit(settings, inputs);
     // The files are only opened here, as a check. They are read while the model is built.
     for (const auto& file : {settings.data.train_file, settings.data.validation_file}) {

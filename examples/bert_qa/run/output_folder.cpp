@@ -40,7 +40,8 @@ std::vector<std::string> results_of(const Settings& settings) {
     }
   }
   if (!settings.data.validation_file.empty()) {
-    names.insert(names.end(), {"predictions.json", "nbest_predictions.json"});
+    names.emplace_back("predictions.json");
+    if (settings.task == Task::kSquad) names.emplace_back("nbest_predictions.json");
     if (settings.answers.version_2) names.emplace_back("null_odds.json");
   }
   return names;

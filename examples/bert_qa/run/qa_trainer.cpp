@@ -140,9 +140,9 @@ training::StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<Ste
 // Runs forward and backward of a micro-batch and returns its part of the loss. The loss is summed
 // over micro-batches and averaged over ranks. `weight` turns this into the mean over all windows.
 double QaTrainer::forward_backward(const Batch& batch, double weight) {
-  const at::Tensor logits_BS2 = model_(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS);
-  const at::Tensor sum =
-      bert::span_loss_sum(logits_BS2.to(at::kFloat), batch.first_B, batch.last_B);
+  const bert::Logits logits = model_(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS);
+  const at::Tensor sum = bert::loss_sum(
+      logits, {.first_B = batch.first_B, .last_B = batch.last_B, .types_B = batch.types_B});
   const at::Tensor loss = sum * (weight / static_cast<double>(batch.ids_BS.size(0)));
   (scaler_ ? scaler_->scale(loss) : loss).backward();
   return loss.item<double>();

@@ -12,10 +12,15 @@ namespace bert_qa {
 
 using nlohmann::ordered_json;
 
+std::vector<std::string_view> metric_names(Task task) {
+  if (task == Task::kNq) return {"long-best-threshold-f1", "short-best-threshold-f1"};
+  return {"f1", "exact_match"};
+}
+
 std::vector<std::string_view> metrics_of(const Settings& settings) {
   if (settings.data.source == DataSource::kLearnable) return {"exact_match"};
   if (settings.data.validation_file.empty()) return {};
-  return {"f1", "exact_match"};
+  return metric_names(settings.task);
 }
 
 std::optional<ordered_json> score_model(const Scoring& scoring, const Evaluation& evaluation) {
@@ -31,7 +36,7 @@ std::optional<ordered_json> score_model(const Scoring& scoring, const Evaluation
   std::string of_rank_zero;
   fsdp::run_or_throw_on_all_ranks(mesh, "scoring the answers", [&] {
     if (mesh.rank() != 0) return;
-    of_rank_zero = score(*scoring.questions, *answered, settings.answers).dump();
+    of_rank_zero = answered->answers->score().dump();
   });
   return ordered_json::parse(mesh.exchange("scores", of_rank_zero).front());
 }
@@ -44,28 +49,30 @@ std::optional<ordered_json> answer_questions(const Scoring& scoring,
   const std::optional<Answered> answered =
       answer(model, engine, *questions, settings.answers, evaluation);
   if (!answered) return std::nullopt;
-  ordered_json metrics = {{"eval_samples", questions->dataset.questions.size()},
+  ordered_json metrics = {{"eval_samples", questions->question_count()},
                           {"eval_runtime", answered->seconds}};
   fsdp::run_or_throw_on_all_ranks(mesh, "writing the answers", [&] {
     if (mesh.rank() != 0) return;
-    if (scoring.settings.command != Command::kPredict) {
-      metrics.update(score(*scoring.questions, *answered, scoring.settings.answers));
-    }
-    if (!folder.empty()) write_answers(*answered, scoring.settings.answers, folder);
+    const Answers& answers = *answered->answers;
+    if (scoring.settings.command != Command::kPredict) metrics.update(answers.score());
+    if (!folder.empty()) answers.write(folder);
+    say(evaluation.console, "\n{}", answers.some());
   });
-  say(evaluation.console, "\n{}", some_answers(*questions, *answered));
   return metrics;
 }
 
 std::string scores_text(const ordered_json& metrics, std::string_view end) {
   std::string text;
-  const auto add = [&](const char* name, const char* shown) {
+  const auto add = [&](const char* name, const char* shown, double unit) {
     if (!metrics.contains(name)) return;
     text += fmt::format("{}{} {:.2f}{}", text.empty() || !end.empty() ? "" : ", ", shown,
-                        metrics[name].get<double>(), end);
+                        unit * metrics[name].get<double>(), end);
   };
-  add("exact_match", "exact match");
-  add("f1", "F1");
+  constexpr double kPercent = 100;  // nq_eval returns fractions
+  add("exact_match", "exact match", 1);
+  add("f1", "F1", 1);
+  add("long-best-threshold-f1", "long answer F1", kPercent);
+  add("short-best-threshold-f1", "short answer F1", kPercent);
   return text;
 }
 

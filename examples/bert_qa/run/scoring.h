@@ -26,6 +26,9 @@ struct Scoring {
   const Questions* questions = nullptr;  // null without --validation-file
 };
 
+// Returns the metrics of a task by which models can be compared, the default first.
+std::vector<std::string_view> metric_names(Task task);
+
 // Returns the metrics by which models of this run can be compared, the default first. Empty if the
 // run has nothing to score.
 std::vector<std::string_view> metrics_of(const Settings& settings);
@@ -42,7 +45,8 @@ std::optional<nlohmann::ordered_json> answer_questions(const Scoring& scoring,
                                                        const std::filesystem::path& folder,
                                                        const Evaluation& evaluation);
 
-// Returns "exact match 61.54, F1 70.01", with `end` after each score if it is not empty.
+// Returns "exact match 61.54, F1 70.01", or the two F1 of Natural Questions in per cent. If `end`
+// is not empty, it follows each score.
 std::string scores_text(const nlohmann::ordered_json& metrics, std::string_view end = {});
 
 }  // namespace bert_qa

@@ -11,6 +11,7 @@
 namespace bert_qa {
 
 enum class Command : uint8_t { kInit, kFinetune, kPredict, kEvaluate };
+enum class Task : uint8_t { kSquad, kNq };
 enum class DataSource : uint8_t { kFiles, kSynthetic, kLearnable };
 
 // The source of the model.
@@ -30,6 +31,10 @@ struct DataSettings {
   int64_t max_train_samples = -1;  // questions; negative: all
   int64_t max_eval_samples = -1;
   bool skip_bad_rows = false;
+  // For Natural Questions.
+  int64_t max_query_length = 64;
+  int64_t max_contexts = 48;
+  double include_unknowns = 0.02;
   bool shuffle = true;
   bool drop_last = false;
 };
@@ -55,10 +60,12 @@ struct AnswerSettings {
   double null_score_diff_threshold = 0.0;
   int64_t n_best_size = 20;
   int64_t max_answer_length = 30;
+  int64_t long_non_null_threshold = 2, short_non_null_threshold = 2;  // for Natural Questions
 };
 
 struct Settings {
   Command command = Command::kFinetune;
+  Task task = Task::kSquad;
   ModelSource model;
   DataSettings data;
   TrainSettings train;

@@ -2,7 +2,6 @@
 
 #include <fsdp/error.h>
 
-#include <array>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,12 +12,14 @@
 namespace bert_qa {
 namespace {
 
+constexpr int64_t kNqSpecialTokens = 3;  // [CLS], [SEP], [SEP]
+
 // Sets the metric of --eval-strategy.
 void resolve_evaluation(Settings& settings) {
   fsdp::EvaluationOptions& evaluation = settings.run.evaluation;
   const std::vector<std::string_view> metrics = metrics_of(settings);
   if (evaluation.strategy == fsdp::EvalStrategy::kNo) {
-    return evaluation.resolve(std::array<std::string_view, 2>{"f1", "exact_match"});
+    return evaluation.resolve(metric_names(settings.task));
   }
   if (metrics.empty()) {
     refuse("--eval-strategy has no questions", "add --validation-file FILE or --data learnable");
@@ -60,9 +61,18 @@ void check_settings(Settings& settings) {
   if (files && !finetune && settings.data.validation_file.empty()) {
     refuse("no questions are given", "add --validation-file FILE");
   }
-  if (files && settings.data.doc_stride >= settings.data.max_seq_length) {
+  const bool nq = settings.task == Task::kNq;
+  if (files && !nq && settings.data.doc_stride >= settings.data.max_seq_length) {
     refuse("--doc-stride must be smaller than --max-seq-length",
            "lower --doc-stride (defaults: 128 and 384)");
+  }
+  if (files && nq &&
+      settings.data.max_query_length + kNqSpecialTokens >= settings.data.max_seq_length) {
+    refuse("--max-query-length leaves no room for the document",
+           "lower --max-query-length (default: 64) or raise --max-seq-length");
+  }
+  if (files && nq && settings.data.doc_stride == 0) {
+    refuse("--doc-stride must be 1 or more with --task nq", "use --doc-stride 128");
   }
   if (!files && !(settings.data.train_file.empty() && settings.data.validation_file.empty())) {
     refuse("synthetic data reads no file", "leave --train-file and --validation-file out");

@@ -32,7 +32,8 @@ SyntheticOptions options_of(const Settings& settings, const bert::Config& config
           .cls_id = bert_vocabulary ? 101 : config.pad_token_id + 1,
           .sep_id = bert_vocabulary ? 102 : config.pad_token_id + 2,
           .first_word_id = bert_vocabulary ? 999 : config.pad_token_id + 3,
-          .learnable = settings.data.source == DataSource::kLearnable};
+          .learnable = settings.data.source == DataSource::kLearnable,
+          .answer_types = config.answer_types};
 }
 
 }  // namespace
@@ -75,10 +76,11 @@ std::optional<nlohmann::ordered_json> score_synthetic(const Settings& settings,
   for (int64_t round = 0; round < rounds; ++round) {
     if (evaluation.must_stop()) return std::nullopt;
     const Batch batch = batches.next();
-    const at::Tensor best_B2 =
-        model(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS).argmax(1);
-    const at::Tensor found_B =
+    const bert::Logits logits = model(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS);
+    const at::Tensor best_B2 = logits.span_BS2.argmax(1);
+    at::Tensor found_B =
         (best_B2.select(1, 0) == batch.first_B) & (best_B2.select(1, 1) == batch.last_B);
+    if (logits.types_BA.defined()) found_B &= logits.types_BA.argmax(1) == batch.types_B;
     right += found_B.sum().item<double>();
   }
   const double share = mesh.sum(right, "score") / kScoredWindows;

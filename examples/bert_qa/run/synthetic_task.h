@@ -17,8 +17,8 @@ namespace bert_qa {
 WindowSource synthetic_source(const Settings& settings, const bert::Config& config);
 
 // Returns exact_match over windows of another seed: the percentage of windows in which both ends of
-// the answer are right. Returns nothing if it had to stop. Collective. The result is equal on every
-// rank.
+// the answer, and its type if the model has answer types, are right. Returns nothing if it had to
+// stop. Collective. The result is equal on every rank.
 std::optional<nlohmann::ordered_json> score_synthetic(const Settings& settings,
                                                       fsdp::Unit<bert::QuestionAnswering> model,
                                                       const fsdp::Engine& engine,

@@ -22,6 +22,7 @@ constexpr int64_t kTriggers = 2;
 // The counters of a window's random numbers. Each draw has its own counter, so the order of draws
 // does not matter. Counters from kFirstToken on belong to tokens.
 enum Draw : uint64_t { kLength, kQuestion, kAnswerLength, kAnswerStart, kFirstToken };
+constexpr uint64_t kAnswerType = uint64_t{1} << 32;  // beyond the counters of tokens
 
 fsdp::CounterStream stream_of(const SyntheticOptions& options, int64_t epoch, int64_t index) {
   return {options.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(index)};
@@ -83,14 +84,17 @@ void SyntheticQa::write(int64_t epoch, int64_t index, QaBatch& batch, int64_t ro
   const int64_t start = context + stream.below(kAnswerStart, length - 1 - context - answer + 1);
 
   const std::span<int64_t> ids = batch.row(batch.input_ids, row);
-  const int64_t first_word = options_.first_word_id + kTriggers;
+  const int64_t answer_types = options_.answer_types;
+  const int64_t first_word = options_.first_word_id + kTriggers + answer_types;
+  const int64_t type = answer_types > 0 ? stream.below(kAnswerType, answer_types) : -1;
   for (int64_t i = 0; i < length; ++i) {
     ids[i] = first_word + stream.below(kFirstToken + i, options_.vocab_size - first_word);
   }
   ids[0] = options_.cls_id;
   ids[question + 1] = options_.sep_id;
   ids[length - 1] = options_.sep_id;
-  if (options_.learnable) {
+  if (options_.learnable && answer_types > 0) ids[1] = options_.first_word_id + kTriggers + type;
+  if (options_.learnable && type != 0) {
     ids[start] = options_.first_word_id;
     ids[start + answer - 1] = options_.first_word_id + 1;
   }
@@ -99,8 +103,13 @@ void SyntheticQa::write(int64_t epoch, int64_t index, QaBatch& batch, int64_t ro
   std::fill(types.begin() + context, types.begin() + length, 1);
   const std::span<int64_t> mask = batch.row(batch.attention_mask, row);
   std::fill(mask.begin(), mask.begin() + length, 1);
-  batch.start_positions[row] = start;
-  batch.end_positions[row] = start + answer - 1;
+  if (type != 0) {
+    batch.start_positions[row] = start;
+    batch.end_positions[row] = start + answer - 1;
+  }
+  if (answer_types == 0) return;
+  batch.answer_types.resize(batch.rows);
+  batch.answer_types[row] = type;
 }
 
 }  // namespace bert_qa

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "bert_qa/squad/qa_batch.h"
+#include "bert_qa/windows/qa_batch.h"
 
 namespace bert_qa {
 
@@ -26,6 +26,10 @@ struct SyntheticOptions {
   // to find the answer. Without this option answers are at random positions, and a model cannot
   // learn them.
   bool learnable = false;
+  // The number of answer types. If it is not 0, each window has a random type. A window of type 0
+  // has no answer, and its positions are 0. In the learnable variant, the word after [CLS] tells
+  // the type.
+  int64_t answer_types = 0;
 };
 
 // The generator.
@@ -37,8 +41,8 @@ class SyntheticQa {
   int64_t window_count() const { return options_.window_count; }
   int64_t window_length(int64_t epoch, int64_t index) const;
   // Returns [CLS] question [SEP] context [SEP] for each window. If `length` is not 0, rows are
-  // padded to `length`, otherwise to the longest window. Every window has an answer of 2 to 5
-  // tokens in its context.
+  // padded to `length`, otherwise to the longest window. Every window, apart from those of type 0,
+  // has an answer of 2 to 5 tokens in its context.
   // Requires: 0 <= index < window_count() for each index in `windows`.
   // Errors: InvalidArgument if a window is longer than `length`.
   QaBatch make_batch(int64_t epoch, std::span<const int64_t> windows, int64_t length = 0) const;

@@ -6,6 +6,7 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/init.h>
 
@@ -119,6 +120,14 @@ at::Tensor EmbeddingsImpl::forward(const at::Tensor& ids_BS, const at::Tensor& s
   return at::dropout(norm ? norm(x_BSH) : x_BSH, dropout, is_training());
 }
 
+PoolerImpl::PoolerImpl(const Config& config)
+    : dense(register_module("dense", make_linear(config, config.hidden_size, config.hidden_size))) {
+}
+
+at::Tensor PoolerImpl::forward(const at::Tensor& x_BSH) {
+  return at::tanh(dense(x_BSH.select(1, 0)));
+}
+
 EncoderImpl::EncoderImpl(const Config& config) {
   torch::nn::ModuleList list;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
@@ -136,7 +145,9 @@ at::Tensor EncoderImpl::forward(at::Tensor x_BSH, const at::Tensor& mask_B11S) {
 
 BertImpl::BertImpl(const Config& config)
     : embeddings(register_module("embeddings", Embeddings(config))),
-      encoder(register_module("encoder", Encoder(config))) {}
+      encoder(register_module("encoder", Encoder(config))) {
+  if (config.answer_types > 0) pooler = register_module("pooler", Pooler(config));
+}
 
 at::Tensor BertImpl::forward(const at::Tensor& ids_BS, const at::Tensor& segments_BS,
                              const at::Tensor& attention_mask_BS) {
@@ -147,11 +158,18 @@ at::Tensor BertImpl::forward(const at::Tensor& ids_BS, const at::Tensor& segment
 
 QuestionAnsweringImpl::QuestionAnsweringImpl(const Config& config)
     : bert(register_module("bert", Bert(config))),
-      qa_outputs(register_module("qa_outputs", make_linear(config, config.hidden_size, 2))) {}
+      qa_outputs(register_module("qa_outputs", make_linear(config, config.hidden_size, 2))) {
+  if (config.answer_types == 0) return;
+  classifier =
+      register_module("classifier", make_linear(config, config.hidden_size, config.answer_types));
+}
 
-at::Tensor QuestionAnsweringImpl::forward(const at::Tensor& ids_BS, const at::Tensor& segments_BS,
-                                          const at::Tensor& attention_mask_BS) {
-  return qa_outputs(bert(ids_BS, segments_BS, attention_mask_BS));
+Logits QuestionAnsweringImpl::forward(const at::Tensor& ids_BS, const at::Tensor& segments_BS,
+                                      const at::Tensor& attention_mask_BS) {
+  const at::Tensor x_BSH = bert(ids_BS, segments_BS, attention_mask_BS);
+  Logits logits{.span_BS2 = qa_outputs(x_BSH), .types_BA = {}};
+  if (classifier) logits.types_BA = classifier(bert->pooler(x_BSH));
+  return logits;
 }
 
 // The clamp and ignore_index = length exclude answers beyond the window, as in Hugging Face's
@@ -166,14 +184,26 @@ at::Tensor span_loss_sum(const at::Tensor& logits_BS2, const at::Tensor& first_B
   return (cross_entropy(0, first_B) + cross_entropy(1, last_B)) / 2;
 }
 
+at::Tensor loss_sum(const Logits& logits, const Labels& labels) {
+  const at::Tensor span =
+      span_loss_sum(logits.span_BS2.to(at::kFloat), labels.first_B, labels.last_B);
+  if (!logits.types_BA.defined()) return span;
+  constexpr int64_t kIgnored = -1;
+  const at::Tensor types = at::cross_entropy_loss(logits.types_BA.to(at::kFloat), labels.types_B,
+                                                  {}, at::Reduction::Sum, kIgnored);
+  return (2 * span + types) / 3;
+}
+
 at::Tensor blank_loss(fsdp::Unit<QuestionAnswering>& model, int64_t batch, int64_t length) {
   const at::Tensor ids_BS = at::zeros({batch, length}, at::kLong);
   const at::Tensor segments_BS = at::zeros({batch, length}, at::kLong);
   const at::Tensor attention_mask_BS = at::ones({batch, length}, at::kLong);
-  const at::Tensor first_B = at::zeros({batch}, at::kLong);
-  const at::Tensor last_B = at::zeros({batch}, at::kLong);
-  const at::Tensor logits_BS2 = model(ids_BS, segments_BS, attention_mask_BS);
-  return span_loss_sum(logits_BS2.to(at::kFloat), first_B, last_B) / static_cast<double>(batch);
+  Labels labels{.first_B = at::zeros({batch}, at::kLong),
+                .last_B = at::zeros({batch}, at::kLong),
+                .types_B = {}};
+  if (model->classifier) labels.types_B = at::zeros({batch}, at::kLong);
+  const Logits logits = model(ids_BS, segments_BS, attention_mask_BS);
+  return loss_sum(logits, labels) / static_cast<double>(batch);
 }
 
 // The backward of an embedding reads only indices, so its weight need not be gathered again.

@@ -1,10 +1,12 @@
-// Defines BERT for span question answering, as ordinary LibTorch modules with some units.
+// Defines BERT for span question answering, as ordinary LibTorch modules with some units. With
+// Config::answer_types it is the joint model of Natural Questions (Alberti et al. 2019), which also
+// classifies the answer.
 //
 // There are two variants: post-LN (model_type "bert") and pre-LN ("megatron-bert"). Parameters have
 // the names of Hugging Face's model files. The units are the word embeddings (their backward reads
 // no weight), each layer, and the root. The root holds all other parameters: the small embeddings,
-// the last norm and the head. Suffixes of names give shapes: B windows, S tokens, H hidden, N
-// heads, D head size.
+// the last norm and the heads. Suffixes of names give shapes: B windows, S tokens, H hidden, N
+// heads, D head size, A answer types.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -101,6 +103,15 @@ struct EncoderImpl : torch::nn::Module {
 };
 TORCH_MODULE(Encoder);
 
+// Maps the first token of a window to a vector that represents the window.
+struct PoolerImpl : torch::nn::Module {
+  explicit PoolerImpl(const Config& config);
+  at::Tensor forward(const at::Tensor& x_BSH);  // B,H
+
+  torch::nn::Linear dense;
+};
+TORCH_MODULE(Pooler);
+
 struct BertImpl : torch::nn::Module {
   explicit BertImpl(const Config& config);
   at::Tensor forward(const at::Tensor& ids_BS, const at::Tensor& segments_BS,
@@ -108,18 +119,25 @@ struct BertImpl : torch::nn::Module {
 
   Embeddings embeddings;
   Encoder encoder;
+  Pooler pooler{nullptr};  // only with answer types
 };
 TORCH_MODULE(Bert);
 
+// The results of a forward.
+struct Logits {
+  at::Tensor span_BS2;  // of the answer's first and last token
+  at::Tensor types_BA;  // of the answer's type; undefined without answer types
+};
+
 struct QuestionAnsweringImpl : torch::nn::Module {
   explicit QuestionAnsweringImpl(const Config& config);
-  // Returns the logits [B,S,2] of the answer's first and last token. ids and segments are int64.
-  // attention_mask is 1 for tokens and 0 for padding.
-  at::Tensor forward(const at::Tensor& ids_BS, const at::Tensor& segments_BS,
-                     const at::Tensor& attention_mask_BS);
+  // ids and segments are int64. attention_mask is 1 for tokens and 0 for padding.
+  Logits forward(const at::Tensor& ids_BS, const at::Tensor& segments_BS,
+                 const at::Tensor& attention_mask_BS);
 
   Bert bert;
   torch::nn::Linear qa_outputs;
+  torch::nn::Linear classifier{nullptr};  // only with answer types
 };
 TORCH_MODULE(QuestionAnswering);
 
@@ -128,6 +146,16 @@ TORCH_MODULE(QuestionAnswering);
 // loss.
 at::Tensor span_loss_sum(const at::Tensor& logits_BS2, const at::Tensor& first_B,
                          const at::Tensor& last_B);
+
+// The answers of a batch. If a window does not hold the answer, the positions are 0.
+struct Labels {
+  at::Tensor first_B, last_B;  // positions, ignored at the length S
+  at::Tensor types_B;          // read only if the model has answer types; -1: ignored
+};
+
+// Returns the sum over windows of the mean of the cross-entropies of first, last and, with answer
+// types, type. Logits are cast to float32.
+at::Tensor loss_sum(const Logits& logits, const Labels& labels);
 
 // Returns the loss over `batch` windows of `length` equal tokens. For plans: the step needs the
 // memory of a real step.

@@ -25,6 +25,7 @@ struct Config {
   double attention_probs_dropout_prob = 0.1;
   double layer_norm_eps = 1e-12;
   double initializer_range = 0.02;
+  int64_t answer_types = 0;  // classes of the answer-type head; 0: the model has no such head
 
   bool operator==(const Config&) const = default;
 };

@@ -53,7 +53,7 @@ class BertSubject final : public Subject {
   at::Tensor loss(int step, int rank, at::Device device) override {
     const at::Tensor ids = ids_of(60, 10, step, rank).to(device);
     const at::Tensor mask = torch::ones_like(ids);
-    const at::Tensor logits = model_(ids, torch::zeros_like(ids), mask);
+    const at::Tensor logits = model_(ids, torch::zeros_like(ids), mask).span_BS2;
     const at::Tensor starts = logits.select(-1, 0).to(at::kFloat);
     const at::Tensor ends = logits.select(-1, 1).to(at::kFloat);
     const at::Tensor answer = ids.select(1, 0).remainder(10);

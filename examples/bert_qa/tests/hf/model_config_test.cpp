@@ -88,6 +88,9 @@ TEST_CASE("A configuration survives being written and read") {
                       .initializer_range = 0.3};
   CHECK(parse_model_config(format_model_config(config), "f") == config);
   CHECK(parse_model_config(format_model_config({}), "f") == bert::Config{});
+  config.architectures = {"MegatronBertForNaturalQuestions"};
+  config.answer_types = 5;
+  CHECK(parse_model_config(format_model_config(config), "f") == config);
 }
 
 TEST_CASE("Keys that may be missing have Hugging Face's defaults") {

@@ -1,12 +1,13 @@
 // Compares the example's BERT with Python's transformers for the same weights and inputs:
-// tests/records/bert_small (post-LN) and megatron_small (pre-LN). benchmarks/peers/record_bert.py
-// and record_megatron.py write the records.
+// tests/records/bert_small (post-LN), megatron_small (pre-LN) and bert_nq_small (answer types).
+// benchmarks/peers/record_bert.py, record_megatron.py and record_bert_nq.py write the records.
 #include "models/bert/bert_model.h"
 
 #include <fsdp/checkpoint.h>
 #include <fsdp/safetensors_folder.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -22,6 +23,7 @@ using fsdp::SafetensorsFile;
 using fsdp::StoredTensor;
 
 const std::filesystem::path kBert = BERT_QA_RECORDS "/bert_small";
+const std::filesystem::path kNq = BERT_QA_RECORDS "/bert_nq_small";
 const std::filesystem::path kMegatron = BERT_QA_RECORDS "/megatron_small";
 
 at::Tensor tensor_of(const SafetensorsFile& file, const std::string& name) {
@@ -50,10 +52,11 @@ struct Recorded {
       parameter.value().copy_(tensor_of(weights, parameter.key()));
     }
   }
-  at::Tensor logits() {
+  bert::Logits all_logits() {
     return model(tensor_of(record, "inputs.input_ids"), tensor_of(record, "inputs.token_type_ids"),
                  tensor_of(record, "inputs.attention_mask"));
   }
+  at::Tensor logits() { return all_logits().span_BS2; }
 };
 
 double largest_difference(const at::Tensor& ours, const at::Tensor& theirs) {
@@ -84,6 +87,37 @@ TEST_CASE("logits, loss and every gradient of small BERTs equal Python transform
   }
 }
 
+TEST_CASE(
+    "logits, loss and every gradient of the joint model equal those of transformers' BertModel") {
+  Recorded recorded(kNq);
+  const auto theirs = [&](const std::string& name) { return tensor_of(recorded.record, name); };
+  const bert::Logits logits = recorded.all_logits();
+  CHECK(largest_difference(logits.span_BS2.select(2, 0), theirs("logits.start")) < 1e-5);
+  CHECK(largest_difference(logits.span_BS2.select(2, 1), theirs("logits.end")) < 1e-5);
+  CHECK(largest_difference(logits.types_BA, theirs("logits.types")) < 1e-5);
+  const at::Tensor first = theirs("labels.start_positions");
+  const at::Tensor loss = bert::loss_sum(logits, {.first_B = first,
+                                                  .last_B = theirs("labels.end_positions"),
+                                                  .types_B = theirs("labels.answer_types")}) /
+                          first.size(0);
+  CHECK(std::abs(loss.item<double>() - theirs("loss").item<double>()) < 1e-5);
+  loss.backward();
+  for (const auto& parameter : recorded.model->named_parameters()) {
+    CAPTURE(parameter.key());
+    CHECK(largest_difference(parameter.value().grad(), theirs("grad." + parameter.key())) < 1e-5);
+  }
+}
+
+TEST_CASE("a window with the type -1 and positions at the length counts for nothing") {
+  Recorded recorded(kNq);
+  const bert::Logits logits = recorded.all_logits();
+  const at::Tensor ignored = torch::full({3}, logits.span_BS2.size(1), torch::kLong);
+  const at::Tensor loss = bert::loss_sum(
+      logits,
+      {.first_B = ignored, .last_B = ignored, .types_B = torch::full({3}, -1, torch::kLong)});
+  CHECK(loss.item<double>() == 0);
+}
+
 TEST_CASE("each rank's gradient shards are its runs of transformers' gradients") {
   const SafetensorsFile record(kBert / "record.safetensors");
   const fsdp::SafetensorsFolder folder(kBert);
@@ -98,7 +132,8 @@ TEST_CASE("each rank's gradient shards are its runs of transformers' gradients")
       CHECK(
           fsdp::load_weights(engine, folder.files(), bert_qa::load_options(nullptr)).notes.empty());
       const at::Tensor logits = model(input("inputs.input_ids"), input("inputs.token_type_ids"),
-                                      input("inputs.attention_mask"));
+                                      input("inputs.attention_mask"))
+                                    .span_BS2;
       const at::Tensor first = input("labels.start_positions");
       (bert::span_loss_sum(logits, first, input("labels.end_positions")) / first.size(0))
           .backward();
@@ -141,7 +176,9 @@ TEST_CASE("dropout acts in training alone") {
   config.attention_probs_dropout_prob = 0.5;
   fsdp::Unit<bert::QuestionAnswering> model(config);
   const at::Tensor ids = torch::randint(1, 96, {2, 7});
-  const auto logits = [&] { return model(ids, torch::zeros_like(ids), torch::ones_like(ids)); };
+  const auto logits = [&] {
+    return model(ids, torch::zeros_like(ids), torch::ones_like(ids)).span_BS2;
+  };
   CHECK_FALSE(at::equal(logits(), logits()));
   model->eval();
   CHECK(at::equal(logits(), logits()));

@@ -57,6 +57,27 @@ TEST_CASE("defaults are run_qa.py's; the google recipe changes what was not give
   CHECK(parse(recipe).run.schedule.warmup_ratio == 0.0);
 }
 
+TEST_CASE("the task nq has the baseline's defaults; given values are kept") {
+  const std::vector<const char*> words = {"finetune", "--model",      "m", "--train-file",
+                                          "t",        "--output-dir", "o", "--task=nq"};
+  const Settings nq = parse(words);
+  CHECK(nq.task == Task::kNq);
+  CHECK(nq.data.max_seq_length == 512);
+  CHECK(nq.data.doc_stride == 128);
+  CHECK(nq.data.max_query_length == 64);
+  CHECK(nq.data.max_contexts == 48);
+  CHECK(nq.data.include_unknowns == 0.02);
+  CHECK(nq.answers.n_best_size == 10);
+  CHECK(nq.answers.max_answer_length == 30);
+  CHECK(nq.answers.long_non_null_threshold == 2);
+  CHECK(nq.answers.short_non_null_threshold == 2);
+  std::vector<const char*> given = words;
+  given.insert(given.end(), {"--max-seq-length=100", "--n-best-size=3", "--include-unknowns=1"});
+  CHECK(parse(given).data.max_seq_length == 100);
+  CHECK(parse(given).answers.n_best_size == 3);
+  CHECK(parse(given).data.include_unknowns == 1);
+}
+
 TEST_CASE("what can be switched on may stand alone, before another flag or last") {
   const fsdp::RunOptions run = parse({"finetune", "--preset", "tiny", "--data", "synthetic",
                                       "--offload", "--recompute", "--output-dir", "o", "--force"})

@@ -57,6 +57,26 @@ TEST_CASE("a window is a function of seed, epoch and index") {
   CHECK(other.make_batch(1, one, 64).input_ids != alone.input_ids);
 }
 
+TEST_CASE(
+    "with answer types, windows of type 0 have no answer, and the learnable word tells the type") {
+  const SyntheticQa data({.max_length = 64, .learnable = true, .answer_types = 5});
+  const QaBatch batch = data.make_batch(0, all_windows(data), 64);
+  int64_t counts[5] = {};
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const int64_t* ids = &batch.input_ids[row * 64];
+    const int64_t type = batch.answer_types[row];
+    ++counts[type];
+    CHECK(ids[1] == 1001 + type);
+    const bool has_answer = type != 0;
+    CHECK(std::count(ids, ids + 64, 999) == has_answer);
+    CHECK(std::count(ids, ids + 64, 1000) == has_answer);
+    CHECK(batch.start_positions[row] == (has_answer ? std::find(ids, ids + 64, 999) - ids : 0));
+    CHECK(batch.end_positions[row] == (has_answer ? std::find(ids, ids + 64, 1000) - ids : 0));
+  }
+  for (const int64_t count : counts) CHECK(count > 0);
+  CHECK(SyntheticQa({}).make_batch(0, std::vector<int64_t>{0}).answer_types.empty());
+}
+
 TEST_CASE("the learnable variant marks the ends of the answer and nothing else") {
   const SyntheticQa data({.max_length = 64, .learnable = true});
   const QaBatch batch = data.make_batch(0, all_windows(data), 64);
