@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <utility>
 
@@ -81,10 +82,17 @@ void UnitUpdates::update(EngineUnit& unit) {
   unit.shard->gradients().end_update();
 }
 
-void UnitUpdates::abandon_backward() {
+void UnitUpdates::abandon_backward() noexcept {
   if (!std::exchange(has_updated_, false)) return;
   is_torn_ = true;
   for (Entry& each : entries_) each.awaits_step = false;
+  try {
+    // The end of the backward, where compute would wait for the updates, is not reached.
+    Event updated(context_.streams.device);
+    context_.streams.reduce->record(updated);
+    context_.streams.compute->wait(updated);  // wait 7
+  } catch (const std::exception&) {           // the caller gets the error of the backward
+  }
 }
 
 void UnitUpdates::refuse_use(const EngineUnit& unit) {

@@ -49,8 +49,8 @@ class UnitUpdates {
   // only frees its main gradients.
   void update(EngineUnit& unit);
   void end_backward() { has_updated_ = false; }
-  // Notes that the backward has failed.
-  void abandon_backward();
+  // Notes that the backward has failed. Compute waits for the updates that it has issued.
+  void abandon_backward() noexcept;
   // Throws the StateError for a use of a unit in the backward that has updated it.
   [[noreturn]] static void refuse_use(const EngineUnit& unit);
   // Accepts weights that a failed backward has left partly updated.

@@ -1,4 +1,5 @@
-// A training with Options::optimizer_in_backward that makes each wait of an update necessary.
+// Trainings that make each wait of docs/streams.md necessary: a loss whose backward fails, and a
+// training with Options::optimizer_in_backward.
 #pragma once
 
 #include <fsdp/optim.h>
@@ -25,6 +26,16 @@ inline GraphImpl::Body body_for(const Options& options) {
   return options.optimizer_in_backward ? with_changing_calls : in_a_row;
 }
 
+// Returns a loss whose backward throws after the last unit is reduced and another unit has captured
+// its gradients.
+inline at::Tensor failing_loss(torch::nn::Module& model, int rank) {
+  auto& graph = dynamic_cast<GraphImpl&>(model);
+  const at::Tensor h = torch::tanh(graph.units[0](values({2, 6}, 1 + rank)));
+  const at::Tensor last = graph.units[2](torch::tanh(graph.units[1](h)));
+  h.register_hook([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("thrown"); });
+  return last.sum();
+}
+
 inline void train_in_backward(torch::nn::Module& model, Engine& engine, int rank) {
   AdamW optimizer(engine, {.lr = 1e-2, .skip_nonfinite = false});
   MainCopies copies(engine);
@@ -34,6 +45,8 @@ inline void train_in_backward(torch::nn::Module& model, Engine& engine, int rank
     optimizer.step();
     optimizer.zero_grad();
     if (step != 1) continue;
+    CHECK_THROWS_WITH(failing_loss(model, rank).backward(), "thrown");
+    engine.zero_grad();
     for (ShardedParameter& each : engine.sharded_parameters()) each.local.data().mul_(0.5);
     const torch::NoGradGuard no_grad;
     graph_loss(model, step, rank);
