@@ -92,7 +92,8 @@ Counts counts_of_step(int64_t layers, at::ScalarType dtype) {
         };
         for (int step = 0; step < 2; ++step) {
           if (step == 1) count(-1, begin);
-          const at::Tensor logits = unit(ids, torch::zeros_like(ids), torch::ones_like(ids));
+          const at::Tensor logits =
+              unit(ids, torch::zeros_like(ids), torch::ones_like(ids)).span_BS2;
           logits.to(torch::kFloat).sum().backward();
           optimizer.clip_grad_norm(1.0);
           optimizer.step();
