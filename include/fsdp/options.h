@@ -47,7 +47,7 @@ enum class NcclRegistration : uint8_t {
 };
 
 // Types in which a unit computes and reduces, similar to FSDP2's MixedPrecisionPolicy. Main shards,
-// main gradients and optimizer state are always float32.
+// main gradients and optimizer state are always float32, except the moments of AdamW8bit.
 //
 //   {.param_dtype = torch::kBFloat16, .reduce_dtype = torch::kFloat32}
 struct MixedPrecision {
@@ -147,6 +147,10 @@ struct Options {
   // ([Note: optimizer in backward]).
   bool optimizer_in_backward = false;
   Strategy strategy = Strategy::kFullShard;
+  // Ranks divide a parameter only at multiples of this many of its elements: 1 or a power of two up
+  // to 1,024. AdamW8bit requires 256 or more (AdamW8bit::kBlockNumel), because a block of its state
+  // must not be divided. Each parameter, and each rank's slice, is then padded to a multiple.
+  int64_t shard_granule = 1;
   GradientReduction gradient_reduction = GradientReduction::kMean;
   // Divisor of the summed gradients, instead of the world size (kMean only).
   std::optional<float> gradient_divide_factor;

@@ -195,7 +195,8 @@ void Attachment::take(int index) {
   }
   ShardContext& context = *engine_.context;
   UnitCollectives collectives = collectives_for(context, *own.strategy);
-  ShardLayout layout(std::move(specs), collectives.main_ranks());
+  ShardLayout layout(std::move(specs), collectives.main_ranks(),
+                     engine_.model.options.shard_granule);
   std::vector<Buffer> main = main_shards_of(found, collectives, layout);
   const bool by_policy = found.unit == nullptr;
   // The unit's storages keep the address of `touched` as their owner, so `touched` is made before

@@ -56,6 +56,7 @@ BuildState::BuildState(Mesh mesh_in, Options options_in)
       context(with_place([] { return "construction of a BuildScope"; },
                          [&] { return std::make_unique<ShardContext>(mesh, options); })),
       building_(construction_mutex(), std::defer_lock) {
+  ShardLayout::require_granule(options.shard_granule);
   if (options.ignore) {
     throw InvalidArgument(
         {.what = "Options::ignore is not supported under a BuildScope",
@@ -128,7 +129,7 @@ void BuildState::shard(const void* unit, torch::nn::Module& module) {
   std::vector<ParameterSpec> specs;
   for (const FoundParameter& found : parameters) specs.push_back(spec_of(found, precision.param));
   const UnitCollectives collectives = collectives_for(*context, options.strategy);
-  ShardLayout layout(std::move(specs), collectives.main_ranks());
+  ShardLayout layout(std::move(specs), collectives.main_ranks(), options.shard_granule);
   move_parameters(parameters, *context);
   std::vector<Buffer> main = with_place(
       [&] { return "construction of a unit of type " + module.name(); },

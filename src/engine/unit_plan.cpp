@@ -5,6 +5,7 @@
 
 #include "fsdp/error.h"
 #include "plan/placement.h"
+#include "plan/shard_layout.h"
 #include "shard/parameter_bindings.h"
 #include "shard/shard_context.h"
 
@@ -130,6 +131,7 @@ std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Opti
   own.reserve(units.size());
   for (const FoundUnit& unit : units) own.push_back(options_of(options, unit.fqn));
   check_keep_last_units(options);
+  ShardLayout::require_granule(options.shard_granule);
   choose_recomputed(units, options.recompute, own);
   Precision::of(options.mixed_precision);  // checked first, to name the engine's option
   std::vector<UnitPlan> plans;
@@ -161,6 +163,7 @@ std::vector<std::string> describe_options(const Options& options) {
       fmt::format("try_beyond_plan {}", options.try_beyond_plan),
       fmt::format("nccl_registration {}", static_cast<int>(options.tuning.nccl_registration)),
       fmt::format("strategy {}", name_of(options.strategy)),
+      fmt::format("shard_granule {}", options.shard_granule),
       fmt::format("gradient_reduction {}", static_cast<int>(options.gradient_reduction)),
       fmt::format("gradient_divide_factor {}", options.gradient_divide_factor.value_or(0)),
       fmt::format("seed {}", options.seed)};

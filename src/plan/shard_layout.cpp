@@ -1,20 +1,32 @@
 #include "plan/shard_layout.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "fsdp/error.h"
 
 namespace fsdp {
 
-ShardLayout::ShardLayout(std::vector<ParameterSpec> parameters, int ranks)
-    : parameters_(std::move(parameters)), ranks_(ranks) {
+void ShardLayout::require_granule(int64_t granule) {
+  if (granule > 0 && granule <= kPageNumel && (granule & (granule - 1)) == 0) return;
+  throw InvalidArgument(
+      {.what = fmt::format("shard_granule is {}, expected a power of two from 1 to {}", granule,
+                           kPageNumel),
+       .where = "Options::shard_granule",
+       .hint = "use 1, or 256 (AdamW8bit::kBlockNumel) for AdamW8bit"});
+}
+
+ShardLayout::ShardLayout(std::vector<ParameterSpec> parameters, int ranks, int64_t granule)
+    : parameters_(std::move(parameters)), ranks_(ranks), granule_(granule) {
   places_.resize(parameters_.size());
   // Gaps are listed because kernels and collectives work on whole segments. So the elements of a
   // gap must be zero in every buffer.
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const int index = segment_for(parameters_[i]);
     SegmentLayout& segment = segments_[index];
-    const int64_t offset = round_up(segment.numel, kAlignment);
+    const int64_t offset = round_up(segment.numel, alignment());
     if (offset > segment.numel) segment.gaps.push_back({segment.numel, offset - segment.numel});
     places_[i] = {index, static_cast<int>(segment.parameters.size())};
     segment.parameters.push_back({static_cast<int>(i), offset, parameters_[i].numel});
@@ -24,7 +36,7 @@ ShardLayout::ShardLayout(std::vector<ParameterSpec> parameters, int ranks)
   for (SegmentLayout& segment : segments_) {
     const int64_t share = divide_up(segment.numel, ranks_);
     const bool pages = ranks_ > 1 && share >= kPagedSliceNumel;
-    segment.slice_numel = round_up(share, pages ? kPageNumel : kSliceAlignment);
+    segment.slice_numel = round_up(share, pages ? kPageNumel : std::max(kSliceAlignment, granule_));
     const int64_t padded = segment.slice_numel * ranks_;
     if (padded > segment.numel) segment.gaps.push_back({segment.numel, padded - segment.numel});
     segment.numel = padded;

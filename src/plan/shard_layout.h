@@ -4,12 +4,14 @@
 // A unit's parameters are grouped into segments. There is one segment for each pair of compute
 // dtype and trainability (trainable or frozen). In a segment the parameters follow each other in
 // registration order. Each parameter begins at a multiple of kAlignment elements. The segment is
-// padded so that all ranks hold slices of equal length. Gaps and padding are always zero.
+// padded so that all ranks hold slices of equal length. Gaps and padding are always zero. Slices
+// divide a parameter only at multiples of `granule` of its elements.
 //
 //   segment   |p0······|gap|p1···|gap|p2·|padding|
 //   slices    |  rank 0    |  rank 1   |  rank 2 |
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -78,12 +80,18 @@ class ShardLayout {
   static constexpr int64_t kPageNumel = 1024;
 
   // `ranks` is the number of slices and must be at least 1. With one rank the slice is the whole
-  // segment.
-  ShardLayout(std::vector<ParameterSpec> parameters, int ranks);
+  // segment. `granule` must satisfy require_granule.
+  ShardLayout(std::vector<ParameterSpec> parameters, int ranks, int64_t granule = 1);
+
+  // Throws InvalidArgument unless the granule is a power of two up to kPageNumel. All alignments
+  // are powers of two, so the larger one of two alignments is a multiple of the other.
+  static void require_granule(int64_t granule);
 
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
   const std::vector<SegmentLayout>& segments() const { return segments_; }
   int ranks() const { return ranks_; }
+  // Returns the number of elements at whose multiples parameters begin.
+  int64_t alignment() const { return std::max(kAlignment, granule_); }
 
   // Makes a frozen segment trainable. The segment's parameters keep their positions.
   void make_trainable(int segment);
@@ -117,6 +125,7 @@ class ShardLayout {
 
   std::vector<ParameterSpec> parameters_;
   int ranks_;
+  int64_t granule_;
   std::vector<SegmentLayout> segments_;
   std::vector<Place> places_;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "fsdp/error.h"
 #include "plan/support/parameter_spec.h"
 
 using namespace fsdp;
@@ -51,6 +52,36 @@ TEST_CASE("every element belongs to exactly one rank's interval, for any sizes a
         CHECK(next == numels);
       }
     }
+  }
+}
+
+TEST_CASE("with a granule slices divide parameters only at its multiples") {
+  for (const int64_t granule : {8, 256, 1024}) {
+    for (const int ranks : {1, 2, 3, 5}) {
+      CAPTURE(granule);
+      CAPTURE(ranks);
+      const ShardLayout layout({spec("a", 5), spec("b", 4097), spec("c", 70), spec("d", 3001)},
+                               ranks, granule);
+      const SegmentLayout& segment = layout.segments()[0];
+      CHECK(segment.slice_numel % std::max<int64_t>(granule, 16) == 0);
+      for (const PlacedParameter& each : segment.parameters) {
+        CHECK(each.offset % std::max<int64_t>(granule, 128) == 0);
+      }
+      for (int rank = 0; rank < ranks; ++rank) {
+        for (const Interval& each : layout.intervals(0, rank)) {
+          if (each.numel == 0) continue;
+          const int64_t numel = layout.parameters()[each.parameter].numel,
+                        end = each.begin + each.numel;
+          CHECK(each.begin % granule == 0);
+          CHECK((end % granule == 0 || end == numel));
+        }
+      }
+    }
+  }
+  for (const int64_t granule : {0, -256, 384, 2048}) {
+    CHECK_THROWS_WITH_AS(ShardLayout::require_granule(granule),
+                         doctest::Contains("expected a power of two from 1 to 1024"),
+                         InvalidArgument);
   }
 }
 
