@@ -2,7 +2,7 @@
 // process. Reads a command from each line and prints the GB/s of the kernel's traffic, as the
 // mean of REPETITIONS calls.
 //   kernels_probe CASE
-//   ours | copy | stream | torch  REPETITIONS
+//   ours | copy | stream | torch | float32  REPETITIONS
 // copy: a memcpy of the same number of bytes. stream: a loop that reads and writes the same arrays
 // and only adds. torch: LibTorch's own kernel. Before any command its result is compared with ours.
 #include <ATen/Parallel.h>
@@ -34,6 +34,7 @@
 #include "kernels/grad_norm.h"
 #include "kernels/trust_ratios.h"
 #include "kernels/update.h"
+#include "kernels/update_blocks.h"
 #include "runtime/buffer.h"
 #include "runtime/device.h"
 
@@ -110,16 +111,19 @@ Contestant copy_of(int64_t bytes) {
           }};
 }
 
-// Reads four arrays and writes three of them, like AdamW.
-FSDP_TARGET_CLONES
-void stream_seven(float* __restrict a, const float* __restrict b, float* __restrict c,
-                  float* __restrict d) {
+// Reads four arrays and writes three of them, like AdamW. If kCopies is true, also writes a fifth,
+// narrow array.
+template <bool kCopies>
+FSDP_TARGET_CLONES void stream_adamw(float* __restrict a, const float* __restrict b,
+                                     float* __restrict c, float* __restrict d,
+                                     uint16_t* __restrict e = nullptr) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < kNumel; ++i) {
     const float x = b[i];
     a[i] += x;
     c[i] += x;
     d[i] += x;
+    if constexpr (kCopies) e[i] = static_cast<uint16_t>(i);
   }
 }
 
@@ -141,20 +145,6 @@ void stream_five(float* __restrict a, const float* __restrict b, float* __restri
   }
 }
 
-// Does the same as stream_seven and also writes a fifth, narrow array.
-FSDP_TARGET_CLONES
-void stream_eight(float* __restrict a, const float* __restrict b, float* __restrict c,
-                  float* __restrict d, uint16_t* __restrict e) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < kNumel; ++i) {
-    const float x = b[i];
-    a[i] += x;
-    c[i] += x;
-    d[i] += x;
-    e[i] = static_cast<uint16_t>(i);
-  }
-}
-
 // Only reads an array. It has 64 sums, so that no addition waits for another.
 FSDP_TARGET_CLONES
 uint32_t stream_one(const uint32_t* a) {
@@ -166,19 +156,24 @@ uint32_t stream_one(const uint32_t* a) {
   return std::accumulate(std::begin(sums), std::end(sums), 0U);
 }
 
+// Returns a segment of AdamW after ten steps: parameter, gradient and two moments.
+kernels::UpdateSegment segment_of(const Arrays& arrays) {
+  static const kernels::StepCount step = kernels::count_at(10, {.beta1 = 0.9, .beta2 = 0.999});
+  return {.param = arrays.at(0),
+          .grad = arrays.at(1),
+          .moments = {arrays.at(2), arrays.at(3)},
+          .numel = kNumel,
+          .lr = 1e-5,
+          .weight_decay = 0.01,
+          .step = &step};
+}
+
 void adamw(bool with_copy) {
   const Arrays ours(5);
   const Arrays other(5);
   const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
-  const kernels::StepCount step = kernels::count_at(10, {.beta1 = 0.9, .beta2 = 0.999});
-  const kernels::UpdateSegment segment{.param = ours.at(0),
-                                       .grad = ours.at(1),
-                                       .moments = {ours.at(2), ours.at(3)},
-                                       .low_precision_copy = with_copy ? ours.at(4) : nullptr,
-                                       .numel = kNumel,
-                                       .lr = 1e-5,
-                                       .weight_decay = 0.01,
-                                       .step = &step};
+  kernels::UpdateSegment segment = segment_of(ours);
+  if (with_copy) segment.low_precision_copy = ours.at(4);
   const Work kernel = [&] { kernels::update(*stream, {&segment, 1}, kernels::AdamW{}); };
   const Work torch = [&] {
     const at::Tensor param = other.tensor(0);
@@ -188,10 +183,10 @@ void adamw(bool with_copy) {
   };
   const Work stream_loop = [&] {
     if (with_copy) {
-      stream_eight(other.at(0), other.at(1), other.at(2), other.at(3),
-                   reinterpret_cast<uint16_t*>(other.at(4)));
+      stream_adamw<true>(other.at(0), other.at(1), other.at(2), other.at(3),
+                         reinterpret_cast<uint16_t*>(other.at(4)));
     } else {
-      stream_seven(other.at(0), other.at(1), other.at(2), other.at(3));
+      stream_adamw<false>(other.at(0), other.at(1), other.at(2), other.at(3));
     }
     keep_stores();
   };
@@ -209,19 +204,12 @@ void adamw(bool with_copy) {
 void updates(const kernels::UpdateRule& rule, int moments) {
   const Arrays arrays(4);
   const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
-  const kernels::StepCount step = kernels::count_at(10, {.beta1 = 0.9, .beta2 = 0.999});
-  const kernels::UpdateSegment segment{.param = arrays.at(0),
-                                       .grad = arrays.at(1),
-                                       .moments = {arrays.at(2), arrays.at(3)},
-                                       .numel = kNumel,
-                                       .lr = 1e-5,
-                                       .weight_decay = 0.01,
-                                       .step = &step};
+  const kernels::UpdateSegment segment = segment_of(arrays);
   const Work kernel = [&] { kernels::update(*stream, {&segment, 1}, rule); };
   const Arrays other(4);
   const Work stream_loop = [&] {
     if (moments == 2) {
-      stream_seven(other.at(0), other.at(1), other.at(2), other.at(3));
+      stream_adamw<false>(other.at(0), other.at(1), other.at(2), other.at(3));
     } else if (moments == 0) {
       stream_three(other.at(0), other.at(1));
     } else {
@@ -233,19 +221,29 @@ void updates(const kernels::UpdateRule& rule, int moments) {
   serve(bytes, {{"ours", kernel}, {"stream", stream_loop}, copy_of(bytes)});
 }
 
+// AdamW with quantized moments. "float32" is AdamW with moments in float32, on as many elements.
+void quantized_adamw() {
+  const Arrays arrays(4), other(4);
+  const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
+  const auto moment = [&](int array) {
+    auto* codes = reinterpret_cast<uint8_t*>(arrays.at(array));
+    return kernels::QuantizedMoment{codes, reinterpret_cast<float*>(codes + kNumel)};
+  };
+  for (const int array : {2, 3}) std::memset(arrays.at(array), 0, kNumel * 4);
+  const kernels::BlockSegment segment{segment_of(arrays), moment(2), moment(3)};
+  const kernels::UpdateSegment plain = segment_of(other);
+  const Work kernel = [&] { kernels::update_blocks(*stream, {&segment, 1}, kernels::AdamW{}); };
+  const Work float32 = [&] { kernels::update(*stream, {&plain, 1}, kernels::AdamW{}); };
+  const int64_t bytes = kNumel * 16 + kNumel / kernels::kQuantizedBlock * 16;
+  serve(bytes, {{"ours", kernel}, {"float32", float32}, copy_of(bytes)});
+}
+
 // The norms for trust ratios. The stream reads the same arrays.
 void norms(const kernels::UpdateRule& rule, int arrays_read) {
   const Arrays arrays(4);
   const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
-  const kernels::StepCount step = kernels::count_at(10, {.beta1 = 0.9, .beta2 = 0.999});
   kernels::SquareSums sums;
-  const kernels::SumNode node{.elements = {.param = arrays.at(0),
-                                           .grad = arrays.at(1),
-                                           .moments = {arrays.at(2), arrays.at(3)},
-                                           .numel = kNumel,
-                                           .weight_decay = 0.01,
-                                           .step = &step},
-                              .sums = &sums};
+  const kernels::SumNode node{.elements = segment_of(arrays), .sums = &sums};
   const Buffer scratch = allocate_host(kernels::sum_scratch_bytes({&node, 1}));
   const Work kernel = [&] {
     kernels::sum_squares(*stream, {&node, 1}, rule, nullptr, scratch.data());
@@ -351,6 +349,7 @@ const std::map<std::string, Work>& cases() {
   static const std::map<std::string, Work> table = {
       {"adamw", [] { adamw(false); }},
       {"adamw, bfloat16 copy", [] { adamw(true); }},
+      {"adamw, quantized moments", quantized_adamw},
       {"sgd, momentum", [] { updates(kernels::Sgd{.momentum = 0.9}, 1); }},
       {"radam", [] { updates(kernels::RAdam{}, 2); }},
       {"lion", [] { updates(kernels::Lion{}, 1); }},

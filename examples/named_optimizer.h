@@ -15,13 +15,17 @@
 
 struct OptimizerName {
   std::string_view name;
-  int moments;     // PlanRequest::optimizer_moments
-  bool has_betas;  // false: it takes neither betas nor eps
+  int moments;           // PlanRequest::optimizer_moments
+  bool has_betas;        // false: it takes neither betas nor eps
+  bool is_8bit = false;  // PlanRequest::quantized_moments
 };
-inline constexpr std::array kOptimizerNames{
-    OptimizerName{"adamw_torch", 2, true}, OptimizerName{"sgd", 0, false},
-    OptimizerName{"lion_32bit", 1, true},  OptimizerName{"radam", 2, true},
-    OptimizerName{"lamb", 2, true},        OptimizerName{"lars", 1, false}};
+inline constexpr std::array kOptimizerNames{OptimizerName{"adamw_torch", 2, true},
+                                            OptimizerName{"sgd", 0, false},
+                                            OptimizerName{"lion_32bit", 1, true},
+                                            OptimizerName{"radam", 2, true},
+                                            OptimizerName{"lamb", 2, true},
+                                            OptimizerName{"lars", 1, false},
+                                            OptimizerName{"adamw_8bit", 2, true, true}};
 
 // Returns "adamw_torch, sgd, …".
 inline std::string optimizer_names() {
@@ -39,6 +43,11 @@ inline const OptimizerName& optimizer_named(std::string_view name) {
   throw fsdp::InvalidArgument({.what = "--optim cannot be '" + std::string(name) + "'",
                                .hint = "pass one of " + optimizer_names()},
                               fsdp::ExitCode::kUsage);
+}
+
+// Sets the engine's options that the optimizer needs. Call it before the engine is made.
+inline void prepare_engine(std::string_view name, fsdp::Options& options) {
+  if (optimizer_named(name).is_8bit) options.shard_granule = fsdp::AdamW8bit::kBlockNumel;
 }
 
 // Options that all programs set. A value that is unset is the optimizer's default.
@@ -78,5 +87,8 @@ inline std::unique_ptr<fsdp::Optimizer> make_optimizer(fsdp::Engine& engine, std
   if (known == "lamb") return std::make_unique<fsdp::Lamb>(engine, with(fsdp::LambOptions{}));
   if (known == "lars") return std::make_unique<fsdp::Lars>(engine, with(fsdp::LarsOptions{}));
   if (known == "lion_32bit") return std::make_unique<fsdp::Lion>(engine, with(fsdp::LionOptions{}));
+  if (known == "adamw_8bit") {
+    return std::make_unique<fsdp::AdamW8bit>(engine, with(fsdp::AdamW8bitOptions{}));
+  }
   return std::make_unique<fsdp::AdamW>(engine, with(fsdp::AdamWOptions{}));
 }

@@ -13,6 +13,7 @@
 #include "kernels/reduce.h"
 #include "kernels/trust_ratios.h"
 #include "kernels/update.h"
+#include "kernels/update_blocks.h"
 
 namespace fsdp::kernels {
 
@@ -38,6 +39,7 @@ struct KernelTable {
                       void* scratch);
   void (*trust_ratios)(Stream&, std::span<const TrustParameter>, SquareSums*, const TrustFormula&);
   void (*update)(Stream&, std::span<const UpdateSegment>, const UpdateRule&, const UpdateScalars&);
+  void (*update_blocks)(Stream&, std::span<const BlockSegment>, const AdamW&, const UpdateScalars&);
 };
 
 // Returns the CPU kernels, which are plain loops that the compiler vectorises. Tests compare the

@@ -59,7 +59,7 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   settings.checkpoints.set_default_folder(settings.output_dir);
   settings.help = flags.finish({.plans = true, .checkpoints = true, .trains = true});
   settings.schedule.make(settings.max_steps, settings.learning_rate);  // refuses wrong values
-  optimizer_named(settings.optim);                                     // does so, too
+  prepare_engine(settings.optim, settings.engine);                     // does so, too
   settings.event_folder = run.reports.event_folder(settings.output_dir);
   return settings;
 }
@@ -173,6 +173,7 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
         mesh, settings.engine,
         {.force = settings.force,
          .optimizer_moments = optimizer_named(settings.optim).moments,
+         .quantized_moments = optimizer_named(settings.optim).is_8bit,
          .checkpoints = settings.checkpoints},
         [&] { return fsdp::Unit<gpt::Gpt>(settings.model); },
         [&](auto& model) {

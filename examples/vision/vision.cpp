@@ -73,7 +73,7 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   flags.read("--num-layers", settings.depth, "a whole number, 1 or more", 1);
   flags.read("--learning-rate", settings.learning_rate, "a number, reached after the warm-up");
   flags.read("--optim", settings.optim, "one of " + optimizer_names());
-  optimizer_named(settings.optim);  // refuses other names
+  prepare_engine(settings.optim, settings.engine);  // refuses other names
   flags.read("--dropout", settings.dropout, "a number from 0 to 1", 0, 1);
   flags.read("--seed", settings.engine.seed, "a whole number, for weights, order and dropout");
   flags.read("--output-dir", settings.output_dir, "the folder of model.safetensors");

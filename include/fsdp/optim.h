@@ -1,7 +1,7 @@
-// Optimizers on flat shards: AdamW, SGD, RAdam, Lion, LAMB and LARS. An optimizer updates each
-// contiguous part of the shards in one pass over memory (LAMB and LARS: two). Its state is sharded
-// in the same way as the main shards. Results equal those of torch::optim on Engine::parameters(),
-// or the published formula if LibTorch does not have the optimizer (kernels/lion.h).
+// Optimizers on flat shards: AdamW, AdamW8bit, SGD, RAdam, Lion, LAMB, LARS. An optimizer updates
+// each contiguous part of the shards in one pass over memory (LAMB and LARS: two). Its state is
+// sharded as the main shards are. Results equal those of torch::optim on Engine::parameters(), or
+// the published formula if LibTorch does not have the optimizer (kernels/lion.h).
 //
 //   fsdp::AdamW optimizer(engine, torch::optim::AdamWOptions(3e-4));  // trains all parameters
 //
@@ -96,6 +96,18 @@ struct AdamWOptions {
   ParameterMatch parameters{};  // parameters to train; unset: all of the engine's
   std::vector<ParameterGroup> groups{};
   // true: all ranks skip the whole step if any rank has a non-finite gradient.
+  bool skip_nonfinite = true;
+};
+
+// The names are those of AdamW, the defaults also those of bitsandbytes' AdamW8bit.
+struct AdamW8bitOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  ParameterMatch parameters{};  // as in AdamWOptions
+  std::vector<ParameterGroup> groups{};
   bool skip_nonfinite = true;
 };
 
@@ -291,6 +303,21 @@ class AdamW : public Optimizer {
             .eps = options.eps(),
             .weight_decay = options.weight_decay()};
   }
+};
+
+// AdamW with moments in 8 bits, as bitsandbytes' AdamW8bit: a byte per element and moment, and one
+// float32 per block of kBlockNumel elements (kernels/update_blocks.h). Blocks are counted from the
+// first element of a parameter in memory order. As in bitsandbytes, parameters with fewer than
+// kMinNumel elements (biases, norms) keep float32 moments, because they need little memory and are
+// sensitive to errors.
+// Requires: the engine has Options::shard_granule = kBlockNumel or a multiple, also on one rank.
+// Errors of the constructor: also InvalidArgument if the engine has another shard_granule.
+class AdamW8bit : public Optimizer {
+ public:
+  static constexpr int64_t kBlockNumel = 256;
+  static constexpr int64_t kMinNumel = 4096;
+
+  AdamW8bit(Engine& engine, AdamW8bitOptions options);
 };
 
 class SGD : public Optimizer {

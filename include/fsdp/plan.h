@@ -38,7 +38,8 @@ struct ShardedParameter;  // engine.h
 
 // An optimizer that trains some or all of the parameters.
 struct PlannedOptimizer {
-  int moments = 2;  // same meaning as PlanRequest::optimizer_moments
+  int moments = 2;                 // same meaning as PlanRequest::optimizer_moments
+  bool quantized_moments = false;  // same meaning as PlanRequest::quantized_moments
   // Same meaning as AdamWOptions::parameters. If this function is unset, the optimizer trains all
   // parameters.
   std::function<bool(const ShardedParameter&)> parameters{};
@@ -58,6 +59,9 @@ struct PlanRequest {
   Options options;  // if the plan exceeds memory_limit, see StepPlan::refused_at
   // fp32 values that the optimizer keeps per element: 2 (AdamW), 1 (SGD with momentum) or 0.
   int optimizer_moments = 2;
+  // true: the optimizer is AdamW8bit. optimizer_moments must be 2, and `options` must have the
+  // shard_granule of AdamW8bit.
+  bool quantized_moments = false;
   // The optimizers, in the order of their steps. All gradients are cleared after the last of these
   // steps. If this list is empty, one optimizer trains all parameters.
   std::vector<PlannedOptimizer> optimizers{};

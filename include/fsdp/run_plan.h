@@ -20,6 +20,7 @@ namespace fsdp {
 struct RunPlanOptions {
   bool force = false;                              // true: a run that cannot fit is allowed
   int optimizer_moments = 2;                       // PlanRequest::optimizer_moments
+  bool quantized_moments = false;                  // PlanRequest::quantized_moments
   std::optional<CheckpointOptions> checkpoints{};  // PlanRequest::checkpoints
 };
 

@@ -21,7 +21,8 @@ const KernelTable& cpu_kernels() {
                                       .reduce = cpu::reduce,
                                       .sum_squares = cpu::sum_squares,
                                       .trust_ratios = cpu::trust_ratios,
-                                      .update = cpu::update};
+                                      .update = cpu::update,
+                                      .update_blocks = cpu::update_blocks};
   return kTable;
 }
 

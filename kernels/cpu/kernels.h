@@ -31,5 +31,7 @@ void trust_ratios(Stream& stream, std::span<const TrustParameter> parameters, Sq
                   const TrustFormula& formula);
 void update(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,
             const UpdateScalars& scalars);
+void update_blocks(Stream& stream, std::span<const BlockSegment> segments, const AdamW& rule,
+                   const UpdateScalars& scalars);
 
 }  // namespace fsdp::kernels::cpu

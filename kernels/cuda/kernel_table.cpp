@@ -21,16 +21,17 @@ const KernelTable& kernel_table() {
                                       .reduce = reduce,
                                       .sum_squares = sum_squares,
                                       .trust_ratios = trust_ratios,
-                                      .update = update};
+                                      .update = update,
+                                      .update_blocks = update_blocks};
   return kTable;
 }
 
 // The list is written by hand. A kernel that is missing here is loaded at its first launch (see
 // kernels.h).
 void load_kernels() {
-  for (void (*const load)() :
-       {load_accumulate, load_cast_pack, load_count_steps, load_digest, load_fill, load_grad_norm,
-        load_pause, load_reduce, load_strided, load_trust_ratios, load_update}) {
+  for (void (*const load)() : {load_accumulate, load_cast_pack, load_count_steps, load_digest,
+                               load_fill, load_grad_norm, load_pause, load_reduce, load_strided,
+                               load_trust_ratios, load_update, load_update_blocks}) {
     load();
   }
 }

@@ -38,6 +38,8 @@ void trust_ratios(Stream& stream, std::span<const TrustParameter> parameters, Sq
                   const TrustFormula& formula);
 void update(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,
             const UpdateScalars& scalars);
+void update_blocks(Stream& stream, std::span<const BlockSegment> segments, const AdamW& rule,
+                   const UpdateScalars& scalars);
 
 // Each of these functions loads the kernels of one file. load_kernels() calls all of them.
 void load_accumulate();
@@ -51,5 +53,6 @@ void load_reduce();
 void load_strided();
 void load_trust_ratios();
 void load_update();
+void load_update_blocks();
 
 }  // namespace fsdp::kernels::cuda

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/bytes.h"
 #include "checkpoint/main_state_writer.h"
 #include "checkpoint/optimizer_file.h"
 #include "checkpoint/read_interval.h"
@@ -24,11 +25,13 @@ constexpr std::string_view kReadingState = "reading the optimizer's state";
 
 using Parameters = std::vector<OptimizedParameter>;
 
-// A moment of a parameter, and the tensor of the file that stores it.
+// A moment of a parameter, and the tensor of the file that stores it. A quantized moment has the
+// codes in `tensor`.
 struct MomentSource {
   const OptimizedParameter* parameter;
   size_t moment;
   const MappedTensor* tensor;
+  const MappedTensor* absmax = nullptr;  // null: the moment is not quantized
 };
 
 [[noreturn]] void refuse(const SafetensorsFile& file, std::string what, std::string cause,
@@ -91,8 +94,8 @@ class OptimizerSource {
       const std::function<void(const MomentSource&, int64_t, std::span<const float>)>& take) const {
     for (const MomentSource& source : sources_) {
       const OptimizedParameter& parameter = *source.parameter;
-      const Interval& local =
-          state_.engine.model.units[parameter.unit]->shard->main().local(parameter.parameter);
+      const Interval& local = local_of(source);
+      if (source.absmax != nullptr) continue;
       read_interval(weights_, *source.tensor,
                     {.strides = spec_of(state_, parameter).strides,
                      .begin = local.begin,
@@ -101,7 +104,28 @@ class OptimizerSource {
     }
   }
 
+  // Calls take(source, codes, absmax) with this rank's interval of every quantized moment.
+  using Bytes = std::span<const std::byte>;
+  void read_blocks(const std::function<void(const MomentSource&, Bytes, Bytes)>& take) const {
+    for (const MomentSource& source : sources_) {
+      const Interval& local = local_of(source);
+      if (source.absmax == nullptr || local.numel == 0) continue;
+      const auto part = [](const MappedTensor& of, int64_t begin, int64_t bytes) {
+        return of.bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(bytes));
+      };
+      constexpr int64_t kFloat = size_of(DType::kFloat32);
+      take(source, part(*source.tensor, local.begin, local.numel),
+           part(*source.absmax, local.begin / kernels::kQuantizedBlock * kFloat,
+                divide_up(local.numel, kernels::kQuantizedBlock) * kFloat));
+    }
+  }
+
  private:
+  const Interval& local_of(const MomentSource& source) const {
+    const OptimizedParameter& parameter = *source.parameter;
+    return state_.engine.model.units[parameter.unit]->shard->main().local(parameter.parameter);
+  }
+
   // Checks that the file and the optimizer have the same parameters. The file stores a count of
   // steps for each of its parameters, so the names of these counts contain the FQN of each
   // parameter in the file.
@@ -143,25 +167,58 @@ class OptimizerSource {
     const std::string step = state_name(spec.fqn, kStepTensor);
     parameter.steps = read_steps(file_, *file_.find(step));
     stored.erase(step);
+    const bool is_quantized = state_.segments().is_quantized(spec);
+    if (is_quantized) check_memory_order(spec);
     const std::vector<std::string_view> moments = state_.moment_names();
     for (size_t moment = 0; moment < moments.size(); ++moment) {
-      const std::string name = state_name(spec.fqn, moments[moment]);
-      const auto found = stored.find(name);
-      if (found == stored.end()) {
-        refuse(file_, fmt::format("tensor {} is missing from the state", quoted_name(name)),
-               in_words(head.notes), "make the optimizer with the options that it was saved with");
-      }
-      const MappedTensor& tensor = *found->second;
-      if (tensor.dtype != StoredDType::kF32 || tensor.shape != spec.shape) {
-        refuse(file_,
-               fmt::format("tensor {} is {} of shape {}, the optimizer expects F32 of shape {}",
-                           quoted_name(name), name_of(tensor.dtype), format_shape(tensor.shape),
-                           format_shape(spec.shape)),
-               {}, "load the state of this model: names and shapes must match");
-      }
-      sources_.push_back({&parameter, moment, &tensor});
-      stored.erase(found);
+      const auto find = [&](std::string_view what, StoredDType dtype,
+                            const std::vector<int64_t>& shape) {
+        return find_tensor(stored, state_name(spec.fqn, what), dtype, shape);
+      };
+      MomentSource& source = sources_.emplace_back(MomentSource{
+          &parameter, moment,
+          find(moments[moment], is_quantized ? StoredDType::kU8 : StoredDType::kF32, spec.shape)});
+      if (!is_quantized) continue;
+      source.absmax = find(absmax_name(moments[moment]), StoredDType::kF32,
+                           {divide_up(spec.numel, kernels::kQuantizedBlock)});
     }
+  }
+
+  // Returns the tensor and removes it from `stored`. Throws if it is missing or has another form.
+  const MappedTensor* find_tensor(std::map<std::string_view, const MappedTensor*>& stored,
+                                  const std::string& name, StoredDType dtype,
+                                  const std::vector<int64_t>& shape) const {
+    const auto found = stored.find(name);
+    if (found == stored.end()) {
+      refuse(file_, fmt::format("tensor {} is missing from the state", quoted_name(name)),
+             in_words(head.notes), "make the optimizer with the options that it was saved with");
+    }
+    const MappedTensor& tensor = *found->second;
+    if (tensor.dtype != dtype || tensor.shape != shape) {
+      refuse(file_,
+             fmt::format("tensor {} is {} of shape {}, the optimizer expects {} of shape {}",
+                         quoted_name(name), name_of(tensor.dtype), format_shape(tensor.shape),
+                         name_of(dtype), format_shape(shape)),
+             {}, "load the state of this model: names and shapes must match");
+    }
+    stored.erase(found);
+    return &tensor;
+  }
+
+  // Blocks are counted in memory order, so the model must have the memory order of the saved one.
+  void check_memory_order(const ParameterSpec& spec) const {
+    const auto [key, expected] = memory_order_of(spec);
+    const auto metadata = file_.metadata();
+    const auto found = metadata.find(key);
+    const std::string order = found != metadata.end() ? found->second : std::string();
+    if (order == expected) return;
+    const auto in_text = [](const std::string& strides) {
+      return strides.empty() ? std::string("row-major") : fmt::format("strides {}", strides);
+    };
+    refuse(file_,
+           fmt::format("parameter {} has {} in the state, but {} in the model",
+                       quoted_name(spec.fqn), in_text(order), in_text(expected)),
+           {}, "build the model with the memory layout of the saved model");
   }
 
   const SafetensorsFile file_;
@@ -180,12 +237,19 @@ void write(const Optimizer::State& state, const OptimizerSource& source) {
   source.read([&](const MomentSource& each, int64_t at, std::span<const float> values) {
     const ShardUnit& shard = *state.engine.model.units[each.parameter->unit]->shard;
     const OptimizedSegment& segment = state.segments().all()[each.parameter->segment];
-    const Buffer& moment = segment.moments[each.moment];
     // A moment has no elements for parameters that are not trained, so an element may have another
     // offset in the moment than in the slice.
-    const int64_t offset =
-        segment.moment_at(shard.main().local(each.parameter->parameter).offset) + at;
-    writer.write(static_cast<float*>(moment.data()) + offset, values);
+    const int64_t offset = shard.main().local(each.parameter->parameter).offset;
+    writer.write(segment.values_at(each.moment, offset) + at, values);
+  });
+  source.read_blocks([&](const MomentSource& each, std::span<const std::byte> codes,
+                         std::span<const std::byte> absmax) {
+    const ShardUnit& shard = *state.engine.model.units[each.parameter->unit]->shard;
+    const OptimizedSegment& segment = state.segments().all()[each.parameter->segment];
+    const kernels::QuantizedMoment to =
+        segment.blocks_at(each.moment, shard.main().local(each.parameter->parameter).offset);
+    writer.write(reinterpret_cast<std::byte*>(to.codes), codes);
+    writer.write(reinterpret_cast<std::byte*>(to.absmax), absmax);
   });
 }
 

@@ -1,6 +1,7 @@
 #include "checkpoint/optimizer_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -74,6 +75,14 @@ std::string state_name(std::string_view fqn, std::string_view what) {
   return fmt::format("{}.{}", fqn, what);
 }
 
+std::string absmax_name(std::string_view moment) { return fmt::format("{}_absmax", moment); }
+
+std::pair<std::string, std::string> memory_order_of(const ParameterSpec& parameter) {
+  const bool is_row_major = parameter.strides == row_major(parameter.shape);
+  return {fmt::format("strides.{}", parameter.fqn),
+          is_row_major ? std::string() : fmt::format("{}", fmt::join(parameter.strides, ","))};
+}
+
 const ParameterSpec& spec_of(const Optimizer::State& state, const OptimizedParameter& parameter) {
   return state.engine.model.units[parameter.unit]
       ->shard->layout()
@@ -94,6 +103,12 @@ std::map<std::string, std::string> optimizer_metadata(const Optimizer::State& st
   for (const auto& [name, value] : state.option_values()) metadata[name] = fmt::format("{}", value);
   for (const auto& [setting, value] : groups) {
     metadata[std::string(kGroup) + setting] = fmt::format("{}", value);
+  }
+  for (const OptimizedParameter& each : state.segments().parameters()) {
+    const ParameterSpec& spec = spec_of(state, each);
+    if (!state.segments().is_quantized(spec)) continue;
+    auto order = memory_order_of(spec);
+    if (!order.second.empty()) metadata.insert(std::move(order));
   }
   return metadata;
 }

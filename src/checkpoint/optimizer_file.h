@@ -2,10 +2,13 @@
 // for every parameter that the optimizer has trained:
 // - FQN.exp_avg and FQN.exp_avg_sq (AdamW) have type F32 and the shape of the parameter.
 // - FQN.momentum_buffer (SGD with momentum) has type F32 and the shape of the parameter.
+// - If the moment is quantized (AdamW8bit), FQN.exp_avg has type U8: the codes, in the parameter's
+//   memory order. FQN.exp_avg_absmax has type F32 and one value per block. If the memory order is
+//   not row-major, the metadata have "strides.FQN".
 // - FQN.step has type I64 and one element, the number of the parameter's updates.
 //
-// Each name ends with one of these four words, so no two tensors can have the same name. The
-// metadata are described at optimizer_metadata. The digest among them (weights_digest.h) is that of
+// Each name ends with one of these words after its last dot, so no two tensors have the same name.
+// optimizer_metadata describes the metadata. The digest among them (weights_digest.h) is that of
 // the engine's weights at the time of saving; files of earlier versions of fsdp have no digest. If
 // the program has set a learning rate or weight decay for a parameter group, the file has version 2
 // and the metadata "group.NAME.lr", "group.NAME.initial_lr" (the initial rate of schedulers) and
@@ -18,6 +21,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "io/weights_file.h"
@@ -29,6 +33,11 @@ namespace fsdp {
 inline constexpr std::string_view kStepTensor = "step";
 
 std::string state_name(std::string_view fqn, std::string_view what);
+// Returns the name of the absmax values of a quantized moment: "exp_avg_absmax".
+std::string absmax_name(std::string_view moment);
+// Returns the key and the value of the metadata that describe the memory order of a parameter.
+// The value is empty if the order is row-major.
+std::pair<std::string, std::string> memory_order_of(const ParameterSpec& parameter);
 
 // Returns the specification (shape and types) of a parameter for which an optimizer keeps state.
 const ParameterSpec& spec_of(const Optimizer::State& state, const OptimizedParameter& parameter);

@@ -1,5 +1,6 @@
 #include "checkpoint/optimizer_object.h"
 
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "base/bytes.h"
 #include "checkpoint/optimizer_file.h"
 #include "checkpoint/stored_values.h"
 #include "checkpoint/unit_parts.h"
@@ -32,6 +34,23 @@ void require_rate(const ManifestObject& stored, std::string_view name, double va
   if (std::isfinite(value) && value >= 0) return;
   refuse_object(stored, fmt::format("has a value of {} for {}", value, quoted_name(name)),
                 "resume from an earlier checkpoint");
+}
+
+// Returns the part of a moment as that of its codes.
+StatePart codes_of(StatePart part) {
+  part.dtype = StoredDType::kU8;
+  part.granule = kernels::kQuantizedBlock;
+  part.must_be_finite = false;
+  return part;
+}
+
+// Returns the part of a moment as that of the absmax of its blocks.
+StatePart absmax_of(StatePart part) {
+  part.shape = {divide_up(c10::multiply_integers(part.shape), kernels::kQuantizedBlock)};
+  part.strides = {1};
+  part.begin /= kernels::kQuantizedBlock;
+  part.numel = divide_up(part.numel, kernels::kQuantizedBlock);
+  return part;
 }
 
 }  // namespace
@@ -88,15 +107,27 @@ void OptimizerObject::append_parts(std::vector<StatePart>& parts) {
     const OptimizedSegment& segment = state_.segments().all()[each.segment];
     const UnitParameter parameter{unit, each.parameter, spec_of(state_, each),
                                   unit.shard->main().local(each.parameter)};
+    // A parameter without an element on this rank has no position in the moments, and its part is
+    // empty. So its address does not matter.
+    const bool has_elements = parameter.local.numel > 0;
+    const bool is_quantized = state_.segments().is_quantized(parameter.spec);
     for (size_t moment = 0; moment < moments.size(); ++moment) {
-      // A parameter without an element on this rank has no position in the moments, and its part is
-      // empty. So its address does not matter.
-      const int64_t offset =
-          parameter.local.numel > 0 ? segment.moment_at(parameter.local.offset) : 0;
-      float* data = static_cast<float*>(segment.moments[moment].data()) + offset;
-      parts.push_back(part_of(state_.engine, parameter,
-                              fmt::format("{}/{}/{}", name, moments[moment], parameter.spec.fqn),
-                              data));
+      const auto part = [&](std::string_view what, void* data) {
+        return part_of(state_.engine, parameter,
+                       fmt::format("{}/{}/{}", name, what, parameter.spec.fqn),
+                       static_cast<float*>(data));
+      };
+      if (!is_quantized) {
+        parts.push_back(
+            part(moments[moment],
+                 has_elements ? segment.values_at(moment, parameter.local.offset) : nullptr));
+        continue;
+      }
+      const kernels::QuantizedMoment blocks =
+          has_elements ? segment.blocks_at(moment, parameter.local.offset)
+                       : kernels::QuantizedMoment{};
+      parts.push_back(codes_of(part(moments[moment], blocks.codes)));
+      parts.push_back(absmax_of(part(absmax_name(moments[moment]), blocks.absmax)));
     }
   }
 }

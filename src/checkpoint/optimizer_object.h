@@ -9,10 +9,11 @@
 
 namespace fsdp {
 
-// Its tensors are NAME/MOMENT/FQN (F32, sharded as the parameter). Its values are lr, the number of
-// applied steps, the options, the settings of groups ("group/NAME.lr"), and the number of updates
-// of each parameter that it has trained ("updates" for most parameters, "updates/FQN" for a
-// parameter with another number).
+// Its tensors are NAME/MOMENT/FQN (F32, sharded as the parameter). For a quantized moment they are
+// NAME/MOMENT/FQN (U8, the codes) and NAME/MOMENT_absmax/FQN (F32, one value per block). Its values
+// are lr, the number of applied steps, the options, the settings of groups ("group/NAME.lr"), and
+// the number of updates of each parameter that it has trained ("updates" for most parameters,
+// "updates/FQN" for a parameter with another number).
 class OptimizerObject final : public StateObject {
  public:
   OptimizerObject(std::string name, Optimizer& optimizer);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "checkpoint/optimizer_file.h"
 #include "checkpoint/rank_zero_writer.h"
 #include "checkpoint/weights_digest.h"
@@ -24,8 +25,14 @@ std::vector<TensorSpec> specs_of(const Optimizer::State& state, const Parameters
   std::vector<TensorSpec> specs;
   for (const OptimizedParameter& parameter : parameters) {
     const ParameterSpec& spec = spec_of(state, parameter);
+    const bool is_quantized = state.segments().is_quantized(spec);
     for (const std::string_view moment : state.moment_names()) {
-      specs.push_back({state_name(spec.fqn, moment), StoredDType::kF32, spec.shape});
+      specs.push_back({state_name(spec.fqn, moment),
+                       is_quantized ? StoredDType::kU8 : StoredDType::kF32, spec.shape});
+      if (!is_quantized) continue;
+      specs.push_back({state_name(spec.fqn, absmax_name(moment)),
+                       StoredDType::kF32,
+                       {divide_up(spec.numel, kernels::kQuantizedBlock)}});
     }
     specs.push_back({state_name(spec.fqn, kStepTensor), StoredDType::kI64, {}});
   }
@@ -52,6 +59,40 @@ void gather(const Optimizer::State& state, const EngineUnit& unit, size_t moment
                    rooms, [](const Buffer& room) { return static_cast<bool>(room); });
                if (any_room) state.engine.context->streams.compute->synchronize();
              });
+}
+
+// A quantized moment of a parameter, in memory order.
+struct WholeBlocks {
+  std::vector<std::byte> codes, absmax;
+};
+
+// Returns a parameter's quantized moment, which `whole` has in the form of
+// OptimizedSegments::laid_out.
+WholeBlocks blocks_of(const Optimizer::State& state, const OptimizedParameter& parameter,
+                      const std::vector<Buffer>& whole) {
+  const ShardLayout& layout = state.engine.model.units[parameter.unit]->shard->layout();
+  const int segment = layout.segment_of(parameter.parameter);
+  const PlacedParameter& place = layout.place_of(parameter.parameter);
+  const int64_t blocks = divide_up(place.numel, kernels::kQuantizedBlock);
+  const at::Tensor values =
+      at::from_blob(
+          static_cast<float*>(whole[segment].data()) + place.offset,
+          {blocks * kernels::kQuantizedBlock},
+          at::TensorOptions().dtype(at::kFloat).device(state.engine.context->streams.torch_device))
+          .to(at::kCPU);
+  const auto* bytes = static_cast<const std::byte*>(values.const_data_ptr());
+  WholeBlocks result;
+  for (int slice = 0; slice < layout.ranks(); ++slice) {
+    const std::vector<Interval> intervals = layout.intervals(segment, slice);
+    const Interval& own = *std::ranges::find(intervals, place.parameter, &Interval::parameter);
+    if (own.numel == 0) continue;
+    const std::byte* from = bytes + own.begin * size_of(DType::kFloat32);
+    const std::byte* scales = from + OptimizedSegments::absmax_bytes(own.numel);
+    const int64_t count = divide_up(own.numel, kernels::kQuantizedBlock);
+    result.codes.insert(result.codes.end(), from, from + own.numel);
+    result.absmax.insert(result.absmax.end(), scales, scales + count * size_of(DType::kFloat32));
+  }
+  return result;
 }
 
 // Returns a parameter's values in `whole`, row-major on the host. On the CPU the result may alias
@@ -108,12 +149,22 @@ Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path&
     for (size_t moment = 0; moment < moments.size() && !on_zero.outcome().failed(); ++moment) {
       gather(state, unit, moment, whole);
       for (auto each = first; each != end; ++each) {
+        const std::string& fqn = spec_of(state, *each).fqn;
+        if (state.segments().is_quantized(spec_of(state, *each))) {
+          const WholeBlocks blocks =
+              mesh.rank() == 0 ? blocks_of(state, *each, whole) : WholeBlocks();
+          on_zero.write([&] {
+            append(state_name(fqn, moments[moment]), blocks.codes.data(), blocks.codes.size());
+            append(state_name(fqn, absmax_name(moments[moment])), blocks.absmax.data(),
+                   blocks.absmax.size());
+          });
+          continue;
+        }
         // The tensor is converted here and not in the work of on_zero. That work runs on another
         // thread, and its operators would not be ordered after those on this thread's stream.
         const at::Tensor rows = mesh.rank() == 0 ? rows_of(state, *each, whole) : at::Tensor();
         on_zero.write([&] {
-          append(state_name(spec_of(state, *each).fqn, moments[moment]), rows.const_data_ptr(),
-                 rows.nbytes());
+          append(state_name(fqn, moments[moment]), rows.const_data_ptr(), rows.nbytes());
         });
       }
     }

@@ -4,19 +4,56 @@
 #include <map>
 
 #include "base/bytes.h"
+#include "fsdp/optim.h"
 #include "kernels/fill.h"
 #include "runtime/device_error_place.h"
 
 namespace fsdp {
 
-int64_t OptimizedSegment::moment_at(int64_t offset) const {
-  const auto after = std::ranges::upper_bound(pieces, offset, {}, &MomentPiece::offset);
-  const MomentPiece& piece = *(after - 1);
-  return piece.moment_offset + offset - piece.offset;
+namespace {
+
+// Pieces begin at multiples of 64 bytes, one cache line.
+constexpr int64_t kPieceBytes = ShardLayout::kSliceAlignment * size_of(DType::kFloat32);
+
+int64_t blocks_of(int64_t numel) { return divide_up(numel, kernels::kQuantizedBlock); }
+
+}  // namespace
+
+int64_t MomentPiece::absmax_begin() const { return begin + round_up(numel, kPieceBytes); }
+
+int64_t MomentPiece::end() const {
+  constexpr int64_t kFloat = size_of(DType::kFloat32);
+  return is_quantized ? absmax_begin() + blocks_of(numel) * kFloat : begin + numel * kFloat;
 }
 
-int64_t OptimizedSegment::moment_numel() const {
-  return pieces.empty() ? 0 : pieces.back().moment_offset + pieces.back().numel;
+size_t OptimizedSegment::piece_of(int64_t offset) const {
+  const auto after = std::ranges::upper_bound(pieces, offset, {}, &MomentPiece::offset);
+  return static_cast<size_t>(after - pieces.begin()) - 1;
+}
+
+float* OptimizedSegment::values_at(size_t moment, int64_t offset) const {
+  const MomentPiece& piece = pieces[piece_of(offset)];
+  auto* bytes = static_cast<std::byte*>(moments[moment].data());
+  return reinterpret_cast<float*>(bytes + piece.begin) + (offset - piece.offset);
+}
+
+kernels::QuantizedMoment OptimizedSegment::blocks_at(size_t moment, int64_t offset) const {
+  const MomentPiece& piece = pieces[piece_of(offset)];
+  auto* bytes = static_cast<std::byte*>(moments[moment].data());
+  const int64_t element = offset - piece.offset;
+  return {.codes = reinterpret_cast<uint8_t*>(bytes + piece.begin) + element,
+          .absmax = reinterpret_cast<float*>(bytes + piece.absmax_begin()) +
+                    element / kernels::kQuantizedBlock};
+}
+
+int64_t OptimizedSegment::moment_bytes() const { return pieces.empty() ? 0 : pieces.back().end(); }
+
+bool OptimizedSegments::is_quantized(const ParameterSpec& parameter) const {
+  return of_.quantizes && parameter.numel >= AdamW8bit::kMinNumel;
+}
+
+int64_t OptimizedSegments::absmax_bytes(int64_t numel) {
+  return blocks_of(numel) * kernels::kQuantizedBlock;
 }
 
 OptimizedSegments::OptimizedSegments(const Parts& parts) : of_(parts), applied_(add_counters(1)) {
@@ -53,10 +90,10 @@ kernels::StepCount* OptimizedSegments::add_counters(size_t count) {
   return static_cast<kernels::StepCount*>(counters_.back().data());
 }
 
-// Returns the ranges of the slice that have moments. Neighbouring parameters form one range,
-// including the gap between them. Ranges begin at multiples of kSliceAlignment both in the slice
-// and in the moments, so that the parameters and the moments of a range have the same alignment in
-// kernels.
+// Returns the ranges of the slice that have moments. Neighbouring parameters whose moments have the
+// same form are one range, including the gap between them. Ranges begin at multiples of
+// kSliceAlignment elements in the slice and of kPieceBytes in the moments, so that the parameters
+// and the moments of a range have the same alignment in kernels.
 std::vector<MomentPiece> OptimizedSegments::pieces_of(const EngineUnit& unit,
                                                       const MainSegment& segment) const {
   const ShardUnit& shard = *unit.shard;
@@ -64,20 +101,21 @@ std::vector<MomentPiece> OptimizedSegments::pieces_of(const EngineUnit& unit,
   const auto is_chosen = [&](const PlacedParameter& each) {
     return of_.chosen.has(unit.index, each.parameter);
   };
-  if (std::ranges::all_of(placed, is_chosen)) return {{.numel = segment.numel}};
+  if (!of_.quantizes && std::ranges::all_of(placed, is_chosen)) return {{.numel = segment.numel}};
   std::vector<MomentPiece> pieces;
   bool adjoins = false;  // true if the optimizer trains the previous parameter
   for (const PlacedParameter& each : placed) {
     const Interval& own = shard.main().local(each.parameter);
     if (own.numel == 0) continue;
     const bool adds = is_chosen(each);
-    if (adds && adjoins) {
+    const bool quantizes = is_quantized(shard.layout().parameters()[each.parameter]);
+    if (adds && adjoins && pieces.back().is_quantized == quantizes) {
       pieces.back().numel = own.offset + own.numel - pieces.back().offset;
     } else if (adds) {
-      const int64_t end = pieces.empty() ? 0 : pieces.back().moment_offset + pieces.back().numel;
       pieces.push_back({.offset = own.offset,
                         .numel = own.numel,
-                        .moment_offset = round_up(end, ShardLayout::kSliceAlignment)});
+                        .begin = pieces.empty() ? 0 : round_up(pieces.back().end(), kPieceBytes),
+                        .is_quantized = quantizes});
     }
     adjoins = adds;
   }
@@ -96,7 +134,7 @@ void OptimizedSegments::add_segment(const EngineUnit& unit, const MainSegment& s
                              .first = first->parameter,
                              .runs = {},
                              .pieces = pieces_of(unit, segment)};
-  const int64_t bytes = optimized.moment_numel() * size_of(DType::kFloat32);
+  const int64_t bytes = optimized.moment_bytes();
   for (int moment = 0; moment < of_.moments; ++moment) {
     optimized.moments.push_back(
         with_place([&] { return unit.describe("optimizer state"); },
@@ -125,7 +163,7 @@ void OptimizedSegments::add_segments() {
   kernels::StepCount* counters = add_counters(added.size());
   int64_t bytes = 0;
   for (OptimizedSegment& optimized : added) {
-    bytes += of_.moments * optimized.moment_numel() * size_of(DType::kFloat32);
+    bytes += of_.moments * optimized.moment_bytes();
     optimized.counters = {counters};
     optimized.step_of.assign(layout_of(optimized).parameters.size(), counters++);
     segments_.push_back(std::move(optimized));
@@ -159,17 +197,17 @@ void OptimizedSegments::make_runs(OptimizedSegment& optimized) const {
     if (interval.numel == 0 || !is_trained) continue;
     const OptimizerRun run{.offset = interval.offset,
                            .numel = interval.numel,
-                           .moment_offset = optimized.moment_at(interval.offset),
+                           .piece = optimized.piece_of(interval.offset),
                            .group = of_.group_of[optimized.unit][parameter],
                            .parameter = parameter,
                            .step = optimized.step_of[i]};
     OptimizerRun* last = optimized.runs.empty() ? nullptr : &optimized.runs.back();
     // Neighbouring parameters are joined, so that a kernel call has few OptimizerRuns. The gap
-    // between two parameters is zero and stays zero under every rule. The distance between
-    // neighbours must be the same in the parameters and in the moments.
-    const bool adjoins = of_.joins_parameters && last != nullptr &&
-                         interval.offset - (last->offset + last->numel) < ShardLayout::kAlignment &&
-                         run.moment_offset - last->moment_offset == run.offset - last->offset;
+    // between two parameters is zero and stays zero under every rule. Blocks are not divided,
+    // because parameters with quantized moments begin at multiples of a block.
+    const bool adjoins =
+        of_.joins_parameters && last != nullptr && run.piece == last->piece &&
+        interval.offset - (last->offset + last->numel) < shard.layout().alignment();
     if (adjoins && last->group == run.group && last->step == run.step) {
       last->numel = run.offset + run.numel - last->offset;
     } else {
@@ -269,22 +307,43 @@ void OptimizedSegments::write_counters(const std::vector<int64_t>& counts) {
 
 float* OptimizedSegments::laid_out(const OptimizedSegment& segment, size_t moment,
                                    Buffer& room) const {
-  auto* data = static_cast<float*>(segment.moments[moment].data());
   const int64_t slice_numel = layout_of(segment).slice_numel;
   const std::vector<MomentPiece>& pieces = segment.pieces;
   // If the only piece is the whole slice, the moment already has the layout of the slice, so no
   // copy is needed.
-  if (pieces.size() == 1 && pieces.front().numel == slice_numel) return data;
+  if (pieces.size() == 1 && pieces.front().numel == slice_numel && !pieces.front().is_quantized) {
+    return static_cast<float*>(segment.moments[moment].data());
+  }
   MainPlace& main = *of_.engine.context->main;
   room = main.allocate_own(slice_numel * size_of(DType::kFloat32));
   auto* slice = static_cast<float*>(room.data());
   const kernels::FillRun all{slice, slice_numel};
   kernels::fill_zero(main.stream(), {&all, 1});
   for (const MomentPiece& each : pieces) {
-    main.stream().copy(slice + each.offset, data + each.moment_offset,
+    if (each.is_quantized) continue;
+    main.stream().copy(slice + each.offset, segment.values_at(moment, each.offset),
                        each.numel * size_of(DType::kFloat32));
   }
+  lay_out_blocks(segment, moment, slice);
   return slice;
+}
+
+// Copies the quantized intervals to their places in `slice`. An interval has 4 bytes per element
+// there, also in the gap behind its last block, so its codes and absmax have room.
+void OptimizedSegments::lay_out_blocks(const OptimizedSegment& segment, size_t moment,
+                                       float* slice) const {
+  const ShardUnit& shard = *of_.engine.model.units[segment.unit]->shard;
+  Stream& stream = of_.engine.context->main->stream();
+  for (const PlacedParameter& each : layout_of(segment).parameters) {
+    const Interval& own = shard.main().local(each.parameter);
+    const bool is_kept = own.numel > 0 && of_.chosen.has(segment.unit, each.parameter);
+    if (!is_kept || !is_quantized(shard.layout().parameters()[each.parameter])) continue;
+    const kernels::QuantizedMoment from = segment.blocks_at(moment, own.offset);
+    auto* const to = reinterpret_cast<std::byte*>(slice + own.offset);
+    stream.copy(to, from.codes, own.numel);
+    stream.copy(to + absmax_bytes(own.numel), from.absmax,
+                blocks_of(own.numel) * size_of(DType::kFloat32));
+  }
 }
 
 }  // namespace fsdp

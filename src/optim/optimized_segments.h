@@ -8,6 +8,7 @@
 #include "engine/chosen_parameters.h"
 #include "engine/engine_parts.h"
 #include "kernels/count_steps.h"
+#include "kernels/update_blocks.h"
 #include "runtime/buffer.h"
 
 namespace fsdp {
@@ -17,18 +18,23 @@ namespace fsdp {
 struct OptimizerRun {
   int64_t offset = 0;
   int64_t numel = 0;
-  int64_t moment_offset = 0;
+  size_t piece = 0;  // index into the segment's pieces
   int group = 0;
   int parameter = 0;                   // its first parameter
   kernels::StepCount* step = nullptr;  // counts the updates of these elements
 };
 
-// A range of a slice that has moments. The moments of elements [offset, offset + numel) begin at
-// `moment_offset`.
+// A range of a slice that has moments: elements [offset, offset + numel). In the memory of a moment
+// the range has either one fp32 value per element, or one code per element and then the absmax of
+// each block (kernels/update_blocks.h).
 struct MomentPiece {
   int64_t offset = 0;
   int64_t numel = 0;
-  int64_t moment_offset = 0;
+  int64_t begin = 0;  // of the range's bytes in the memory of a moment
+  bool is_quantized = false;
+
+  int64_t absmax_begin() const;  // byte of the first absmax
+  int64_t end() const;           // byte after the range
 };
 
 // The optimizer's state for one trainable segment.
@@ -40,18 +46,22 @@ struct OptimizedSegment {
   // Has one element, the whole slice, if this optimizer trains the whole segment. Otherwise it has
   // one element per range that this optimizer trains.
   std::vector<MomentPiece> pieces;
-  std::vector<Buffer> moments;  // fp32; each has moment_numel() elements
+  std::vector<Buffer> moments;  // each has moment_bytes() bytes
   // The counters of updates of this segment's parameters, in the memory of the main state. Normally
   // all parameters share one counter. There are several counters only after a checkpoint was loaded
   // in which these parameters had different numbers of updates.
   std::vector<kernels::StepCount*> counters;
   std::vector<kernels::StepCount*> step_of;  // the counter of each parameter of the segment
 
-  // Returns the number of elements of each moment, including the padding between pieces.
-  int64_t moment_numel() const;
-  // Returns the index of an element in the moments. `offset` is the element's index in the slice.
-  // Requires: the element is in one of the pieces.
-  int64_t moment_at(int64_t offset) const;
+  // Returns the bytes of each moment, including the padding between pieces.
+  int64_t moment_bytes() const;
+  // Returns the index of the piece that has an element. `offset` is the element's index in the
+  // slice. Requires: the element is in one of the pieces.
+  size_t piece_of(int64_t offset) const;
+  // Return the address of an element's state in a moment, by the form of its piece.
+  // Requires: as piece_of; a quantized element is the first one of a block.
+  float* values_at(size_t moment, int64_t offset) const;
+  kernels::QuantizedMoment blocks_at(size_t moment, int64_t offset) const;
 };
 
 // The step count of one parameter, and its position in the engine.
@@ -75,6 +85,7 @@ class OptimizedSegments {
     const std::vector<std::vector<int>>& group_of;
     int moments;
     bool joins_parameters;  // false: each OptimizerRun has only one parameter
+    bool quantizes;         // true: the moments of large parameters are quantized (AdamW8bit)
   };
   explicit OptimizedSegments(const Parts& parts);
   // Subtracts the bytes of the moments from the engine's counted memory.
@@ -83,6 +94,8 @@ class OptimizedSegments {
   OptimizedSegments& operator=(const OptimizedSegments&) = delete;
 
   const std::vector<OptimizedSegment>& all() const { return segments_; }
+  // Returns true if the moments of the parameter are quantized.
+  bool is_quantized(const ParameterSpec& parameter) const;
   // Updates the state after parameters were frozen or unfrozen. A frozen parameter is in no
   // OptimizerRun; its shard and moments are unchanged. If a parameter is trained for the first
   // time, its moments begin at zero.
@@ -101,8 +114,10 @@ class OptimizedSegments {
 
   // Returns a moment of a segment in the layout of the slice. Elements that the optimizer does not
   // train are zero. If the moment has several pieces, they are copied into `room` on the main
-  // state's stream, and the result is `room`.
+  // state's stream, and the result is `room`. A quantized interval of a parameter begins with the
+  // codes instead, followed by the absmax of each block at absmax_bytes(numel).
   float* laid_out(const OptimizedSegment& segment, size_t moment, Buffer& room) const;
+  static int64_t absmax_bytes(int64_t numel);
 
  private:
   std::vector<char> trained_now() const;
@@ -110,6 +125,7 @@ class OptimizedSegments {
   void add_segment(const EngineUnit& unit, const MainSegment& segment,
                    std::vector<OptimizedSegment>& added) const;
   std::vector<MomentPiece> pieces_of(const EngineUnit& unit, const MainSegment& segment) const;
+  void lay_out_blocks(const OptimizedSegment& segment, size_t moment, float* slice) const;
   kernels::StepCount* add_counters(size_t count);
   void write_counters(const std::vector<int64_t>& counts);
   const SegmentLayout& layout_of(const OptimizedSegment& optimized) const;

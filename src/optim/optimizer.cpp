@@ -37,7 +37,8 @@ Optimizer::State::State(Engine& owner, std::string called, Settings settings)
       in_backward_(place_in_backward(settings)),
       grouped_(group_parameters(engine.model, chosen_, name, {&lr, weight_decay}, settings.groups)),
       skip_nonfinite_(settings.skip_nonfinite),
-      segments_({engine, chosen_, grouped_.group_of, settings.moments, !settings.adapts}) {
+      segments_({engine, chosen_, grouped_.group_of, settings.moments, !settings.adapts,
+                 settings.quantizes}) {
   if (settings.adapts) trust_.emplace(engine, chosen_);
 }
 
@@ -248,7 +249,8 @@ kernels::UpdateSegment Optimizer::State::update_of(const OptimizedSegment& optim
                                 .weight_decay = group.weight_decay(),
                                 .step = reads_steps() ? run.step : nullptr};
   for (size_t i = 0; i < optimized.moments.size(); ++i) {
-    update.moments[i] = static_cast<float*>(optimized.moments[i].data()) + run.moment_offset;
+    if (optimized.pieces[run.piece].is_quantized) break;  // issue_updates sets them
+    update.moments[i] = optimized.values_at(i, run.offset);
   }
   // In the same pass over memory, the kernel also writes the low-precision copy that forward reads.
   if (segment.resident_copy != nullptr) {
@@ -275,8 +277,14 @@ void Optimizer::State::add_updates(int unit, StepUpdates& updates) const {
     updates.counters.insert(updates.counters.end(), optimized.counters.begin(),
                             optimized.counters.end());
     for (const OptimizerRun& run : optimized.runs) {
+      const kernels::UpdateSegment update = update_of(optimized, run, segment);
+      if (optimized.pieces[run.piece].is_quantized) {
+        updates.blocks.push_back(
+            {update, optimized.blocks_at(0, run.offset), optimized.blocks_at(1, run.offset)});
+        continue;
+      }
       if (trust_) updates.adapted.push_back({unit, run.parameter, updates.segments.size()});
-      updates.segments.push_back(update_of(optimized, run, segment));
+      updates.segments.push_back(update);
     }
     if (updates.units.empty() || updates.units.back() != unit) updates.units.push_back(unit);
   }
@@ -290,6 +298,9 @@ void Optimizer::State::issue(Stream& stream, StepUpdates& updates,
     trust_->compute(updates.segments, updates.adapted, rule(), trust_rule(), scalars.grad_scale);
   }
   kernels::update(stream, updates.segments, rule(), scalars);
+  if (!updates.blocks.empty()) {
+    kernels::update_blocks(stream, updates.blocks, std::get<kernels::AdamW>(rule()), scalars);
+  }
   for (const int unit : updates.units) {
     // The unit is marked as changed even if the device skips the step, because the host does not
     // know the device's decision.

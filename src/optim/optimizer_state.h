@@ -25,6 +25,7 @@ namespace fsdp {
 // The kernels' arguments for the update of some units.
 struct StepUpdates {
   std::vector<kernels::UpdateSegment> segments{};
+  std::vector<kernels::BlockSegment> blocks{};  // those with quantized moments
   std::vector<TrustRatios::Adapted> adapted{};  // of an update with trust ratios
   std::vector<kernels::StepCount*> counters;
   std::vector<int> units{};
@@ -39,14 +40,21 @@ struct Optimizer::State : UnitUpdater {
     std::vector<ParameterGroup> groups;
     bool skip_nonfinite;
     int moments;
-    bool adapts;  // true: the update has trust ratios
+    bool adapts;     // true: the update has trust ratios
+    bool quantizes;  // true: the moments of large parameters are quantized
   };
   // Returns the settings that are common to the options of all optimizers.
   template <class Options>
-  static Settings settings_of(const Options& options, int moments, bool adapts = false) {
-    return {options.lr,     options.weight_decay,   options.parameters,
-            options.groups, options.skip_nonfinite, moments,
-            adapts};
+  static Settings settings_of(const Options& options, int moments, bool adapts = false,
+                              bool quantizes = false) {
+    return {options.lr,
+            options.weight_decay,
+            options.parameters,
+            options.groups,
+            options.skip_nonfinite,
+            moments,
+            adapts,
+            quantizes};
   }
   // `name` is the optimizer's name in checkpoints and errors: "AdamW". Errors: those of Optimizer's
   // constructors.
@@ -64,7 +72,7 @@ struct Optimizer::State : UnitUpdater {
   // Returns the betas for the bias corrections that the step counters store.
   virtual kernels::StepBetas betas() const { return {}; }
   // Return the update rule with the current options, and true if the kernels of this rule read step
-  // counters.
+  // counters. If Settings::quantizes is true, the rule is kernels::AdamW.
   virtual kernels::UpdateRule rule() const = 0;
   virtual bool reads_steps() const { return true; }
   // Returns how trust ratios are computed, if Settings::adapts is true.

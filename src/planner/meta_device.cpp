@@ -87,6 +87,7 @@ const kernels::KernelTable& kernels_that_do_nothing() {
       .sum_squares = nothing,
       .trust_ratios = nothing,
       .update = nothing,
+      .update_blocks = nothing,
   };
   return kTable;
 }

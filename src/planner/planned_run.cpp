@@ -41,6 +41,16 @@ std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const PlannedOptimizer
   const ParameterMatch& parameters = planned.parameters;
   // An update in backward cannot skip a step.
   const bool skips = !engine.options().optimizer_in_backward;
+  if (planned.quantized_moments && planned.moments != 2) {
+    throw InvalidArgument(
+        {.what = fmt::format("quantized_moments is set with {} moments", planned.moments),
+         .where = "PlanRequest",
+         .hint = "use 2 moments, because only AdamW8bit quantizes them"});
+  }
+  if (planned.quantized_moments) {
+    return std::make_unique<AdamW8bit>(
+        engine, AdamW8bitOptions{.parameters = parameters, .skip_nonfinite = skips});
+  }
   switch (planned.moments) {
     case 0:
       return std::make_unique<SGD>(engine,
@@ -66,7 +76,8 @@ std::vector<std::unique_ptr<Optimizer>> make_optimizers(Engine& engine,
     optimizers.push_back(make_optimizer(engine, each));
   }
   if (optimizers.empty()) {
-    optimizers.push_back(make_optimizer(engine, {.moments = request.optimizer_moments}));
+    optimizers.push_back(make_optimizer(engine, {.moments = request.optimizer_moments,
+                                                 .quantized_moments = request.quantized_moments}));
   }
   return optimizers;
 }

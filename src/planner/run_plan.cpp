@@ -91,6 +91,7 @@ std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,
     if (mesh.rank() != 0) return;
     PlanRequest request = request_of(mesh, options);
     request.optimizer_moments = how.optimizer_moments;
+    request.quantized_moments = how.quantized_moments;
     request.checkpoints = how.checkpoints;
     planned = plan(request);
     if (!how.force) require_room(mesh, *planned, options);

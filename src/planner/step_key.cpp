@@ -23,6 +23,7 @@ Options seen_by_torch(Options of) {
   of.ignore = any.ignore;
   of.recompute = any.recompute;
   of.strategy = any.strategy;
+  of.shard_granule = any.shard_granule;
   of.reshard_after_forward = any.reshard_after_forward;
   of.keep_last_units = any.keep_last_units;
   of.prefetch_units = any.prefetch_units;
@@ -51,8 +52,8 @@ StepKey::StepKey(const PlanRequest& request, const EngineParts& engine)
   // The binding lists all fields of PlanRequest. If a field is added, this does not compile until
   // the field is considered here. Fields that are not used below affect only the units, which are
   // part of the key.
-  const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, moments, optimizers, ema,
-               checkpoints] = request;
+  const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, moments, quantized,
+               optimizers, ema, checkpoints] = request;
   device = mesh.device;
   shares_gpu = shares;
   for (const auto& unit : engine.model.units) {

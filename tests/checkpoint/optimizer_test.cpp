@@ -30,9 +30,10 @@ void check_same_end(const ExactTraining& training) {
 }
 
 TEST_CASE("a run of 4 ranks goes on, on any number of ranks, as if nothing had been, to the bit") {
-  for (const std::string kind : {"adamw", "sgd", "radam", "lion", "lamb", "lars"}) {
+  for (const std::string kind : {"adamw", "sgd", "radam", "lion", "lamb", "lars", "adamw_8bit"}) {
     const ScratchFolder folder;
-    ExactTraining training{.folder = folder.path(), .optimizer = kind};
+    ExactTraining training{
+        .folder = folder.path(), .optimizer = kind, .last = testing::columns_for(kind)};
     run_torch_ranks(4, [&](const Mesh& mesh) { train_exactly(mesh, training); });
     training.from = 3;
     training.tag = "-again";
@@ -46,19 +47,23 @@ TEST_CASE("a run of 4 ranks goes on, on any number of ranks, as if nothing had b
 }
 
 TEST_CASE("under every strategy, on the host and on the device, a file is the same and is read") {
-  const ScratchFolder folder;
-  ExactTraining training{.folder = folder.path()};
-  run_torch_ranks(1, [&](const Mesh& mesh) { train_exactly(mesh, training); });
-  training.from = 3;
-  training.tag = "-again";
-  for (const Strategy strategy : testing::kAllStrategies) {
-    for (const bool offload : {false, true}) {
-      CAPTURE(name_of(strategy));
-      CAPTURE(offload);
-      training.options = {.cpu_offload = offload, .strategy = strategy};
-      run_torch_ranks({.replicate = 2, .shard = 2},
-                      [&](const Mesh& mesh) { train_exactly(mesh, training); });
-      check_same_end(training);
+  for (const std::string kind : {"adamw", "adamw_8bit"}) {
+    CAPTURE(kind);
+    const ScratchFolder folder;
+    ExactTraining training{
+        .folder = folder.path(), .optimizer = kind, .last = testing::columns_for(kind)};
+    run_torch_ranks(1, [&](const Mesh& mesh) { train_exactly(mesh, training); });
+    training.from = 3;
+    training.tag = "-again";
+    for (const Strategy strategy : testing::kAllStrategies) {
+      for (const bool offload : {false, true}) {
+        CAPTURE(name_of(strategy));
+        CAPTURE(offload);
+        training.options = {.cpu_offload = offload, .strategy = strategy};
+        run_torch_ranks({.replicate = 2, .shard = 2},
+                        [&](const Mesh& mesh) { train_exactly(mesh, training); });
+        check_same_end(training);
+      }
     }
   }
 }

@@ -40,7 +40,7 @@ struct Leg {
 template <class Model>
 void train_leg(const Mesh& mesh, const ScratchFolder& folder, const std::string& kind,
                const Options& options, int64_t from, int64_t to, Model model) {
-  Engine engine(model, mesh, options);
+  Engine engine(model, mesh, testing::options_for(kind, options));
   const std::unique_ptr<Optimizer> optimizer = testing::make_optimizer(engine, kind);
   int64_t seen = -1;
   TrainingState state(engine);
@@ -70,9 +70,11 @@ void train_legs(const ScratchFolder& folder, const std::string& kind,
       Options options = leg.options;
       if (leg.by_policy) {
         options.units = by_type<testing::ExactPart>();
-        train_leg(mesh, folder, kind, options, step, step + leg.steps, testing::PlainNet(17));
+        train_leg(mesh, folder, kind, options, step, step + leg.steps,
+                  testing::PlainNet(testing::columns_for(kind)));
       } else {
-        train_leg(mesh, folder, kind, options, step, step + leg.steps, Unit<testing::ExactNet>(17));
+        train_leg(mesh, folder, kind, options, step, step + leg.steps,
+                  Unit<testing::ExactNet>(testing::columns_for(kind)));
       }
     };
     if (leg.groups.size(Axis::kWorld) > 1) {
@@ -85,7 +87,7 @@ void train_legs(const ScratchFolder& folder, const std::string& kind,
 }
 
 TEST_CASE("a training passes over 1, 2, 4, 3, 8 and 1 ranks, and no bit of its state changes") {
-  for (const std::string kind : {"adamw", "sgd", "radam", "lion", "lamb", "lars"}) {
+  for (const std::string kind : {"adamw", "sgd", "radam", "lion", "lamb", "lars", "adamw_8bit"}) {
     CAPTURE(kind);
     const ScratchFolder folder;
     train_legs(
@@ -100,7 +102,11 @@ TEST_CASE("a training passes over 1, 2, 4, 3, 8 and 1 ranks, and no bit of its s
          {.world = 3, .options = {.cpu_offload = true}, .by_policy = true},
          {.options = {.strategy = Strategy::kHpz}, .groups = {.replicate = 4, .shard = 2}},
          {.world = 1, .by_policy = true}});
-    ExactTraining whole{.folder = folder.path(), .optimizer = kind, .saves_at = 2, .to = 10};
+    ExactTraining whole{.folder = folder.path(),
+                        .optimizer = kind,
+                        .saves_at = 2,
+                        .to = 10,
+                        .last = testing::columns_for(kind)};
     run_torch_ranks(1, [&](const Mesh& mesh) { train_exactly(mesh, whole); });
     CHECK(read_whole(weights_at(whole, 10, "-legs")) == read_whole(weights_at(whole, 10)));
     CHECK(read_whole(optimizer_at(whole, 10, "-legs")) == read_whole(optimizer_at(whole, 10)));

@@ -80,7 +80,8 @@ TEST_CASE("gpt learns, and two ranks learn what one does with their batch") {
 
 TEST_CASE("--optim chooses the optimizer") {
   std::set<double> last_losses;
-  for (const std::string name : {"adamw_torch", "sgd", "lion_32bit", "radam", "lamb", "lars"}) {
+  for (const std::string name :
+       {"adamw_torch", "sgd", "lion_32bit", "radam", "lamb", "lars", "adamw_8bit"}) {
     CAPTURE(name);
     const auto losses = losses_of(
         run_gpt(2, kTiny + Words{"--max-steps", "20", "--learning-rate", "0.01", "--optim", name})
@@ -89,7 +90,7 @@ TEST_CASE("--optim chooses the optimizer") {
     CHECK(losses.back() < losses.front());
     last_losses.insert(losses.back());
   }
-  CHECK(last_losses.size() == 6);
+  CHECK(last_losses.size() == 7);
 }
 
 TEST_CASE("saved weights write the text that the trained model wrote, on any number of ranks") {

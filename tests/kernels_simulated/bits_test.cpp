@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <span>
 #include <vector>
 
 #include "kernels/accumulate.h"
@@ -15,68 +14,20 @@
 #include "kernels/grad_norm.h"
 #include "kernels/reduce.h"
 #include "kernels/support/elements.h"
-#include "kernels/update.h"
-#include "kernels_simulated/support/arena.h"
-#include "kernels_simulated/support/simulated_kernels.h"
+#include "kernels_simulated/support/same_bits.h"
 
 namespace fsdp::kernels {
 namespace {
 
 using test::Arena;
+using test::check_same_bits;
+using test::for_each_size;
+using test::in_tables;
 
 // The number of entries of a table that needs several launches. Only one dtype of each kernel uses
 // such a table, because the interpreter needs a second for it: each thread searches for its
 // segment.
 constexpr int kMany = 600;
-
-// The largest number of entries that in_tables passes to one call.
-size_t most_entries = SIZE_MAX;
-
-template <class Run, class Call>
-void in_tables(const std::vector<Run>& runs, Call call) {
-  std::span<const Run> left = runs;
-  while (!left.empty()) {
-    const size_t count = std::min(left.size(), most_entries);
-    call(left.first(count));
-    left = left.subspan(count);
-  }
-}
-
-// Compares call(stream, base) on the CPU and on the simulated GPU with three schedules. In one of
-// them the tables are short, because short tables have their own kernels.
-template <class Call>
-void check_same_bits(const Arena& operands, Call call) {
-  const auto host = cpu_device().make_stream({.name = "host", .runs_beside = false});
-  const auto gpu = test::simulated_device().make_stream({.name = "gpu", .runs_beside = false});
-  Arena expected = operands.placed();
-  call(*host, expected.base());
-  const std::vector<std::byte> bytes = expected.operands();
-  for (const uint32_t seed : {1U, 1000U, 2000U}) {
-    CAPTURE(seed);
-    test::set_schedule(seed);
-    most_entries = seed == 1000 ? 16 : SIZE_MAX;
-    Arena found = operands.placed();
-    call(*gpu, found.base());
-    const bool same = found.operands() == bytes;
-    CHECK(same);
-  }
-}
-
-// Calls visit(numel, misaligned, misaligned of another operand). The distances are in elements.
-template <class Visit>
-void for_each_size(int64_t element_bytes, Visit visit) {
-  const int64_t width = 16 / element_bytes;
-  for (const int64_t numel : {1, 7, 33, 1009}) {
-    for (int64_t at = 0; at < width; ++at) {
-      visit(numel, at, at);
-      visit(numel, at, (at + 1) % width);
-    }
-  }
-  visit(0, 0, 0);
-  visit(2 * 4096, 0, 0);
-  visit(4099, 1 % width, 1 % width);
-  visit(4099, 1 % width, 2 % width);
-}
 
 struct Copy {
   int64_t source, destination, numel;
@@ -161,83 +112,6 @@ TEST_CASE("sums, and casts for the first of several") {
         });
       }
     }
-  }
-}
-
-struct Updated {
-  int64_t param, grad, first, second, copy, step, numel;
-};
-
-std::vector<Updated> updates_of(Arena& arena, bool many) {
-  std::vector<Updated> updates;
-  const auto add = [&](int64_t numel, int64_t at, int64_t other) {
-    const StepCount step{1 + at, 1.25, 0.5, at % 2 == 0 ? 0.75 : 0.0};
-    updates.push_back({.param = arena.floats(numel, at * 4),
-                       .grad = arena.floats(numel, at * 4, false, 0.1F),
-                       .first = arena.floats(numel, at * 4),
-                       .second = arena.floats(numel, other * 4, true, 0.01F),
-                       .copy = arena.take(numel * 2, at * 2),
-                       .step = arena.value(step),
-                       .numel = numel});
-  };
-  if (many) {
-    for (int i = 0; i < kMany; ++i) add(i * 7 % 97, i % 4, i % 4);
-  } else {
-    for_each_size(4, add);
-  }
-  return updates;
-}
-
-UpdateSegment segment_of(const Updated& each, std::byte* base, size_t i) {
-  UpdateSegment segment;
-  segment.param = reinterpret_cast<float*>(base + each.param);
-  segment.grad = reinterpret_cast<const float*>(base + each.grad);
-  segment.low_precision_copy = i % 3 == 0 ? nullptr : base + each.copy;
-  segment.low_precision_dtype = i % 3 == 1 ? DType::kBFloat16 : DType::kFloat16;
-  segment.numel = each.numel;
-  segment.lr = 1e-3 * static_cast<double>(i + 1);
-  segment.weight_decay = i % 2 == 0 ? 0.1 : 0.0;
-  segment.step = reinterpret_cast<const StepCount*>(base + each.step);
-  return segment;
-}
-
-// Compares updates by `rule`, with and without copies, decay and a scale. If `counts` is false,
-// some segments have no step counter.
-void check_updates(const UpdateRule& rule, size_t moments, bool many, bool counts = true) {
-  Arena arena;
-  const std::vector<Updated> updates = updates_of(arena, many);
-  const int64_t scale = arena.value(0.7F);
-  const int64_t ratio = arena.value(0.3F);
-  check_same_bits(arena, [&](Stream& stream, std::byte* base) {
-    std::vector<UpdateSegment> segments;
-    for (size_t i = 0; i < updates.size(); ++i) {
-      auto segment = segment_of(updates[i], base, i);
-      if (i % 4 == 0) segment.trust_ratio = reinterpret_cast<const float*>(base + ratio);
-      // The last moment is a second moment, which is not negative.
-      const int64_t at[] = {moments == 2 ? updates[i].first : updates[i].second, updates[i].second};
-      for (size_t j = 0; j < moments; ++j) {
-        segment.moments[j] = reinterpret_cast<float*>(base + at[j]);
-      }
-      if (!counts && i % 5 == 0) segment.step = nullptr;
-      segments.push_back(segment);
-    }
-    update(stream, segments, rule, {.grad_scale = reinterpret_cast<const float*>(base + scale)});
-  });
-}
-
-TEST_CASE("updates by every rule") {
-  for (const bool many : {false, true}) {
-    check_updates(AdamW{}, 2, many, /*counts=*/false);
-    check_updates(Sgd{.momentum = 0.9, .nesterov = true}, 1, many);
-    if (many) continue;
-    check_updates(Sgd{}, 0, many);
-    check_updates(Sgd{.momentum = 0.9, .dampening = 0.1}, 1, many);
-    check_updates(RAdam{}, 2, many);
-    check_updates(RAdam{.decoupled_weight_decay = true}, 2, many);
-    check_updates(Lion{}, 1, many, /*counts=*/false);
-    check_updates(Lamb{}, 2, many);
-    check_updates(Average{}, 0, many);
-    check_updates(Average{.warmup = false}, 0, many);
   }
 }
 

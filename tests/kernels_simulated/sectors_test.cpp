@@ -13,6 +13,7 @@
 #include "kernels/reduce.h"
 #include "kernels/trust_ratios.h"
 #include "kernels/update.h"
+#include "kernels/update_blocks.h"
 #include "kernels_simulated/support/arena.h"
 #include "kernels_simulated/support/simulated_kernels.h"
 
@@ -75,6 +76,24 @@ TEST_CASE("sectors of optimizers") {
       update(stream, {&segment, 1}, rule);
     });
   }
+}
+
+TEST_CASE("sectors of updates with quantized moments") {
+  const StepCount step{.step = 1, .inverse_correction1 = 1};
+  check_sectors([&](Stream& stream, SectorArrays& arrays) {
+    const auto moment = [&](int array) {
+      return QuantizedMoment{.codes = reinterpret_cast<uint8_t*>(arrays.array(array)),
+                             .absmax = arrays.array(array) + kSectorsNumel / 2};
+    };
+    const BlockSegment segment{.elements = {.param = arrays.array(0),
+                                            .grad = arrays.array(1),
+                                            .low_precision_copy = arrays.array(4),
+                                            .numel = kSectorsNumel,
+                                            .step = &step},
+                               .exp_avg = moment(2),
+                               .exp_avg_sq = moment(3)};
+    update_blocks(stream, {&segment, 1}, AdamW{});
+  });
 }
 
 TEST_CASE("sectors of casts and sums") {

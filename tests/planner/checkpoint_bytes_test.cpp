@@ -24,7 +24,7 @@ struct MixedImpl : torch::nn::Module {
   MixedImpl() : chain(16, 2) {
     register_module("chain", chain);
     scale = register_parameter("scale", torch::ones({17}), /*requires_grad=*/false);
-    table = register_parameter("table", torch::ones({2100}));
+    table = register_parameter("table", torch::ones({4500}));
     offset = register_parameter("offset", torch::zeros({17}));
     register_parameter("other_offset", offset);
     register_buffer("seen", torch::zeros({}, torch::kLong));
@@ -41,11 +41,13 @@ TORCH_MODULE(Mixed);
 struct Case {
   int ranks = 1;
   int moments = 2;
+  bool quantized = false;
   Options options{};
   CheckpointOptions checkpoints{};
 };
 
-std::unique_ptr<Optimizer> make_optimizer(Engine& engine, int moments) {
+std::unique_ptr<Optimizer> make_optimizer(Engine& engine, int moments, bool quantized) {
+  if (quantized) return std::make_unique<AdamW8bit>(engine, AdamW8bitOptions{});
   if (moments == 2) return std::make_unique<AdamW>(engine, AdamWOptions{});
   return std::make_unique<SGD>(engine, SgdOptions{.momentum = moments == 1 ? 0.9 : 0.0});
 }
@@ -56,7 +58,8 @@ CheckpointSize save_one(const Case& each, const std::filesystem::path& folder) {
   run_torch_ranks(each.ranks, [&](const Mesh& mesh) {
     Unit<Mixed> model;
     Engine engine(model, mesh, each.options);
-    const std::unique_ptr<Optimizer> optimizer = make_optimizer(engine, each.moments);
+    const std::unique_ptr<Optimizer> optimizer =
+        make_optimizer(engine, each.moments, each.quantized);
     TrainingState state(engine);
     state.add("optimizer", *optimizer);
     loss_of(model, batch_of(0, mesh.rank())).backward();
@@ -78,6 +81,7 @@ void check_as_saved(const Case& each) {
   const PlanRequest request{.ranks = each.ranks,
                             .options = each.options,
                             .optimizer_moments = each.moments,
+                            .quantized_moments = each.quantized,
                             .checkpoints = each.checkpoints};
   const StepPlan planned = plan(
       request, [] { return Unit<Mixed>(); },
@@ -115,6 +119,9 @@ TEST_CASE("the planned bytes of a checkpoint are those of the saved files") {
     for (const Strategy strategy : kStrategies) {
       check_as_saved({.ranks = ranks, .options = {.strategy = strategy}});
     }
+  }
+  for (const int ranks : {1, 3}) {
+    check_as_saved({.ranks = ranks, .quantized = true, .options = {.shard_granule = 256}});
   }
   for (const int moments : {0, 1}) check_as_saved({.ranks = 2, .moments = moments});
   check_as_saved({.ranks = 2, .options = {.cpu_offload = true}});

@@ -17,10 +17,14 @@ Unit<Chain> small_chain() { return Unit<Chain>(16, 4); }
 
 at::Tensor planned_loss(Unit<Chain>& model) { return loss_of(model, batch_of(0, 0)); }
 
+// A case with a shard_granule has AdamW8bit.
+bool is_8bit(const Options& options) { return options.shard_granule > 1; }
+
 StepPlan planned(const MeshShape& shape, const Options& options, const Make& make) {
   const PlanRequest request{.ranks = shape.size(Axis::kWorld),
                             .mesh = {.shard = shape.shard, .replicate = shape.replicate},
-                            .options = options};
+                            .options = options,
+                            .quantized_moments = is_8bit(options)};
   return plan(request, make, planned_loss);
 }
 
@@ -54,14 +58,20 @@ void check_case(const MeshShape& shape, const Options& options, const Make& make
   run_torch_ranks(shape, [&](Mesh mesh) {
     auto model = build_seeded(7, make);
     Engine engine(model, mesh, options);
-    AdamW optimizer(engine, {.skip_nonfinite = !options.optimizer_in_backward});
+    const bool skips = !options.optimizer_in_backward;
+    std::unique_ptr<Optimizer> optimizer;
+    if (is_8bit(options)) {
+      optimizer = std::make_unique<AdamW8bit>(engine, AdamW8bitOptions{.skip_nonfinite = skips});
+    } else {
+      optimizer = std::make_unique<AdamW>(engine, AdamWOptions{.skip_nonfinite = skips});
+    }
     EngineStats before;
     for (int step = 0; step < 3; ++step) {
       before = engine.stats();
       loss_of(model, batch_of(step, mesh.rank())).backward();
-      if (!options.optimizer_in_backward) optimizer.clip_grad_norm(1.0);
-      optimizer.step();
-      optimizer.zero_grad();
+      if (!options.optimizer_in_backward) optimizer->clip_grad_norm(1.0);
+      optimizer->step();
+      optimizer->zero_grad();
     }
     CHECK((plan.traffic == engine.stats().sent - before.sent));
     check_same(plan.memory, engine.memory_plan());
@@ -122,6 +132,18 @@ TEST_CASE("a plan's engine bytes are the run's for every option that they depend
                          }},
          }) {
       check_case({.shard = world}, options);
+    }
+  }
+}
+
+TEST_CASE("a plan's engine bytes are the run's with moments in 8 bits") {
+  const Make make = [] { return Unit<Chain>(64, 2, 67); };
+  for (const MeshShape& shape : {MeshShape{1, 1}, MeshShape{1, 3}, MeshShape{2, 2}}) {
+    for (const bool offload : {false, true}) {
+      for (const Strategy strategy : {Strategy::kFullShard, Strategy::kHybridShard}) {
+        check_case(shape, {.cpu_offload = offload, .strategy = strategy, .shard_granule = 256},
+                   make);
+      }
     }
   }
 }

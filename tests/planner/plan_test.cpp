@@ -59,6 +59,11 @@ TEST_CASE("a step without a loss, and an optimizer that there is not, are refuse
              "returned no loss that requires grad"));
   CHECK(says(error_of([] { plan({.optimizer_moments = 3}, tiny, chain_loss); }),
              "optimizer_moments is 3"));
+  CHECK(says(
+      error_of([] { plan({.optimizer_moments = 1, .quantized_moments = true}, tiny, chain_loss); }),
+      "quantized_moments is set with 1 moments"));
+  CHECK(says(error_of([] { plan({.quantized_moments = true}, tiny, chain_loss); }),
+             "Options::shard_granule is 1, but AdamW8bit needs a multiple of 256"));
 }
 
 TEST_CASE("ranks that do not fit the mesh are refused as by a run") {

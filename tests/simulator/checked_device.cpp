@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/bytes.h"
 #include "kernels/kernel_table.h"
 #include "simulator/guarded_memory.h"
 
@@ -88,6 +89,22 @@ std::vector<TouchedBytes> of_update(std::span<const kernels::UpdateSegment> segm
     for (const float* moment : each.moments) {
       require_device_memory({moment});
       bytes.push_back(writes(moment, each.numel * kFloat));
+    }
+  }
+  return bytes;
+}
+
+std::vector<TouchedBytes> of_blocks(std::span<const kernels::BlockSegment> segments,
+                                    const kernels::UpdateScalars& scalars) {
+  std::vector<kernels::UpdateSegment> elements;
+  for (const kernels::BlockSegment& each : segments) elements.push_back(each.elements);
+  std::vector<TouchedBytes> bytes = of_update(elements, scalars);
+  for (const kernels::BlockSegment& each : segments) {
+    for (const kernels::QuantizedMoment& moment : {each.exp_avg, each.exp_avg_sq}) {
+      require_device_memory({moment.codes, moment.absmax});
+      bytes.push_back(writes(moment.codes, each.elements.numel));
+      bytes.push_back(
+          writes(moment.absmax, divide_up(each.elements.numel, kernels::kQuantizedBlock) * kFloat));
     }
   }
   return bytes;
@@ -256,6 +273,12 @@ const kernels::KernelTable& checked_kernels() {
             const auto name = std::visit([](const auto& of) { return of.kName; }, rule);
             const CheckedWork work(stream, name, of_update(segments, scalars));
             cpu_kernels().update(stream, segments, rule, scalars);
+          },
+      .update_blocks =
+          [](Stream& stream, std::span<const BlockSegment> segments, const AdamW& rule,
+             const UpdateScalars& scalars) {
+            const CheckedWork work(stream, "update_blocks", of_blocks(segments, scalars));
+            cpu_kernels().update_blocks(stream, segments, rule, scalars);
           },
   };
   return table;

@@ -353,6 +353,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   }
   apply_task(*commands[line.settings.command], line.settings);
   line.settings.run.engine.seed = line.settings.seed;
+  prepare_engine(optimizer.name, line.settings.run.engine);
   // `init` runs no step, so the engine must not require the memory for gradients and slots.
   if (line.settings.command == Command::kInit) line.settings.run.engine.try_beyond_plan = true;
   check_settings(line.settings);

@@ -104,6 +104,7 @@ std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inpu
       mesh, engine_options(settings),
       {.force = settings.run.force,
        .optimizer_moments = optimizer_named(settings.train.optim).moments,
+       .quantized_moments = optimizer_named(settings.train.optim).is_8bit,
        .checkpoints = settings.run.checkpoints},
       [&] { return fsdp::Unit<bert::QuestionAnswering>(inputs.config); },
       [&](auto& model) { return bert::blank_loss(model, windows, length); });

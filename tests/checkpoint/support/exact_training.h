@@ -89,6 +89,15 @@ inline std::filesystem::path optimizer_at(const ExactTraining& training, int64_t
   return training.folder / ("optimizer-" + std::to_string(step) + tag);
 }
 
+// Returns the options that the engine needs for the optimizer.
+inline Options options_for(const std::string& kind, Options options) {
+  if (kind == "adamw_8bit") options.shard_granule = AdamW8bit::kBlockNumel;
+  return options;
+}
+// Returns a count of columns with which ExactNet has a parameter that the optimizer quantizes, if
+// it quantizes. The last block of this parameter is not full.
+inline int64_t columns_for(const std::string& kind) { return kind == "adamw_8bit" ? 131 : 17; }
+
 inline std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const std::string& kind) {
   const std::vector<ParameterGroup> groups{{.match = is_bias_or_norm, .lr_scale = 0.5}};
   if (kind == "sgd") {
@@ -106,6 +115,10 @@ inline std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const std::stri
   if (kind == "lamb") {
     return std::make_unique<Lamb>(engine,
                                   LambOptions{.lr = 1e-2, .weight_decay = 0.1, .groups = groups});
+  }
+  if (kind == "adamw_8bit") {
+    return std::make_unique<AdamW8bit>(
+        engine, AdamW8bitOptions{.lr = 1e-2, .weight_decay = 0.1, .groups = groups});
   }
   if (kind == "lars") {
     return std::make_unique<Lars>(engine,
@@ -125,7 +138,7 @@ void take_exact_step(Engine& engine, Model& model, Optimizer& optimizer, int64_t
 
 template <class Model>
 void train_exactly(const Mesh& mesh, const ExactTraining& training, Model model) {
-  Engine engine(model, mesh, training.options);
+  Engine engine(model, mesh, options_for(training.optimizer, training.options));
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(engine, training.optimizer);
   if (training.from > 0) {
     load_weights(engine, weights_at(training, training.from));

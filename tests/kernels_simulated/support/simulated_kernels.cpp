@@ -141,6 +141,34 @@ void update(Stream& stream, std::span<const UpdateSegment> segments, const Updat
       });
 }
 
+void update_blocks(Stream& stream, std::span<const BlockSegment> segments, const AdamW& rule,
+                   const UpdateScalars& scalars) {
+  on_gpu_with_table(
+      stream, segments,
+      [scalars](DeviceCopy& copy, const BlockSegment& each) {
+        const int64_t numel = each.elements.numel;
+        add_updated(copy, each.elements);
+        for (const QuantizedMoment& moment : {each.exp_avg, each.exp_avg_sq}) {
+          copy.add(moment.codes, numel);
+          copy.add(moment.absmax, (numel + kQuantizedBlock - 1) / kQuantizedBlock * 4);
+        }
+        copy.add(scalars.grad_scale, 4);  // shared by all entries
+        copy.add(scalars.found_inf, 4);
+      },
+      [](const DeviceCopy& copy, BlockSegment& each) {
+        move_updated(copy, each.elements);
+        for (QuantizedMoment* moment : {&each.exp_avg, &each.exp_avg_sq}) {
+          moment->codes = copy.at(moment->codes);
+          moment->absmax = copy.at(moment->absmax);
+        }
+      },
+      [=](Stream& gpu, const DeviceCopy& copy, auto table) {
+        gpu_kernels().update_blocks(
+            gpu, table, rule,
+            {.grad_scale = copy.at(scalars.grad_scale), .found_inf = copy.at(scalars.found_inf)});
+      });
+}
+
 void sum_squares(Stream& stream, std::span<const SumNode> nodes, const UpdateRule& rule,
                  const float* grad_scale, void* scratch) {
   on_gpu_with_table(
@@ -338,7 +366,8 @@ class SimulatedDevice final : public Device {
         .reduce = reduce,
         .sum_squares = sum_squares,
         .trust_ratios = trust_ratios,
-        .update = update};
+        .update = update,
+        .update_blocks = update_blocks};
     return &kTable;
   }
 };

@@ -15,6 +15,7 @@
 #include "kernels/grad_norm.h"
 #include "kernels/reduce.h"
 #include "kernels/update.h"
+#include "kernels/update_blocks.h"
 
 namespace fsdp::test {
 namespace {
@@ -150,6 +151,24 @@ void add_optimizers(std::vector<KernelCase>& cases) {
                               {.grad_scale = operand<const float>(base, scale)});
                      }});
   }
+  std::vector<std::array<int64_t, 4>> blocks;  // codes and absmax of both moments
+  for (const int64_t numel : kNumels) {
+    const int64_t count = numel / kQuantizedBlock + 1;
+    blocks.push_back({arena.random_bytes(numel, 0), arena.floats(count, 0, /*positive=*/true),
+                      arena.random_bytes(numel, 0), arena.floats(count, 0, /*positive=*/true)});
+  }
+  cases.push_back({"adamw with quantized moments", arena, [=](Stream& stream, std::byte* base) {
+                     std::vector<BlockSegment> segments;
+                     for (size_t i = 0; i < entries.size(); ++i) {
+                       const auto moment = [&](size_t at) {
+                         return QuantizedMoment{operand<uint8_t>(base, blocks[i][at]),
+                                                operand<float>(base, blocks[i][at + 1])};
+                       };
+                       segments.push_back({segment_of(entries[i], base, i), moment(0), moment(2)});
+                     }
+                     update_blocks(stream, segments, AdamW{},
+                                   {.grad_scale = operand<const float>(base, scale)});
+                   }});
   cases.push_back({"steps counted", arena, [=](Stream& stream, std::byte* base) {
                      std::vector<StepCount*> counters;
                      for (const Entry& each : entries) {

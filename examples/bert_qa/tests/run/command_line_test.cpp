@@ -1,6 +1,7 @@
 #include "bert_qa/run/command_line.h"
 
 #include <fsdp/error.h>
+#include <fsdp/optim.h>
 
 #include <algorithm>
 #include <initializer_list>
@@ -107,6 +108,16 @@ TEST_CASE("engine flags reach the engine's options") {
   CHECK(engine.seed == 7);
 }
 
+TEST_CASE("an optimizer in 8 bits has whole blocks on every rank") {
+  const auto granule = [](const char* optimizer) {
+    return parse({"finetune", "--preset", "tiny", "--data", "synthetic", "--output-dir", "o",
+                  "--optim", optimizer})
+        .run.engine.shard_granule;
+  };
+  CHECK(granule("adamw_8bit") == fsdp::AdamW8bit::kBlockNumel);
+  CHECK(granule("adamw_torch") == 1);
+}
+
 TEST_CASE("flags of checkpoints are run_qa.py's; the default folder is in the output folder") {
   const std::vector<const char*> words = {"finetune",  "--preset",     "tiny", "--data",
                                           "synthetic", "--output-dir", "o"};
@@ -173,7 +184,8 @@ TEST_CASE("what makes no sense together is refused with code 64 and the flag to 
     more.insert(more.begin(), words.begin(), words.end());
     refused(std::move(more), hint);
   };
-  refused_optimizer({"adafactor"}, "pass one of adamw_torch, sgd, lion_32bit, radam, lamb, lars");
+  refused_optimizer({"adafactor"},
+                    "pass one of adamw_torch, sgd, lion_32bit, radam, lamb, lars, adamw_8bit");
   refused_optimizer({"sgd", "--adam-beta1", "0.8"}, "leave out --adam-beta1");
   refused_optimizer({"lamb", "--recipe", "google"}, "use adamw_torch");
 }
