@@ -94,21 +94,22 @@ kernels::StepCount* OptimizedSegments::add_counters(size_t count) {
 // same form are one range, including the gap between them. Ranges begin at multiples of
 // kSliceAlignment elements in the slice and of kPieceBytes in the moments, so that the parameters
 // and the moments of a range have the same alignment in kernels.
-std::vector<MomentPiece> OptimizedSegments::pieces_of(const EngineUnit& unit,
-                                                      const MainSegment& segment) const {
-  const ShardUnit& shard = *unit.shard;
-  const auto& placed = shard.layout().segments()[segment.segment].parameters;
-  const auto is_chosen = [&](const PlacedParameter& each) {
+std::vector<MomentPiece> OptimizedSegments::pieces_of(const EngineUnit& unit, int segment,
+                                                      int slice) const {
+  const ShardLayout& layout = unit.shard->layout();
+  const std::vector<Interval> intervals = layout.intervals(segment, slice);
+  const auto is_chosen = [&](const Interval& each) {
     return of_.chosen.has(unit.index, each.parameter);
   };
-  if (!of_.quantizes && std::ranges::all_of(placed, is_chosen)) return {{.numel = segment.numel}};
+  if (!of_.quantizes && std::ranges::all_of(intervals, is_chosen)) {
+    return {{.numel = layout.segments()[segment].slice_numel}};
+  }
   std::vector<MomentPiece> pieces;
   bool adjoins = false;  // true if the optimizer trains the previous parameter
-  for (const PlacedParameter& each : placed) {
-    const Interval& own = shard.main().local(each.parameter);
+  for (const Interval& own : intervals) {
     if (own.numel == 0) continue;
-    const bool adds = is_chosen(each);
-    const bool quantizes = is_quantized(shard.layout().parameters()[each.parameter]);
+    const bool adds = is_chosen(own);
+    const bool quantizes = is_quantized(layout.parameters()[own.parameter]);
     if (adds && adjoins && pieces.back().is_quantized == quantizes) {
       pieces.back().numel = own.offset + own.numel - pieces.back().offset;
     } else if (adds) {
@@ -122,6 +123,19 @@ std::vector<MomentPiece> OptimizedSegments::pieces_of(const EngineUnit& unit,
   return pieces;
 }
 
+// Returns the bytes of each moment. Ranks have different numbers of quantized elements. All ranks
+// allocate the bytes of the rank that needs most, so that a plan is valid for every rank.
+int64_t OptimizedSegments::moment_bytes(const EngineUnit& unit,
+                                        const OptimizedSegment& optimized) const {
+  int64_t bytes = optimized.moment_bytes();
+  if (!of_.quantizes) return bytes;
+  for (int slice = 0; slice < unit.shard->layout().ranks(); ++slice) {
+    const std::vector<MomentPiece> pieces = pieces_of(unit, optimized.segment, slice);
+    if (!pieces.empty()) bytes = std::max(bytes, pieces.back().end());
+  }
+  return bytes;
+}
+
 void OptimizedSegments::add_segment(const EngineUnit& unit, const MainSegment& segment,
                                     std::vector<OptimizedSegment>& added) const {
   const auto& placed = unit.shard->layout().segments()[segment.segment].parameters;
@@ -129,12 +143,13 @@ void OptimizedSegments::add_segment(const EngineUnit& unit, const MainSegment& s
     return of_.chosen.has(unit.index, each.parameter);
   });
   if (first == placed.end()) return;
+  const int slice = unit.shard->collectives().main_rank(of_.engine.context->mesh.rank());
   OptimizedSegment optimized{.unit = unit.index,
                              .segment = segment.segment,
                              .first = first->parameter,
                              .runs = {},
-                             .pieces = pieces_of(unit, segment)};
-  const int64_t bytes = optimized.moment_bytes();
+                             .pieces = pieces_of(unit, segment.segment, slice)};
+  const int64_t bytes = moment_bytes(unit, optimized);
   for (int moment = 0; moment < of_.moments; ++moment) {
     optimized.moments.push_back(
         with_place([&] { return unit.describe("optimizer state"); },
@@ -163,7 +178,7 @@ void OptimizedSegments::add_segments() {
   kernels::StepCount* counters = add_counters(added.size());
   int64_t bytes = 0;
   for (OptimizedSegment& optimized : added) {
-    bytes += of_.moments * optimized.moment_bytes();
+    for (const Buffer& each : optimized.moments) bytes += each.bytes();
     optimized.counters = {counters};
     optimized.step_of.assign(layout_of(optimized).parameters.size(), counters++);
     segments_.push_back(std::move(optimized));

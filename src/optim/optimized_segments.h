@@ -46,7 +46,7 @@ struct OptimizedSegment {
   // Has one element, the whole slice, if this optimizer trains the whole segment. Otherwise it has
   // one element per range that this optimizer trains.
   std::vector<MomentPiece> pieces;
-  std::vector<Buffer> moments;  // each has moment_bytes() bytes
+  std::vector<Buffer> moments;  // each has at least moment_bytes() bytes
   // The counters of updates of this segment's parameters, in the memory of the main state. Normally
   // all parameters share one counter. There are several counters only after a checkpoint was loaded
   // in which these parameters had different numbers of updates.
@@ -124,7 +124,8 @@ class OptimizedSegments {
   void add_segments();
   void add_segment(const EngineUnit& unit, const MainSegment& segment,
                    std::vector<OptimizedSegment>& added) const;
-  std::vector<MomentPiece> pieces_of(const EngineUnit& unit, const MainSegment& segment) const;
+  std::vector<MomentPiece> pieces_of(const EngineUnit& unit, int segment, int slice) const;
+  int64_t moment_bytes(const EngineUnit& unit, const OptimizedSegment& optimized) const;
   void lay_out_blocks(const OptimizedSegment& segment, size_t moment, float* slice) const;
   kernels::StepCount* add_counters(size_t count);
   void write_counters(const std::vector<int64_t>& counts);

@@ -129,6 +129,9 @@ TEST_CASE("all optimizers without a norm of all parameters update in backward") 
   check_both_ways(twin, shape, {}, maker<SGD>(SgdOptions{.lr = 0.1}));
   check_both_ways(twin, shape, {}, maker<RAdam>(RAdamOptions{}));
   check_both_ways(twin, shape, {}, maker<Lion>(LionOptions{}));
+  const Options in_blocks{.shard_granule = AdamW8bit::kBlockNumel};
+  check_both_ways(graph_twin(2, 70, in_a_row), shape, in_blocks,
+                  maker<AdamW8bit>(AdamW8bitOptions{}));
   const std::vector<ParameterGroup> groups{
       {.match = is_bias_or_norm, .weight_decay = 0.0, .lr_scale = 2.0}};
   check_both_ways(twin, shape, {}, maker<AdamW>(AdamWOptions{.lr = 1e-2, .groups = groups}));

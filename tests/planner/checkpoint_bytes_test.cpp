@@ -158,7 +158,7 @@ TEST_CASE("a plan counts the copies that a run on the CPU keeps of its state") {
     run_torch_ranks(2, [&](const Mesh& mesh) {
       Unit<Mixed> model;
       Engine engine(model, mesh, request.options);
-      const std::unique_ptr<Optimizer> optimizer = make_optimizer(engine, 2);
+      const std::unique_ptr<Optimizer> optimizer = make_optimizer(engine, 2, false);
       TrainingState state(engine);
       state.add("optimizer", *optimizer);
       Checkpoints saves(state, checkpoints);

@@ -170,6 +170,9 @@ TEST_CASE("what makes no sense together is refused with code 64 and the flag to 
       {"finetune", "--model", "m", "--train-file", "t", "--output-dir", "o", "--doc-stride", "400"},
       "128 and 384");
   refused({"predict", "--model", "m", "--output-dir", "o"}, "add --validation-file FILE");
+  refused({"finetune", "--model", "m", "--data", "synthetic", "--output-dir", "o",
+           "--optimizer-in-backward"},
+          "add --max-grad-norm 0");
   refused({"predict", "--model", "m", "--learning-rate", "1"}, "--help");
   refused({"init", "--vocab-file", "v", "--output-dir", "o"}, "--preset NAME: tiny, mini");
   refused({"init", "--preset", "tiny", "--output-dir", "o"}, "add --vocab-file FILE");
