@@ -328,6 +328,8 @@ TEST_CASE("help is asked for with --help or -h, and lists flags with their value
         "                                N: every N-th's [0]\n"
         "  --offload BOOL                true: main shards, gradients, optimizer state on\n"
         "                                the host [false]\n"
+        "  --optimizer-in-backward BOOL  true: backward updates each unit; no clipping\n"
+        "                                [false]\n"
         "  --memory-limit BYTES          most that a rank may hold on its device, with\n"
         "                                LibTorch's tensors; 0: no limit [0]\n"
         "  --map-shards BOOL             true: read peers' float32 shards in place;\n"
