@@ -2,7 +2,6 @@
 
 #include "fsdp/error.h"
 #include "optim/adam_options.h"
-#include "optim/optimizer_state.h"
 
 namespace fsdp {
 namespace {
@@ -10,28 +9,13 @@ namespace {
 static_assert(AdamW8bit::kBlockNumel == kernels::kQuantizedBlock);
 
 // AdamW8bit's options. The update rule is that of AdamW, with quantized moments.
-struct AdamW8bitState final : Optimizer::State {
+struct AdamW8bitState final : AdamState<AdamW8bitOptions> {
   AdamW8bitState(Engine& owner, AdamW8bitOptions from)
-      : State(owner, "AdamW8bit",
-              settings_of(from, /*moments=*/2, /*adapts=*/false, /*quantizes=*/true)),
-        options(std::move(from)) {}
+      : AdamState(owner, "AdamW8bit", std::move(from), /*adapts=*/false, /*quantizes=*/true) {}
 
-  double* momentum() override { return &options.beta1; }
-  std::vector<std::string_view> moment_names() const override { return {"exp_avg", "exp_avg_sq"}; }
-  std::map<std::string, double> option_values() const override {
-    return {{"beta1", options.beta1},
-            {"beta2", options.beta2},
-            {"eps", options.eps},
-            {"weight_decay", weight_decay}};
-  }
-  kernels::StepBetas betas() const override {
-    return {.beta1 = options.beta1, .beta2 = options.beta2};
-  }
   kernels::UpdateRule rule() const override {
     return kernels::AdamW{.beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps};
   }
-
-  AdamW8bitOptions options;
 };
 
 // Returns the engine. Throws if it may divide a block between ranks.

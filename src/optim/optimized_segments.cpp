@@ -56,7 +56,8 @@ int64_t OptimizedSegments::absmax_bytes(int64_t numel) {
   return blocks_of(numel) * kernels::kQuantizedBlock;
 }
 
-OptimizedSegments::OptimizedSegments(const Parts& parts) : of_(parts), applied_(add_counters(1)) {
+OptimizedSegments::OptimizedSegments(const Parts& parts)
+    : of_(parts), of_unit_(parts.engine.model.units.size()), applied_(add_counters(1)) {
   make_runs();
 }
 
@@ -167,8 +168,8 @@ void OptimizedSegments::add_segments() {
   for (const auto& unit : of_.engine.model.units) {
     if (!of_.chosen.any_of(unit->index)) continue;
     for (const MainSegment& segment : unit->shard->main_segments()) {
-      const bool known = std::ranges::any_of(segments_, [&](const OptimizedSegment& each) {
-        return each.unit == unit->index && each.segment == segment.segment;
+      const bool known = std::ranges::any_of(of_unit(unit->index), [&](size_t each) {
+        return segments_[each].segment == segment.segment;
       });
       if (!known) add_segment(*unit, segment, added);
     }
@@ -181,6 +182,7 @@ void OptimizedSegments::add_segments() {
     for (const Buffer& each : optimized.moments) bytes += each.bytes();
     optimized.counters = {counters};
     optimized.step_of.assign(layout_of(optimized).parameters.size(), counters++);
+    of_unit_[optimized.unit].push_back(segments_.size());
     segments_.push_back(std::move(optimized));
   }
   if (bytes > 0) of_.engine.add_memory(MemoryCategory::kOptimizerState, bytes);

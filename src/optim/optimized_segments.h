@@ -94,6 +94,8 @@ class OptimizedSegments {
   OptimizedSegments& operator=(const OptimizedSegments&) = delete;
 
   const std::vector<OptimizedSegment>& all() const { return segments_; }
+  // Returns the indices in all() of the segments of a unit.
+  const std::vector<size_t>& of_unit(int unit) const { return of_unit_[unit]; }
   // Returns true if the moments of the parameter are quantized.
   bool is_quantized(const ParameterSpec& parameter) const;
   // Updates the state after parameters were frozen or unfrozen. A frozen parameter is in no
@@ -135,9 +137,10 @@ class OptimizedSegments {
 
   const Parts of_;
   std::vector<OptimizedSegment> segments_;
-  std::vector<char> trained_;     // trained_now() when the runs were made
-  std::vector<char> known_;       // one flag per parameter: it was trained before
-  std::vector<Buffer> counters_;  // memory of all counters
+  std::vector<std::vector<size_t>> of_unit_;  // indices in segments_, by unit
+  std::vector<char> trained_;                 // trained_now() when the runs were made
+  std::vector<char> known_;                   // one flag per parameter: it was trained before
+  std::vector<Buffer> counters_;              // memory of all counters
   kernels::StepCount* applied_ = nullptr;
   int64_t state_bytes_ = 0;
 };

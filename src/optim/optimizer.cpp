@@ -249,7 +249,7 @@ kernels::UpdateSegment Optimizer::State::update_of(const OptimizedSegment& optim
                                 .weight_decay = group.weight_decay(),
                                 .step = reads_steps() ? run.step : nullptr};
   for (size_t i = 0; i < optimized.moments.size(); ++i) {
-    if (optimized.pieces[run.piece].is_quantized) break;  // issue_updates sets them
+    if (optimized.pieces[run.piece].is_quantized) break;  // in BlockSegment
     update.moments[i] = optimized.values_at(i, run.offset);
   }
   // In the same pass over memory, the kernel also writes the low-precision copy that forward reads.
@@ -268,8 +268,8 @@ void Optimizer::State::add_updates(int unit, StepUpdates& updates) const {
   // main_segments() is called only once per unit, because each call looks for changes that the user
   // has made to `.grad`.
   std::vector<MainSegment> segments;
-  for (const OptimizedSegment& optimized : segments_.all()) {
-    if (optimized.unit != unit) continue;
+  for (const size_t index : segments_.of_unit(unit)) {
+    const OptimizedSegment& optimized = segments_.all()[index];
     if (segments.empty()) segments = shard.main_segments();
     const MainSegment& segment =
         *std::ranges::find(segments, optimized.segment, &MainSegment::segment);

@@ -22,9 +22,10 @@ void require_possible(bool is_possible, const std::string& what, const char* cau
 
 std::unique_ptr<UpdaterPlace> Optimizer::State::place_in_backward(const Settings& settings) {
   if (!engine.updates.are_on()) return nullptr;
-  require_possible(!settings.adapts, fmt::format("{} cannot update units in a backward", name),
-                   "its trust ratios need the norms of all parameters at once",
-                   "use AdamW, SGD, RAdam or Lion, or set optimizer_in_backward = false");
+  require_possible(
+      !settings.adapts, fmt::format("{} cannot update units in a backward", name),
+      "its trust ratios need the norms of all parameters at once",
+      "use AdamW, AdamW8bit, SGD, RAdam or Lion, or set optimizer_in_backward = false");
   require_possible(!settings.skip_nonfinite, fmt::format("{} has skip_nonfinite = true", name),
                    "a backward has already updated units when it finds a gradient that is not "
                    "finite, so it cannot skip the whole step",
