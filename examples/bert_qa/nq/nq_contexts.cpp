@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "bert_qa/nq/nq_features.h"
+#include "bert_qa/nq/nq_vocab.h"
 #include "bert_qa/nq/nq_words.h"
 
 namespace bert_qa {
@@ -58,7 +59,6 @@ const std::vector<int32_t>& NqWords::ids_of(std::string_view word) {
 
 NqContexts nq_contexts(const NqRecord& record, const WordPieceTokenizer& tokenizer,
                        int64_t max_contexts) {
-  constexpr int kMaxPosition = 50;
   NqContexts contexts;
   NqWords words(tokenizer);
   const auto add = [&](std::string_view word, int64_t number) {
@@ -76,7 +76,7 @@ NqContexts nq_contexts(const NqRecord& record, const WordPieceTokenizer& tokeniz
     ++count;
     const std::string_view kind = kind_of(record.document.token(span.start_token));
     int& position = positions[kind];
-    position = std::min(position + 1, kMaxPosition);
+    position = std::min(position + 1, kMaxNqPosition);
     add(fmt::format("[ContextId={}]", i), kNotOfDocument);
     add(fmt::format("[{}={}]", kind, position), kNotOfDocument);
     for (int64_t word = span.start_token; word < span.end_token; ++word) {

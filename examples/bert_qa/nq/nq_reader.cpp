@@ -10,7 +10,7 @@
 namespace bert_qa {
 namespace {
 
-// Checks the spans of a record. Each function returns nothing; a fault throws.
+// Checks the spans of a record. Each function throws if it finds a fault.
 class RecordCheck {
  public:
   RecordCheck(const NqRecord& record, const std::string& where) : record_(record), where_(where) {}

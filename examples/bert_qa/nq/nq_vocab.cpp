@@ -5,7 +5,6 @@
 namespace bert_qa {
 namespace {
 
-constexpr int kMaxPosition = 50;  // as in the baseline
 constexpr int kMaxContext = 499;  // a candidate with a higher index has [UNK]
 
 }  // namespace
@@ -13,7 +12,7 @@ constexpr int kMaxContext = 499;  // a candidate with a higher index has [UNK]
 std::vector<std::string> nq_tokens() {
   std::vector<std::string> tokens{"[Q]", "[NoLongAnswer]", "[ContextId=-1]"};
   for (const char* kind : {"Paragraph", "Table", "List", "Other"}) {
-    for (int i = 1; i <= kMaxPosition; ++i) tokens.push_back(fmt::format("[{}={}]", kind, i));
+    for (int i = 1; i <= kMaxNqPosition; ++i) tokens.push_back(fmt::format("[{}={}]", kind, i));
   }
   for (int i = 0; i <= kMaxContext; ++i) tokens.push_back(fmt::format("[ContextId={}]", i));
   return tokens;

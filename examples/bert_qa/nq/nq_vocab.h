@@ -8,6 +8,9 @@
 
 namespace bert_qa {
 
+// The highest position of a candidate among those of its kind. Later candidates have it, too.
+inline constexpr int kMaxNqPosition = 50;
+
 // Returns the baseline's tokens, the most important first: [Q] before a question, [ContextId=N]
 // with a candidate's index and [Paragraph=N], [Table=N], [List=N] or [Other=N] with its position
 // before a candidate, and [ContextId=-1] [NoLongAnswer] at the begin of each page.

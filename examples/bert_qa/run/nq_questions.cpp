@@ -36,26 +36,21 @@ class NqAnswers final : public Answers {
     write_json(folder / "predictions.json", nq_predictions_json(predictions_));
   }
 
-  std::string some() const override {
-    constexpr int64_t kShown = 5;
-    std::string text;
-    const auto count = static_cast<int64_t>(predictions_.size());
-    const int64_t shown = std::min(kShown, count);
-    for (int64_t i = 0; i < shown; ++i) {
-      const int64_t at = i * count / shown;  // questions spread over the file
-      const NqPrediction& answer = predictions_[at];
-      const NqQuestion& question = questions_[at];
-      text += fmt::format("  Q: {}\n  A: {}\n", fsdp::printable(question.question),
-                          text_of(at, answer.yes_no, answer.short_answers, answer.long_answer));
-      if (question.annotations.empty()) continue;
-      const NqAnnotation& gold = question.annotations.front();
-      text += fmt::format("     first annotation: {}\n",
-                          text_of(at, gold.yes_no, gold.short_answers, gold.long_answer));
-    }
-    return text;
+ private:
+  int64_t count() const override { return std::ssize(predictions_); }
+
+  std::string lines_of(int64_t at) const override {
+    const NqPrediction& answer = predictions_[at];
+    const NqQuestion& question = questions_[at];
+    std::string text =
+        fmt::format("  Q: {}\n  A: {}\n", fsdp::printable(question.question),
+                    text_of(at, answer.yes_no, answer.short_answers, answer.long_answer));
+    if (question.annotations.empty()) return text;
+    const NqAnnotation& gold = question.annotations.front();
+    return text + fmt::format("     first annotation: {}\n",
+                              text_of(at, gold.yes_no, gold.short_answers, gold.long_answer));
   }
 
- private:
   // Returns "king john, in tokens 3 to 86".
   std::string text_of(int64_t question, YesNo yes_no, const std::vector<NqSpan>& parts,
                       const NqSpan& long_answer) const {

@@ -3,9 +3,17 @@
 #include <fmt/format.h>
 #include <fsdp/error.h>
 
+#include <algorithm>
 #include <functional>
 
 namespace bert_qa {
+
+std::string Answers::some() const {
+  const int64_t shown = std::min<int64_t>(5, count());
+  std::string text;
+  for (int64_t i = 0; i < shown; ++i) text += lines_of(i * count() / shown);
+  return text;
+}
 
 int64_t QuestionFile::limit() const {
   return for_training ? settings.data.max_train_samples : settings.data.max_eval_samples;

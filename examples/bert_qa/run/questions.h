@@ -25,8 +25,13 @@ class Answers {
   virtual nlohmann::ordered_json score() const = 0;
   // Writes the files of the task to a folder.
   virtual void write(const std::filesystem::path& folder) const = 0;
-  // Returns some questions and answers as text for the user. Line breaks in them are escaped.
-  virtual std::string some() const = 0;
+  // Returns some questions and answers, spread over the file, as text for the user.
+  std::string some() const;
+
+ private:
+  virtual int64_t count() const = 0;
+  // Returns a question and its answers as indented lines. Line breaks in them are escaped.
+  virtual std::string lines_of(int64_t question) const = 0;
 };
 
 // The questions of one file, with their windows. There is an implementation for each task.

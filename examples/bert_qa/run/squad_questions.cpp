@@ -43,30 +43,24 @@ class SquadAnswers final : public Answers {
     if (settings_.version_2) write_json(folder / "null_odds.json", null_odds_json(answers_));
   }
 
-  std::string some() const override {
-    constexpr int64_t kShown = 5;
-    std::string text;
-    const auto count = static_cast<int64_t>(answers_.size());
-    const int64_t shown = std::min(kShown, count);
-    for (int64_t i = 0; i < shown; ++i) {
-      const int64_t at = i * count / shown;  // questions spread over the file
-      const QaQuestion& question = dataset_.questions[at];
-      const std::string& answer = answers_[at].text;
-      text += fmt::format("  Q: {}\n  A: {}\n", fsdp::printable(question.question),
-                          answer.empty() ? "(no answer)" : fsdp::printable(answer));
-      const bool right = std::ranges::any_of(question.answers, [&](const QaAnswer& gold) {
-        return is_exact_match(answer, gold.text);
-      });
-      if (right) {
-        text += "     right\n";
-      } else if (!question.answers.empty()) {
-        text += fmt::format("     expected: {}\n", fsdp::printable(question.answers.front().text));
-      }
+ private:
+  int64_t count() const override { return std::ssize(answers_); }
+
+  std::string lines_of(int64_t at) const override {
+    const QaQuestion& question = dataset_.questions[at];
+    const std::string& answer = answers_[at].text;
+    std::string text = fmt::format("  Q: {}\n  A: {}\n", fsdp::printable(question.question),
+                                   answer.empty() ? "(no answer)" : fsdp::printable(answer));
+    const bool right = std::ranges::any_of(
+        question.answers, [&](const QaAnswer& gold) { return is_exact_match(answer, gold.text); });
+    if (right) {
+      text += "     right\n";
+    } else if (!question.answers.empty()) {
+      text += fmt::format("     expected: {}\n", fsdp::printable(question.answers.front().text));
     }
     return text;
   }
 
- private:
   const QaDataset& dataset_;
   std::vector<DecodedAnswer> answers_;
   const AnswerSettings& settings_;
