@@ -25,8 +25,7 @@ std::string disk_of(const ScratchFolder& folder) {
 
 // The limit holds for writes around the page cache, as saves make them. A checkpoint of 40 MB takes
 // 8 s, and twenty steps take less than a second.
-TEST_CASE("a disk of 5 MB/s delays the saves, but not the steps") {
-  if (!is_long_run()) return;
+TEST_CASE("a disk of 5 MB/s delays the saves, but not the steps" * doctest::skip(!is_long_run())) {
   const ScratchFolder folder;
   const std::string disk = disk_of(folder), rate = std::to_string(5'000'000);
   const ControlGroup slow({"blkio.throttle.write_bps_device", disk + " " + rate},
