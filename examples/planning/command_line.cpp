@@ -217,6 +217,10 @@ void check(const PlanSettings& settings) {
                        has_flops ? "--flops" : "--bandwidth"),
            "set both or neither");
   }
+  if (settings.is_table() && settings.teraflops_per_second > 0) {
+    refuse("a table has no times, but --bandwidth and --flops are set",
+           "leave them out, or plan one run");
+  }
   const fsdp::CheckpointOptions& checkpoints = settings.run.checkpoints;
   checkpoints.require_valid();
   if (!settings.save && (checkpoints.save_total_limit > 0 || checkpoints.save_only_model ||

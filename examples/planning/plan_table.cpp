@@ -1,7 +1,6 @@
 #include "planning/plan_table.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <fsdp/program_text.h>
 
 #include <algorithm>
@@ -25,15 +24,17 @@ bool knows_room(const Room& room) { return room.device > 0 || room.host > 0; }
 
 TableRow row_of(const PlanSettings& settings, Planners& planners) {
   const PlanSearch search(settings, planners);
-  TableRow row{.ranks = settings.ranks,
-               .hosts = settings.hosts,
-               .strategy = std::string(fsdp::name_of(settings.run.engine.strategy)),
-               .sequences = settings.batch.sequences,
-               .needed = search.needed(),
-               .rest_bytes = search.plan().memory.rest.total() + search.plan().torch.rest,
-               .sent_bytes = search.plan().traffic.total_bytes(),
-               .parameters = search.plan().parameters,
-               .units = search.plan().units};
+  TableRow row{
+      .ranks = settings.ranks,
+      .hosts = settings.hosts,
+      .strategy = std::string(fsdp::name_of(settings.run.engine.strategy)),
+      .sequences = settings.batch.sequences,
+      .needed = search.needed(),
+      .rest_bytes = search.plan().memory.rest.total() + search.plan().torch.rest,
+      .sent_bytes = search.plan().traffic.total_bytes(),
+      .checkpoint_bytes = search.plan().checkpoint ? search.plan().checkpoint->most_bytes : 0,
+      .parameters = search.plan().parameters,
+      .units = search.plan().units};
   row.fits = fits(row.needed, settings.room());
   return row;
 }
@@ -122,10 +123,12 @@ Column column_of(std::string name, const std::vector<TableRow>& rows, const Cell
 }
 
 std::string command_of(const PlanSettings& settings, const TableRow& row) {
-  std::string words =
-      fmt::format("fsdp-plan {} --ranks {}", fmt::join(settings.common_words, " "), row.ranks);
-  if (row.hosts > 1) words += fmt::format(" --hosts {}", row.hosts);
-  return words + fmt::format(" --strategy {} --batch {}", row.strategy, row.sequences);
+  std::vector<std::string> words{"fsdp-plan"};
+  words.insert(words.end(), settings.common_words.begin(), settings.common_words.end());
+  words.insert(words.end(), {"--ranks", std::to_string(row.ranks)});
+  if (row.hosts > 1) words.insert(words.end(), {"--hosts", std::to_string(row.hosts)});
+  words.insert(words.end(), {"--strategy", row.strategy, "--batch", std::to_string(row.sequences)});
+  return fsdp::shell_command(words);
 }
 
 }  // namespace
@@ -188,6 +191,8 @@ std::string table_text(const PlanSettings& settings, const KnownModel& model,
                                 [](const TableRow& row) { return format_bytes(row.needed.host); }));
   }
   columns.push_back(column_of("sent", rows, bytes(&TableRow::sent_bytes)));
+  if (settings.save)
+    columns.push_back(column_of("checkpoint", rows, bytes(&TableRow::checkpoint_bytes)));
   if (knows_room(room)) {
     columns.push_back(column_of(
         "", rows, [](const TableRow& row) { return row.fits ? "fits" : ""; }, true));
@@ -223,6 +228,7 @@ std::string table_json(const PlanSettings& settings, const std::vector<TableRow>
                                 {"device_bytes", row.needed.device},
                                 {"host_bytes", row.needed.host},
                                 {"sent_bytes", row.sent_bytes}};
+    if (settings.save) json["checkpoint_bytes"] = row.checkpoint_bytes;
     if (knows_room(settings.room())) json["fits"] = row.fits;
     text += json.dump() + '\n';
   }

@@ -17,8 +17,9 @@ struct TableRow {
   std::string strategy;   // a value of --strategy
   int64_t sequences = 0;  // per rank; 0: not even one fits
   Room needed;
-  int64_t rest_bytes = 0;  // of a device between steps
-  int64_t sent_bytes = 0;  // by a rank in a step
+  int64_t rest_bytes = 0;        // of a device between steps
+  int64_t sent_bytes = 0;        // by a rank in a step
+  int64_t checkpoint_bytes = 0;  // on disk; 0 without --save
   bool fits = true;
   int64_t parameters = 0;  // of the model
   int units = 0;
@@ -36,7 +37,7 @@ std::vector<TableRow> plan_rows(const PlanSettings& settings, Planners& planners
 // not known.
 int recommended(const PlanSettings& settings, const std::vector<TableRow>& rows);
 
-// Returns the rows for people, in at most 80 columns, and the recommended command line.
+// Returns the rows for people, and the recommended command line.
 std::string table_text(const PlanSettings& settings, const KnownModel& model,
                        const std::vector<TableRow>& rows);
 // Returns a line of JSON for each row.

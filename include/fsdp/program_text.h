@@ -29,6 +29,9 @@ std::string printable(std::string_view text, std::string_view kept = {});
 // Returns printable(name) in single quotes, cut to about 100 bytes, because a name in a malicious
 // file can be megabytes long.
 std::string quoted_name(std::string_view name);
+// Returns the words as a command for a shell. Words with other characters than letters, digits and
+// -_./=:,+@% are in single quotes.
+std::string shell_command(const std::vector<std::string>& words);
 
 // Returns the name that is most similar to `typed`, or an empty string if every name differs from
 // `typed` in more than three letters or in about half of its letters.

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
 
 #include "fsdp/program_text.h"
@@ -28,6 +30,18 @@ size_t shown_character(std::string_view text) {
   return code >= kSmallest[length] && code <= 0x10ffff && !surrogate ? length : 0;
 }
 
+// Returns true for a character that a shell does not interpret.
+bool is_plain(unsigned char c) {
+  return std::isalnum(c) != 0 || std::string_view("-_./=:,+@%").find(c) != std::string_view::npos;
+}
+
+std::string quoted_word(const std::string& word) {
+  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
 }  // namespace
 
 std::string printable(std::string_view text, std::string_view kept) {
@@ -51,6 +65,12 @@ std::string quoted_name(std::string_view name) {
   size_t cut = kMostBytes;
   while (cut > kMostBytes - 4 && (static_cast<unsigned char>(name[cut]) & 0xc0) == 0x80) --cut;
   return fmt::format("'{}…' ({} bytes)", printable(name.substr(0, cut)), name.size());
+}
+
+std::string shell_command(const std::vector<std::string>& words) {
+  std::string command;
+  for (const std::string& word : words) command += (command.empty() ? "" : " ") + quoted_word(word);
+  return command;
 }
 
 }  // namespace fsdp

@@ -2,34 +2,13 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <fstream>
-#include <string_view>
+#include <vector>
 
 #include "base/environment.h"
+#include "fsdp/program_text.h"
 
 namespace fsdp {
-namespace {
-
-bool is_plain(unsigned char c) {
-  return std::isalnum(c) != 0 || std::string_view("-_./=:,+@%").find(c) != std::string_view::npos;
-}
-
-std::string quoted_word(const std::string& word) {
-  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
-}
-
-}  // namespace
-
-std::string shell_command(const std::vector<std::string>& words) {
-  std::string command;
-  for (const std::string& word : words) command += (command.empty() ? "" : " ") + quoted_word(word);
-  return command;
-}
 
 std::string resume_command() {
   const Launcher launcher = read_launch_environment().launcher;

@@ -25,7 +25,7 @@ std::vector<TableRow> rows_of(const PlanSettings& settings) {
 TEST_CASE("each row of a table is the plan of that run alone") {
   const PlanSettings settings =
       settings_of({"--model", "gpt-tiny", "--ranks", "2,4,8", "--hosts", "1,1,2", "--strategy",
-                   "all", "--seq-len", "16", "--device", "cuda"});
+                   "all", "--seq-len", "16", "--device", "cuda", "--save"});
   const std::vector<TableRow> rows = rows_of(settings);
   // Hybrid strategies need several hosts.
   CHECK(rows.size() == 4 + 4 + 7);
@@ -33,14 +33,15 @@ TEST_CASE("each row of a table is the plan of that run alone") {
     CAPTURE(row.ranks);
     CAPTURE(row.strategy);
     const std::string ranks = std::to_string(row.ranks), hosts = std::to_string(row.hosts);
-    const PlanSettings alone =
-        settings_of({"--model", "gpt-tiny", "--ranks", ranks.c_str(), "--hosts", hosts.c_str(),
-                     "--strategy", row.strategy.c_str(), "--seq-len", "16", "--device", "cuda"});
+    const PlanSettings alone = settings_of(
+        {"--model", "gpt-tiny", "--ranks", ranks.c_str(), "--hosts", hosts.c_str(), "--strategy",
+         row.strategy.c_str(), "--seq-len", "16", "--device", "cuda", "--save"});
     Planners planners(find_model("gpt-tiny"), 16);
     PlanSearch search(alone, planners);
     CHECK(row.needed.device == search.needed().device);
     CHECK(row.needed.host == search.needed().host);
     CHECK(row.sent_bytes == search.plan().traffic.total_bytes());
+    CHECK(row.checkpoint_bytes == search.plan().checkpoint->most_bytes);
   }
 }
 
@@ -107,6 +108,8 @@ TEST_CASE("flags of tables that do not fit together are refused") {
   CHECK(says(refused({"--ranks", "2,4,8", "--hosts", "1,2"}),
              "64 --hosts has 2 numbers, but --ranks has 3"));
   CHECK(says(refused({"--ranks", "8,9", "--hosts", "2"}), "64 9 ranks cannot be divided equally"));
+  CHECK(says(refused({"--ranks", "2,4", "--bandwidth", "10", "--flops", "10"}),
+             "64 a table has no times, but --bandwidth and --flops are set"));
   CHECK(says(refused({"--ranks", "2", "--batch", "largest"}),
              "64 --batch largest needs to know the available memory"));
   CHECK(
