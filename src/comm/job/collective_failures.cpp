@@ -31,6 +31,14 @@ Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
   return disagreement(describe_difference(rank, record, other_rank, other), std::move(where));
 }
 
+Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
+                       const PostedCollective& theirs) {
+  return ranks_disagree(
+      rank, own.record, peer, theirs.record,
+      fmt::format("collective #{}{}", place_of(own.record.sequence),
+                  own.communicator == theirs.communicator ? "" : ", on different communicators"));
+}
+
 Failure ranks_differ_somewhere(int rank, int other_rank) {
   // The lower rank is named first, so the text is the same, no matter which of the two ranks fails
   // the job.

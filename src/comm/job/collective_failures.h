@@ -8,6 +8,7 @@
 
 #include "comm/job/collective_record.h"
 #include "comm/job/failure.h"
+#include "comm/job/posted_collectives.h"
 
 namespace fsdp {
 
@@ -26,6 +27,10 @@ std::string seconds_text(std::chrono::milliseconds time);
 // in the numbering of the back-end.
 Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
                        const CollectiveRecord& other, std::string where);
+// Returns the failure of two ranks that issued different collectives at the same place of the
+// collective sequence.
+Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
+                       const PostedCollective& theirs);
 // Returns the failure of two ranks that issued different collectives, if the records of these
 // collectives are no longer kept.
 Failure ranks_differ_somewhere(int rank, int other_rank);

@@ -43,20 +43,16 @@ Failure with_stuck_call(Failure first, const Failure& stuck) {
   return first;
 }
 
-Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
-                       const PostedCollective& theirs) {
-  return ranks_disagree(
-      rank, own.record, peer, theirs.record,
-      fmt::format("collective #{}{}", place_of(own.record.sequence),
-                  own.communicator == theirs.communicator ? "" : ", on different communicators"));
-}
-
-Failure is_not_through(bool of_all, std::chrono::milliseconds within, std::string where) {
+Failure is_late(const CollectivePeers& peers, const std::string& communicator,
+                const std::vector<int>& ranks, const CallPlace& place,
+                std::chrono::milliseconds within) {
+  if (auto failure = peers.late(communicator, ranks, place, within)) return *failure;
+  const bool is_ordered = place.record() != nullptr && place.record()->sequence > 0;
   // The rank is -1, because it is unknown which rank is at fault.
   return failure_of(
-      -1, fmt::format("NCCL did not finish within {}", seconds_text(within)), std::move(where),
-      of_all ? "all ranks issued the collective, so the link between their GPUs is stuck"
-             : "a rank did not issue the collective, or the link between the ranks is stuck",
+      -1, fmt::format("NCCL did not finish within {}", seconds_text(within)), place.text(),
+      is_ordered ? "all ranks issued the collective, so the link between their GPUs is stuck"
+                 : "a rank did not issue the collective, or the link between the ranks is stuck",
       "set NCCL_DEBUG=INFO to see NCCL's connections; if the collective is only slow, raise "
       "MeshOptions::timeout");
 }

@@ -4,9 +4,10 @@
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "comm/job/collective_peers.h"
 #include "comm/job/failure.h"
-#include "comm/job/posted_collectives.h"
 
 namespace fsdp {
 
@@ -19,12 +20,10 @@ Failure call_did_not_return(int rank, std::string_view call, std::chrono::millis
                             std::string where);
 // Returns the job's first failure, with the stuck call as a further cause.
 Failure with_stuck_call(Failure first, const Failure& stuck);
-// Returns the failure of two ranks that issued different collectives at the same place of the
-// collective sequence.
-Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
-                       const PostedCollective& theirs);
-// Returns the failure of a call or a collective that does not end. `of_all` is true if all ranks
-// have made the call or issued the collective.
-Failure is_not_through(bool of_all, std::chrono::milliseconds within, std::string where);
+// Returns the failure of a call, or of a collective of the ranks `ranks`, that has lasted longer
+// than `within`: CollectivePeers::late or, if that is empty, a stuck link.
+Failure is_late(const CollectivePeers& peers, const std::string& communicator,
+                const std::vector<int>& ranks, const CallPlace& place,
+                std::chrono::milliseconds within);
 
 }  // namespace fsdp

@@ -114,7 +114,7 @@ void NcclSession::finish_progress(Calls& calls, Member& member, const CallPlace&
     if (!asks_at_once || question % kQuestionsALook == 0) {
       require_working(place);
       if (const auto gone = peers_.gone(member.ranks, place, watch)) fail(*gone, place);
-      if (watch.is_over()) fail(peers_.late(member.name, member.ranks, place, time), place);
+      if (watch.is_over()) fail(is_late(peers_, member.name, member.ranks, place, time), place);
     }
     if (asks_at_once) continue;
     std::this_thread::sleep_for(std::exchange(pause, std::min(2 * pause, kLongestPause)));
@@ -370,7 +370,7 @@ std::optional<Failure> NcclSession::look_at(Calls& calls, Member& member) {
   }
   const milliseconds within = time_for(member);
   if (oldest.watch.waited() < within) return std::nullopt;
-  return peers_.late(member.name, member.ranks, place, within);
+  return is_late(peers_, member.name, member.ranks, place, within);
 }
 
 // Aborts parents before their children, because an abort waits for calls in progress. All aborts

@@ -14,11 +14,11 @@
 #include <thread>
 #include <vector>
 
+#include "comm/job/collective_peers.h"
 #include "comm/job/collective_record.h"
 #include "comm/job/control_plane.h"
 #include "comm/nccl/call_watch.h"
 #include "comm/nccl/nccl_library.h"
-#include "comm/nccl/nccl_peers.h"
 #include "runtime/stream.h"
 
 namespace fsdp {
@@ -148,7 +148,7 @@ class NcclSession {
   void give_up(const Failure& failure) noexcept;
 
   const Parts parts_;
-  NcclPeers peers_;
+  CollectivePeers peers_;
   const std::unique_ptr<Stream> own_stream_;
   CallWatch watch_;
   std::mutex mutex_;  // held during all calls of NCCL; guards the members below

@@ -1,5 +1,5 @@
-// Checks of an NCCL communicator's ranks: whether they issue the same collectives, and which ranks
-// are missing.
+// Checks of a communicator's ranks that do not wait for each other on the host: whether they issue
+// the same collectives, and which ranks are missing.
 #pragma once
 
 #include <chrono>
@@ -8,28 +8,29 @@
 #include <string>
 #include <vector>
 
+#include "comm/job/call_place.h"
 #include "comm/job/control_plane.h"
 #include "comm/job/peer_watch.h"
-#include "comm/nccl/call_watch.h"
 
 namespace fsdp {
 
-// The peers of a rank as its NCCL communicators see them. Used under the mutex of the rank's
-// session. `ranks` are always a communicator's ranks in the job's numbers.
+// The peers of a rank as its NCCL or Gloo communicators see them. `ranks` are always a
+// communicator's ranks in the job's numbers. Not thread-safe.
 //
-// [Note: comparison of collectives on GPUs] NCCL executes every call without checks. So ranks that
-// issue different collectives corrupt memory or deadlock. To prevent this, a rank posts the record
-// of each collective before it issues the collective (ControlPlane::post). It then compares the
-// record with those of the group's ranks that have reached the same place of the collective
-// sequence. So the second rank that reaches a place detects a difference before it calls NCCL.
+// [Note: comparison of collectives of a library] NCCL and Gloo execute every call without checks.
+// So ranks that issue different collectives corrupt memory or deadlock. To prevent this, a rank
+// posts the record of each collective before it issues the collective (ControlPlane::post). It then
+// compares the record with those of the group's ranks that have reached the same place of the
+// collective sequence. So the second rank that reaches a place detects a difference before it calls
+// the library.
 // Posts of ranks on other hosts are not visible at that time. They are compared after the
 // collective was issued: [Note: collectives over hosts are compared]. When the time-out has passed,
 // the posts of other hosts are requested. Ranks that have not arrived by then are named in the
 // error.
-class NcclPeers {
+class CollectivePeers {
  public:
   // `plane` must outlive this object.
-  explicit NcclPeers(ControlPlane& plane) : plane_(plane) {}
+  explicit CollectivePeers(ControlPlane& plane) : plane_(plane) {}
 
   // Posts a collective that this rank is about to issue. Returns a failure if a peer has posted
   // another collective at the same place.
@@ -43,9 +44,11 @@ class NcclPeers {
   // `ranks` have reached it, returns other ranks of the same mesh that have not, because `ranks`
   // may wait for those.
   std::vector<int> behind(const std::vector<int>& ranks, uint64_t sequence) const;
-  // Returns the failure of a wait that has lasted longer than `within`.
-  Failure late(const std::string& communicator, const std::vector<int>& ranks,
-               const CallPlace& place, std::chrono::milliseconds within) const;
+  // Returns the failure of a wait that has lasted longer than `within`: a rank is missing, or has
+  // issued another collective. Empty if all ranks have issued the collective, or if that is unknown
+  // because the wait is for a call or for a collective without a place in the sequence.
+  std::optional<Failure> late(const std::string& communicator, const std::vector<int>& ranks,
+                              const CallPlace& place, std::chrono::milliseconds within) const;
 
  private:
   ControlPlane& plane_;

@@ -1,10 +1,9 @@
-#include "comm/nccl/nccl_peers.h"
+#include "comm/job/collective_peers.h"
 
 #include <algorithm>
 #include <iterator>
 
 #include "comm/job/collective_failures.h"
-#include "comm/nccl/nccl_failures.h"
 
 namespace fsdp {
 namespace {
@@ -21,9 +20,9 @@ PostedCollective posted_on(const std::string& communicator, const CollectiveReco
 
 }  // namespace
 
-std::optional<Failure> NcclPeers::post(const std::string& communicator,
-                                       const std::vector<int>& ranks,
-                                       const CollectiveRecord& record) {
+std::optional<Failure> CollectivePeers::post(const std::string& communicator,
+                                             const std::vector<int>& ranks,
+                                             const CollectiveRecord& record) {
   const PostedCollective posted = posted_on(communicator, record);
   plane_.post(posted);
   const uint64_t own_mark = mark_of(posted);
@@ -41,8 +40,8 @@ std::optional<Failure> NcclPeers::post(const std::string& communicator,
   return std::nullopt;
 }
 
-std::optional<Failure> NcclPeers::gone(const std::vector<int>& ranks, const CallPlace& place,
-                                       PeerWatch& watch) const {
+std::optional<Failure> CollectivePeers::gone(const std::vector<int>& ranks, const CallPlace& place,
+                                             PeerWatch& watch) const {
   const CollectiveRecord* const record = place.record();
   for (const int peer : ranks) {
     if (peer == plane_.rank()) continue;
@@ -64,7 +63,7 @@ std::optional<Failure> NcclPeers::gone(const std::vector<int>& ranks, const Call
   return std::nullopt;
 }
 
-std::vector<int> NcclPeers::behind(const std::vector<int>& ranks, uint64_t sequence) const {
+std::vector<int> CollectivePeers::behind(const std::vector<int>& ranks, uint64_t sequence) const {
   std::vector<int> late;
   const auto is_late = [&](int rank) {
     return rank != plane_.rank() && plane_.last_posted(rank, sequence) < sequence;
@@ -82,23 +81,23 @@ std::vector<int> NcclPeers::behind(const std::vector<int>& ranks, uint64_t seque
   return late;
 }
 
-Failure NcclPeers::late(const std::string& communicator, const std::vector<int>& ranks,
-                        const CallPlace& place, milliseconds within) const {
+std::optional<Failure> CollectivePeers::late(const std::string& communicator,
+                                             const std::vector<int>& ranks, const CallPlace& place,
+                                             milliseconds within) const {
   const CollectiveRecord* const record = place.record();
-  if (record != nullptr && record->sequence > 0) {
-    const std::vector<int> missing = behind(ranks, record->sequence);
-    if (!missing.empty()) return ranks_are_missing(missing, within, place.text());
-    const PostedCollective posted = posted_on(communicator, *record);
-    const auto answers_by = PeerWatch::Clock::now() + kAnswersWithin;
-    for (const int peer : ranks) {
-      if (PeerWatch::Clock::now() > answers_by) break;
-      const auto theirs = plane_.posted(peer, record->sequence);
-      if (theirs && mark_of(*theirs) != mark_of(posted)) {
-        return ranks_disagree(plane_.rank(), posted, peer, *theirs);
-      }
+  if (record == nullptr || record->sequence == 0) return std::nullopt;
+  const std::vector<int> missing = behind(ranks, record->sequence);
+  if (!missing.empty()) return ranks_are_missing(missing, within, place.text());
+  const PostedCollective posted = posted_on(communicator, *record);
+  const auto answers_by = PeerWatch::Clock::now() + kAnswersWithin;
+  for (const int peer : ranks) {
+    if (PeerWatch::Clock::now() > answers_by) break;
+    const auto theirs = plane_.posted(peer, record->sequence);
+    if (theirs && mark_of(*theirs) != mark_of(posted)) {
+      return ranks_disagree(plane_.rank(), posted, peer, *theirs);
     }
   }
-  return is_not_through(record != nullptr && record->sequence > 0, within, place.text());
+  return std::nullopt;
 }
 
 }  // namespace fsdp
