@@ -35,7 +35,8 @@ FSDP_INLINE void reduce_few(std::span<const void* const> sources, void* out, int
 // Reduces any number of sources, block by block. Each source in turn is added to all
 // accumulators of a block, so each loop reads only two arrays and vectorises.
 template <class Element, ReduceOp kOp>
-FSDP_INLINE void reduce_blocks(std::span<const void* const> sources, void* out, int64_t numel) {
+FSDP_INLINE void reduce_blocks(std::span<const void* const> sources, void* out, int64_t numel,
+                               size_t ranks) {
   using Accumulator = AccumulatorOf<Element>;
   std::array<Accumulator, kBlock> sum;
   for (int64_t begin = 0; begin < numel; begin += kBlock) {
@@ -50,46 +51,54 @@ FSDP_INLINE void reduce_blocks(std::span<const void* const> sources, void* out, 
     }
     auto* result = static_cast<Element*>(out) + begin;
     for (int64_t i = 0; i < length; ++i) {
-      result[i] = stored<Element>(finished<kOp>(sum[i], sources.size()));
+      result[i] = stored<Element>(finished<kOp>(sum[i], ranks));
     }
   }
 }
 
 template <class Element, ReduceOp kOp>
-FSDP_INLINE void reduce_with(std::span<const void* const> sources, void* out, int64_t numel) {
-  switch (sources.size()) {
+FSDP_INLINE void reduce_with(std::span<const void* const> sources, void* out, int64_t numel,
+                             size_t ranks) {
+  const bool divides_by_other = kOp == ReduceOp::kAvg && ranks != sources.size();
+  switch (divides_by_other ? 0 : sources.size()) {
     case 2:
       return reduce_few<Element, kOp, 2>(sources, out, numel);
     case 4:
       return reduce_few<Element, kOp, 4>(sources, out, numel);
     default:
-      return reduce_blocks<Element, kOp>(sources, out, numel);
+      return reduce_blocks<Element, kOp>(sources, out, numel, ranks);
   }
 }
 
 template <ReduceOp kOp>
-FSDP_INLINE void reduce_with_op(const ReduceRun& run) {
+FSDP_INLINE void reduce_with_op(const ReduceRun& run, size_t ranks) {
   visit_reduced<kOp>(run.dtype, [&](auto element) FSDP_INLINE_LAMBDA {
-    reduce_with<decltype(element), kOp>(run.sources, run.out, run.numel);
+    reduce_with<decltype(element), kOp>(run.sources, run.out, run.numel, ranks);
   });
 }
 
 // Each operation has its own function, because one function with the vectorised loops of all types
 // and operations would be too long.
-FSDP_TARGET_CLONES void reduce_sum(const ReduceRun& run) { reduce_with_op<ReduceOp::kSum>(run); }
-FSDP_TARGET_CLONES void reduce_avg(const ReduceRun& run) { reduce_with_op<ReduceOp::kAvg>(run); }
-FSDP_TARGET_CLONES void reduce_max(const ReduceRun& run) { reduce_with_op<ReduceOp::kMax>(run); }
+FSDP_TARGET_CLONES void reduce_sum(const ReduceRun& run, size_t ranks) {
+  reduce_with_op<ReduceOp::kSum>(run, ranks);
+}
+FSDP_TARGET_CLONES void reduce_avg(const ReduceRun& run, size_t ranks) {
+  reduce_with_op<ReduceOp::kAvg>(run, ranks);
+}
+FSDP_TARGET_CLONES void reduce_max(const ReduceRun& run, size_t ranks) {
+  reduce_with_op<ReduceOp::kMax>(run, ranks);
+}
 
 }  // namespace
 
-void reduce_run(const ReduceRun& run, ReduceOp op) {
+void reduce_run(const ReduceRun& run, ReduceOp op, size_t ranks) {
   switch (op) {
     case ReduceOp::kSum:
-      return reduce_sum(run);
+      return reduce_sum(run, ranks);
     case ReduceOp::kAvg:
-      return reduce_avg(run);
+      return reduce_avg(run, ranks);
     case ReduceOp::kMax:
-      return reduce_max(run);
+      return reduce_max(run, ranks);
   }
 }
 
