@@ -89,7 +89,7 @@ MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptio
   const GpuChoice own = gpu_of_process(environment.local_rank);
   if (own.device == nullptr && options.device == DeviceKind::kCuda) compute_on_gpu(options, own);
   if (own.device == nullptr) refuse_hosts(environment, own.why_none);
-  MeshParts parts = store_mesh(environment, options, open_store);
+  MeshParts parts = store_mesh(environment, options, open_store).parts;
   if (!move_to_gpu(parts, options, own)) refuse_hosts(environment, {});
   return parts;
 }

@@ -9,6 +9,10 @@ namespace {
 // Calls visit(bytes, numel) for each contiguous run in [element, element + numel).
 template <class Visit>
 void visit_runs(const CollectivePart& part, int64_t element, int64_t numel, Visit visit) {
+  if (part.runs.empty()) {
+    if (numel > 0) visit(sent_together(part, element, numel), numel);
+    return;
+  }
   for (const SendRun& run : part.runs) {
     if (numel == 0) return;
     if (element >= run.numel) {
@@ -44,8 +48,24 @@ void copy_sent(const CollectivePart& part, int64_t element, int64_t numel, void*
     if (from != out && bytes > 0) std::memcpy(out, from, bytes);
     out += bytes;
   };
-  if (part.runs.empty()) return copy(sent_together(part, element, numel), numel);
   visit_runs(part, element, numel, copy);
+}
+
+void append_runs(const CollectivePart& part, int64_t element, int64_t numel,
+                 std::vector<SendRun>& runs) {
+  const std::byte* end = nullptr;
+  if (!runs.empty()) {
+    const SendRun& last = runs.back();
+    end = static_cast<const std::byte*>(last.data) + last.numel * size_of(part.dtype);
+  }
+  visit_runs(part, element, numel, [&](const std::byte* data, int64_t here) {
+    if (data == end) {
+      runs.back().numel += here;
+    } else {
+      runs.push_back({.data = data, .numel = here});
+    }
+    end = data + here * size_of(part.dtype);
+  });
 }
 
 }  // namespace fsdp

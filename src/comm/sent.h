@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "comm/communicator.h"
 
@@ -13,5 +14,9 @@ const std::byte* sent_together(const CollectivePart& part, int64_t element, int6
 // Copies elements [element, element + numel) to `to`. Skips elements that are already at their
 // destination.
 void copy_sent(const CollectivePart& part, int64_t element, int64_t numel, void* to);
+// Appends the runs of elements [element, element + numel) to `runs`. A run that begins where the
+// last run ends is merged with it.
+void append_runs(const CollectivePart& part, int64_t element, int64_t numel,
+                 std::vector<SendRun>& runs);
 
 }  // namespace fsdp

@@ -39,18 +39,19 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
       request.mesh.device == DeviceKind::kCuda && request.ranks > 1 && !request.shares_gpu;
   // The communicator's collectives only count bytes. The communicator has the capabilities of the
   // planned back-end, because the engine chooses its buffers by them.
-  const auto group = [&](int size) {
-    return std::make_unique<SimulatedCommunicator>(
-        SimulatedGroup{.size = size,
-                       .peers = SimulatedPeers::kAbsent,
-                       .device = device_.get(),
-                       .capabilities = {.averages = !by_nccl,
-                                        .takes_runs = !by_nccl,
-                                        .maps_ranks = request.maps_shards},
-                       .has_windows = by_nccl});
+  const auto group = [&](int size, bool maps) {
+    return std::make_unique<SimulatedCommunicator>(SimulatedGroup{
+        .size = size,
+        .peers = SimulatedPeers::kAbsent,
+        .device = device_.get(),
+        .capabilities = {.averages = !by_nccl, .takes_runs = !by_nccl, .maps_ranks = maps},
+        .has_windows = by_nccl});
   };
-  const auto axis = [&](int size) {
-    return AxisCommunicators{.gather = group(size), .reduce = group(size)};
+  // Ranks map the memory of their own host only.
+  const bool one_host = a_host == request.ranks;
+  const auto axis = [&](int size, bool is_inside) {
+    const bool maps = request.maps_shards && is_inside;
+    return AxisCommunicators{.gather = group(size, maps), .reduce = group(size, maps)};
   };
   MeshParts parts{
       .device = device_.get(),
@@ -60,13 +61,13 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
       // This communicator moves real host memory. Its peers contribute the same values as this
       // rank.
       .control = std::make_unique<SimulatedCommunicator>(SimulatedGroup{.size = request.ranks}),
-      .modules = group(request.ranks),
+      .modules = group(request.ranks, request.maps_shards && one_host),
       .shape = shape,
-      .world = axis(request.ranks),
+      .world = axis(request.ranks, one_host),
   };
   if (shape.has_two_axes()) {
-    parts.shard = axis(shape.shard);
-    parts.replicate = axis(shape.replicate);
+    parts.shard = axis(shape.shard, one_host || a_host % shape.shard == 0);
+    parts.replicate = axis(shape.replicate, one_host);
   }
   return mesh_of(std::move(parts));
 }

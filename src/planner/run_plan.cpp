@@ -49,10 +49,14 @@ PlanRequest request_of(const Mesh& mesh, const Options& options) {
       .device = computes_on_host(mesh) ? DeviceKind::kCpu : DeviceKind::kCuda,
       .shard = mesh.size(Axis::kShard),
       .replicate = mesh.size(Axis::kReplicate)};
+  const MeshParts& parts = state_of(mesh).parts();
+  const int on_host = parts.topology.local_world_size;
+  const Axis mapped = parts.shape.has_two_axes() ? Axis::kShard : Axis::kWorld;
   return {.ranks = mesh.world_size(),
+          .ranks_per_host = on_host < mesh.world_size() ? on_host : 0,
           .mesh = arranged,
-          .shares_gpu = state_of(mesh).parts().shares_device,
-          .maps_shards = state_of(mesh).gather_communicator(Axis::kWorld).capabilities().maps_ranks,
+          .shares_gpu = parts.shares_device,
+          .maps_shards = state_of(mesh).gather_communicator(mapped).capabilities().maps_ranks,
           .options = options};
 }
 

@@ -54,7 +54,7 @@ int host_rank(int count, char** words) {
   const LaunchEnvironment environment = read_launch_environment();
   const ErrorPlace place{.rank = environment.rank, .world_size = environment.world_size};
   try {
-    MeshParts parts = store_mesh(environment, options, open_torch_store);
+    MeshParts parts = store_mesh(environment, options, open_torch_store).parts;
     try {
       return rounds(*parts.control_plane, {words + 1, words + count});
     } catch (const std::exception& error) {

@@ -26,9 +26,9 @@ std::vector<std::string> run_at_store(MemoryStore& store,
   for (size_t i = 0; i < environments.size(); ++i) {
     threads.emplace_back([&, i] {
       try {
-        MeshParts parts =
+        StoreRanks joined =
             mesh_over_store(store.connect(environments[i].rank), environments[i], options);
-        body(parts);
+        body(joined.parts);
       } catch (const std::exception& error) {
         thrown[i] = error.what();
       }

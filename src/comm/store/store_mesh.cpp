@@ -34,8 +34,8 @@ StoreAddress address_of(const LaunchEnvironment& environment) {
 
 }  // namespace
 
-MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
-                     OpenStore open) {
+StoreRanks store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
+                      OpenStore open) {
   const StoreAddress address = address_of(environment);
   // Only the engine links a store (that of LibTorch). In a program without an engine, `open` is
   // null.
@@ -52,17 +52,18 @@ MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& op
   return mesh_over_store(open(address, options.timeout), environment, options);
 }
 
-MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
-                          const LaunchEnvironment& environment, const MeshOptions& options) {
+StoreRanks mesh_over_store(std::unique_ptr<KeyValueStore> store,
+                           const LaunchEnvironment& environment, const MeshOptions& options) {
   // The rendezvous uses the connection that the relay will own later.
   std::vector<PlaceOfRank> places = meet_at_store(*store, environment, options.timeout);
   const PlaceOfRank own = places[static_cast<size_t>(environment.rank)];
   // Only one thread may use a connection, so the relay's thread and the control collectives have
   // one each.
   std::unique_ptr<KeyValueStore> of_control = store->connect_again();
+  std::unique_ptr<KeyValueStore> of_others = store->connect_again();
   const auto relay = std::make_shared<StoreRelay>(
       StoreRelay::Parts{.rank = environment.rank,
-                        .places = std::move(places),
+                        .places = places,
                         .store = std::move(store),  // on rank 0 it may also serve the store
                         .timeout = options.timeout,
                         .server = environment.has_agent_store ? std::nullopt : std::optional(0)});
@@ -79,13 +80,17 @@ MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
       member, group_of_all(*member, Channel::kControl), std::move(of_control),
       [relay](std::string_view cause) { return relay->failure_of_lost_store(cause); });
   auto plane = std::make_unique<StoreControlPlane>(member, relay, *control);
-  return {.control_plane = std::move(plane),
-          .topology = {.host = own.host,
-                       .local_rank = own.local_rank,
-                       .local_world_size = environment.local_world_size},
-          .control = std::move(control),
-          .shape = shape_of(options, environment.world_size, environment.local_world_size),
-          .on_event = options.on_event};
+  return {
+      .parts = {.control_plane = std::move(plane),
+                .topology = {.host = own.host,
+                             .local_rank = own.local_rank,
+                             .local_world_size = environment.local_world_size},
+                .control = std::move(control),
+                .shape = shape_of(options, environment.world_size, environment.local_world_size),
+                .on_event = options.on_event},
+      .member = member,
+      .places = std::move(places),
+      .store = std::move(of_others)};
 }
 
 }  // namespace fsdp

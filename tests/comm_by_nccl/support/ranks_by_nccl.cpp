@@ -74,7 +74,7 @@ std::vector<MeshParts> on_hosts(int world, int hosts, const MeshOptions& options
       LaunchEnvironment environment = rank_on_hosts(rank, world, 1);
       environment.node = std::to_string(rank * hosts / world);
       MeshParts& parts = ranks[static_cast<size_t>(rank)];
-      parts = mesh_over_store(job.store.connect(rank), environment, options);
+      parts = mesh_over_store(job.store.connect(rank), environment, options).parts;
       connect(parts, rank, job);
     });
   }

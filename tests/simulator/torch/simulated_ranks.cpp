@@ -126,7 +126,7 @@ std::vector<MeshParts> meshes_on_hosts(int world, int hosts, const MeshOptions& 
   for (int rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
       meshes[static_cast<size_t>(rank)] =
-          mesh_over_store(store.connect(rank), rank_on_hosts(rank, world, hosts), options);
+          mesh_over_store(store.connect(rank), rank_on_hosts(rank, world, hosts), options).parts;
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -1,0 +1,57 @@
+#include "comm/hosts/hosts_mesh.h"
+
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "comm/hosts/hosts_communicator.h"
+#include "comm/hosts/hosts_session.h"
+
+namespace fsdp {
+namespace {
+
+// The order in which the communicators are made must be equal on all ranks, because ranks connect
+// when they make the first communicator of a list of ranks.
+void make_communicators(MeshParts& parts, const std::shared_ptr<HostsSession>& session) {
+  const JobMember& member = session->member();
+  const auto make_all = [&](Channel channel) {
+    return std::make_unique<HostsCommunicator>(session, group_of_all(member, channel));
+  };
+  const auto make_axis = [&](Axis axis, Channel gather, Channel reduce) {
+    const std::vector<int> ranks = parts.shape.ranks(axis, member.rank());
+    return AxisCommunicators{
+        .gather = std::make_unique<HostsCommunicator>(session, group_of(member, gather, ranks)),
+        .reduce = std::make_unique<HostsCommunicator>(session, group_of(member, reduce, ranks))};
+  };
+  parts.world = {.gather = make_all(Channel::kGather), .reduce = make_all(Channel::kReduce)};
+  parts.modules = make_all(Channel::kModules);
+  if (!parts.shape.has_two_axes()) return;
+  parts.shard = make_axis(Axis::kShard, Channel::kShardGather, Channel::kShardReduce);
+  parts.replicate =
+      make_axis(Axis::kReplicate, Channel::kReplicateGather, Channel::kReplicateReduce);
+}
+
+}  // namespace
+
+MeshParts hosts_mesh(StoreRanks joined, OpenTransport open, const std::string& address,
+                     const MeshOptions& options) {
+  MeshParts& parts = joined.parts;
+  try {
+    std::vector<std::string> hosts;
+    for (PlaceOfRank& place : joined.places) hosts.push_back(std::move(place.host));
+    make_communicators(
+        parts, std::make_shared<HostsSession>(HostsSession::Parts{.plane = *parts.control_plane,
+                                                                  .member = joined.member,
+                                                                  .hosts = std::move(hosts),
+                                                                  .transport = open(address),
+                                                                  .store = std::move(joined.store),
+                                                                  .timeout = options.timeout}));
+  } catch (const std::exception& error) {
+    parts.control_plane->abort(error.what());
+    throw;
+  }
+  return std::move(parts);
+}
+
+}  // namespace fsdp

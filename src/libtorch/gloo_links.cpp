@@ -1,0 +1,178 @@
+// LibTorch declares ProcessGroupGloo only if this macro is defined. LibTorch's CMake files define it,
+// too.
+#ifndef USE_C10D_GLOO
+#define USE_C10D_GLOO
+#endif
+#include "libtorch/gloo_links.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <exception>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <utility>
+#include <vector>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Gloo breaks a connection when a wait on it times out. The watch of the ranks' waits
+// (hosts_session.h) has the time-out instead, so Gloo's waits last as long as needed.
+constexpr auto kNoLimit = std::chrono::hours(24 * 365);
+
+std::vector<uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
+
+// Runs `body` and converts the errors of Gloo and c10d to CommError, which callers expect.
+template <class Body>
+auto as_comm_errors(ExitCode code, const char* what, Body body) {
+  try {
+    return body();
+  } catch (const Error&) {
+    throw;  // an error of the store has its own text
+  } catch (const c10::Error& error) {
+    throw CommError({.what = what,
+                     .where = "communication between hosts",
+                     .cause = error.what_without_backtrace(),
+                     .hint = "see what the other ranks print"},
+                    code);
+  } catch (const std::exception& error) {
+    throw CommError({.what = what,
+                     .where = "communication between hosts",
+                     .cause = error.what(),
+                     .hint = "see what the other ranks print"},
+                    code);
+  }
+}
+
+// Gives Gloo access to the ranks' store, in which it publishes addresses.
+class AddressStore final : public c10d::Store {
+ public:
+  AddressStore(KeyValueStore& store, std::string prefix, milliseconds timeout)
+      : c10d::Store(timeout), store_(store), prefix_(std::move(prefix)) {}
+
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::make_intrusive<AddressStore>(store_, prefix_, timeout_);
+  }
+  void set(const std::string& key, const std::vector<uint8_t>& value) override {
+    store_.set(prefix_ + key, {reinterpret_cast<const char*>(value.data()), value.size()});
+  }
+  std::vector<uint8_t> get(const std::string& key) override {
+    wait({key}, timeout_);
+    return bytes_of(store_.get({prefix_ + key}).front());
+  }
+  int64_t add(const std::string& key, int64_t value) override {
+    return store_.add(prefix_ + key, value);
+  }
+  bool deleteKey(const std::string& key) override {
+    store_.forget(prefix_ + key);
+    return true;
+  }
+  bool check(const std::vector<std::string>& keys) override {
+    return store_.wait(prefixed(keys), milliseconds(0));
+  }
+  int64_t getNumKeys() override { return 0; }  // Gloo does not ask
+  void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
+  void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
+    if (store_.wait(prefixed(keys), timeout)) return;
+    throw CommError({.what = "a rank did not publish its address",
+                     .where = "start of the job",
+                     .hint = "see what the other ranks print"});
+  }
+
+ private:
+  std::vector<std::string> prefixed(const std::vector<std::string>& keys) const {
+    std::vector<std::string> result;
+    for (const std::string& key : keys) result.push_back(prefix_ + key);
+    return result;
+  }
+
+  KeyValueStore& store_;
+  const std::string prefix_;
+};
+
+class GlooTransfer final : public Transfer {
+ public:
+  explicit GlooTransfer(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
+
+  void wait() override {
+    as_comm_errors(ExitCode::kPeerFailed, "a connection between hosts is broken",
+                   [&] { work_->wait(kNoLimit); });
+  }
+  void cancel() noexcept override {
+    try {
+      work_->abort();
+    } catch (const std::exception&) {
+      // A work that is complete or whose connection is broken has nothing to end.
+    }
+  }
+
+ private:
+  const c10::intrusive_ptr<c10d::Work> work_;
+};
+
+class GlooLinks final : public HostLinks {
+ public:
+  explicit GlooLinks(c10::intrusive_ptr<c10d::ProcessGroupGloo> group) : group_(std::move(group)) {}
+
+  std::unique_ptr<Transfer> send(int peer, uint32_t tag, const void* data, int64_t bytes) override {
+    // Gloo does not write to data that it sends.
+    return begin(const_cast<void*>(data), bytes, [&](std::vector<at::Tensor>& tensors) {
+      return group_->send(tensors, peer, static_cast<int>(tag));
+    });
+  }
+  std::unique_ptr<Transfer> receive(int peer, uint32_t tag, void* data, int64_t bytes) override {
+    return begin(data, bytes, [&](std::vector<at::Tensor>& tensors) {
+      return group_->recv(tensors, peer, static_cast<int>(tag));
+    });
+  }
+
+ private:
+  template <class Call>
+  std::unique_ptr<Transfer> begin(void* data, int64_t bytes, const Call& call) {
+    std::vector<at::Tensor> tensors{at::from_blob(data, {bytes}, at::kByte)};
+    // ProcessGroupGloo counts its calls without synchronization.
+    const std::lock_guard lock(mutex_);
+    return as_comm_errors(ExitCode::kPeerFailed, "a connection between hosts is broken",
+                          [&] { return std::make_unique<GlooTransfer>(call(tensors)); });
+  }
+
+  std::mutex mutex_;
+  const c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+};
+
+class GlooTransport final : public HostTransport {
+ public:
+  explicit GlooTransport(const std::string& address)
+      : device_(as_comm_errors(
+            ExitCode::kConfiguration, "Gloo cannot listen at this host's address",
+            [&] { return c10d::ProcessGroupGloo::createDeviceForHostname(address); })) {}
+
+  std::shared_ptr<HostLinks> connect(KeyValueStore& store, const Group& group,
+                                     milliseconds timeout) override {
+    auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+    options->devices = {device_};
+    options->threads = 1;  // for Gloo's collectives, which are not used
+    auto addresses =
+        c10::make_intrusive<AddressStore>(store, fmt::format("gloo/{}/", group.name), timeout);
+    return as_comm_errors(ExitCode::kPeerFailed, "the ranks cannot connect", [&] {
+      return std::make_shared<GlooLinks>(c10::make_intrusive<c10d::ProcessGroupGloo>(
+          std::move(addresses), group.rank, group.size, std::move(options)));
+    });
+  }
+
+ private:
+  const std::shared_ptr<gloo::transport::Device> device_;
+};
+
+}  // namespace
+
+std::unique_ptr<HostTransport> open_gloo(const std::string& address) {
+  return std::make_unique<GlooTransport>(address);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,11 @@
+// Stands for Gloo's header of this name: see ../README.md.
+#pragma once
+
+#include <chrono>
+
+namespace gloo {
+class Context {
+ public:
+  void setTimeout(std::chrono::milliseconds timeout);
+};
+}  // namespace gloo
