@@ -36,8 +36,9 @@ enum class GradientSync : uint8_t {
 enum class GradientReduction : uint8_t { kMean, kSum };
 
 // Selects the thread in which the CPU runs collectives: the calling thread, or worker threads that
-// run concurrently with compute.
-enum class CpuStreamKind : uint8_t { kInline, kThreaded };
+// run concurrently with compute. kAuto is kThreaded if the job's ranks are on several hosts, and
+// kInline otherwise.
+enum class CpuStreamKind : uint8_t { kAuto, kInline, kThreaded };
 
 // Selects how parameter slots are registered with NCCL (docs/gpu.md).
 enum class NcclRegistration : uint8_t {
@@ -102,7 +103,7 @@ struct Tuning {
   NcclRegistration nccl_registration = NcclRegistration::kOff;
   // The threads in which CPU ranks run collectives. Must be equal for all engines of a mesh,
   // because they share the mesh's streams.
-  CpuStreamKind cpu_streams = CpuStreamKind::kInline;
+  CpuStreamKind cpu_streams = CpuStreamKind::kAuto;
   bool operator==(const Tuning&) const = default;
 };
 

@@ -20,6 +20,7 @@ struct Topology {
   std::string host;          // name of the machine
   int local_rank = 0;        // index among the job's ranks on that host
   int local_world_size = 1;  // number of the job's ranks on that host
+  bool one_host = true;      // all ranks of the job are on that host
 };
 
 // Returns the name of this host, as the system reports it.

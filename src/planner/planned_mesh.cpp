@@ -57,7 +57,10 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
       .device = device_.get(),
       .host = device_.get(),
       .control_plane = std::make_unique<SimulatedControlPlane>(0, request.ranks),
-      .topology = {.host = "planned", .local_rank = 0},
+      .topology = {.host = "planned",
+                   .local_rank = 0,
+                   .local_world_size = a_host,
+                   .one_host = one_host},
       // This communicator moves real host memory. Its peers contribute the same values as this
       // rank.
       .control = std::make_unique<SimulatedCommunicator>(SimulatedGroup{.size = request.ranks}),

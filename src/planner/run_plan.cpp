@@ -53,7 +53,7 @@ PlanRequest request_of(const Mesh& mesh, const Options& options) {
   const int on_host = parts.topology.local_world_size;
   const Axis mapped = parts.shape.has_two_axes() ? Axis::kShard : Axis::kWorld;
   return {.ranks = mesh.world_size(),
-          .ranks_per_host = on_host < mesh.world_size() ? on_host : 0,
+          .ranks_per_host = parts.topology.one_host ? 0 : on_host,
           .mesh = arranged,
           .shares_gpu = parts.shares_device,
           .maps_shards = state_of(mesh).gather_communicator(mapped).capabilities().maps_ranks,

@@ -10,8 +10,16 @@
 namespace fsdp {
 namespace {
 
-bool run_beside(const Options& options) {
-  return options.tuning.cpu_streams == CpuStreamKind::kThreaded;
+bool run_beside(const Mesh& mesh, const Options& options) {
+  switch (options.tuning.cpu_streams) {
+    case CpuStreamKind::kAuto:
+      return !state_of(mesh).parts().topology.one_host;
+    case CpuStreamKind::kInline:
+      return false;
+    case CpuStreamKind::kThreaded:
+      break;
+  }
+  return true;
 }
 
 // Returns the compute stream of the calling thread. A thread calls this when it makes an engine or
@@ -35,13 +43,13 @@ std::unique_ptr<Stream> transfer_stream(const Mesh& mesh, const Options& options
                                         std::string name) {
   if (!options.cpu_offload) return nullptr;
   return state_of(mesh).device().make_stream(
-      {.name = std::move(name), .runs_beside = run_beside(options)});
+      {.name = std::move(name), .runs_beside = run_beside(mesh, options)});
 }
 
 }  // namespace
 
 CommStreams::CommStreams(const Mesh& mesh, const Options& options, SpanLog& span_log)
-    : CommStreams(mesh, options, span_log, state_of(mesh).streams(run_beside(options))) {}
+    : CommStreams(mesh, options, span_log, state_of(mesh).streams(run_beside(mesh, options))) {}
 
 CommStreams::CommStreams(const Mesh& mesh, const Options& options, SpanLog& span_log,
                          MeshStreams streams)
