@@ -25,6 +25,10 @@ struct Traffic {
   AxisTraffic inside;       // over the ranks of a group; zero if there is only one group
   AxisTraffic across;       // over ranks with the same number in their groups, one per group
   int64_t other_bytes = 0;  // all_reduces of norms, but not those of modules (SyncBatchNorm)
+  // Bytes of the above that the rank sends to other hosts, for ranks on the CPUs of several hosts.
+  // Data go once to each other host: for S bytes over H hosts, n ranks send (H - 1) / n · S each in
+  // an all_gather or reduce_scatter. Over NCCL, which chooses the paths, it is 0.
+  int64_t to_other_hosts = 0;
 
   AxisTraffic& along(Axis axis);
   int64_t total_bytes() const;

@@ -5,6 +5,7 @@
 //   CpuCommunicator        threads and processes of one host
 //   DeviceCommunicator     threads on one GPU
 //   NcclCommunicator       one GPU per rank
+//   HostsCommunicator      processes of several hosts, on their CPUs
 //   StoreCommunicator      small values over a key-value store
 //   SimulatedCommunicator  a group with simulated peers
 //   AblatedCommunicator    a real group without data transfer
@@ -144,6 +145,7 @@ struct Capabilities {
   bool averages = true;     // accepts ReduceOp::kAvg; otherwise scale the input by 1/size()
   bool takes_runs = true;   // accepts parts with several runs
   bool maps_ranks = false;  // map_ranks maps whole pages, from 256 KiB on
+  int hosts = 1;            // number of hosts between which HostsCommunicator sends data
 };
 
 // One rank's handle of a group of ranks that issue collectives together.
@@ -155,7 +157,7 @@ struct Capabilities {
 // Effects: the work is issued on `stream`. On an inline CPU stream the work is complete on return.
 //   The parts of one call form one collective, so the ranks wait for each other only once (on CPUs:
 //   once per 32 parts).
-// Ordering (except over NCCL): sums are formed in rank order 0, 1, …, size-1. Floating types
+// Ordering (except over NCCL and over several hosts): sums are formed in rank order 0, 1, …, size-1. Floating types
 //   narrower than 64 bits are summed in fp32 and rounded once. Other types are summed in the type
 //   itself, and integers wrap. So thread ranks and process ranks get the same bits. kAvg divides
 //   the sum by size() (exact IEEE division) and needs a floating type. kMax is NaN if any input is

@@ -32,4 +32,23 @@ int64_t ring_bytes(Operation operation, std::span<const CollectivePart> parts, i
   return 0;
 }
 
+int64_t bytes_to_other_hosts(Operation operation, std::span<const CollectivePart> parts, int size,
+                             int hosts) {
+  const int64_t bytes = tensor_bytes(operation, parts, size) * (hosts - 1);
+  switch (operation) {
+    case Operation::kAllGather:
+    case Operation::kReduceScatter:
+      return bytes / size;  // exact, see ring_bytes
+    case Operation::kAllReduce: {
+      const bool whole = tensor_bytes(operation, parts, size) <= kWholeAllReduceBytes;
+      return whole ? bytes : (2 * bytes + size - 1) / size;
+    }
+    case Operation::kBroadcast:
+      return (bytes + size - 1) / size;
+    case Operation::kBarrier:
+      return 0;
+  }
+  return 0;
+}
+
 }  // namespace fsdp

@@ -8,8 +8,14 @@ namespace fsdp {
 void reduce_scalars(ShardContext& context, const CollectivePart& part, ReduceOp op,
                     std::string_view what) {
   const CollectiveTag tag = context.comms.next_tag(Operation::kAllReduce, part.numel, what);
-  context.comms.sent.other_bytes +=
-      ring_bytes(Operation::kAllReduce, {&part, 1}, context.mesh.world_size());
+  const int ranks = context.mesh.world_size();
+  Traffic& sent = context.comms.sent;
+  sent.other_bytes += ring_bytes(Operation::kAllReduce, {&part, 1}, ranks);
+  // The control communicator of several hosts sends through the store, which is not counted.
+  if (!context.main->is_host()) {
+    sent.to_other_hosts += bytes_to_other_hosts(Operation::kAllReduce, {&part, 1}, ranks,
+                                                context.comms.reduce().capabilities().hosts);
+  }
   // If main state is on the host, so are the scalars, and the device's communicators cannot reduce
   // them.
   if (context.main->is_host()) {

@@ -33,7 +33,8 @@ Traffic operator-(const Traffic& later, const Traffic& earlier) {
   return {.world = later.world - earlier.world,
           .inside = later.inside - earlier.inside,
           .across = later.across - earlier.across,
-          .other_bytes = later.other_bytes - earlier.other_bytes};
+          .other_bytes = later.other_bytes - earlier.other_bytes,
+          .to_other_hosts = later.to_other_hosts - earlier.to_other_hosts};
 }
 
 }  // namespace fsdp

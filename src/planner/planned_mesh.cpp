@@ -26,6 +26,15 @@ const PlanRequest& checked(const PlanRequest& request) {
   return request;
 }
 
+// Returns Capabilities::hosts of a group: `members` ranks whose numbers differ by `stride`. Each
+// host has `a_host` ranks.
+int hosts_of(int members, int stride, int a_host) {
+  const int span = members * stride;
+  if (a_host % span == 0) return 1;
+  const bool equal_shares = a_host % stride == 0 && span % a_host == 0;
+  return equal_shares ? span / a_host : members;
+}
+
 }  // namespace
 
 PlannedMesh::PlannedMesh(const PlanRequest& request)
@@ -39,19 +48,21 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
       request.mesh.device == DeviceKind::kCuda && request.ranks > 1 && !request.shares_gpu;
   // The communicator's collectives only count bytes. The communicator has the capabilities of the
   // planned back-end, because the engine chooses its buffers by them.
-  const auto group = [&](int size, bool maps) {
-    return std::make_unique<SimulatedCommunicator>(SimulatedGroup{
-        .size = size,
-        .peers = SimulatedPeers::kAbsent,
-        .device = device_.get(),
-        .capabilities = {.averages = !by_nccl, .takes_runs = !by_nccl, .maps_ranks = maps},
-        .has_windows = by_nccl});
+  const auto group = [&](int size, int stride) {
+    const int hosts = hosts_of(size, stride, a_host);
+    return std::make_unique<SimulatedCommunicator>(
+        SimulatedGroup{.size = size,
+                       .peers = SimulatedPeers::kAbsent,
+                       .device = device_.get(),
+                       // Ranks map the memory of their own host only.
+                       .capabilities = {.averages = !by_nccl,
+                                        .takes_runs = !by_nccl,
+                                        .maps_ranks = request.maps_shards && hosts == 1,
+                                        .hosts = by_nccl ? 1 : hosts},
+                       .has_windows = by_nccl});
   };
-  // Ranks map the memory of their own host only.
-  const bool one_host = a_host == request.ranks;
-  const auto axis = [&](int size, bool is_inside) {
-    const bool maps = request.maps_shards && is_inside;
-    return AxisCommunicators{.gather = group(size, maps), .reduce = group(size, maps)};
+  const auto axis = [&](int size, int stride) {
+    return AxisCommunicators{.gather = group(size, stride), .reduce = group(size, stride)};
   };
   MeshParts parts{
       .device = device_.get(),
@@ -60,17 +71,17 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
       .topology = {.host = "planned",
                    .local_rank = 0,
                    .local_world_size = a_host,
-                   .one_host = one_host},
+                   .one_host = a_host == request.ranks},
       // This communicator moves real host memory. Its peers contribute the same values as this
       // rank.
       .control = std::make_unique<SimulatedCommunicator>(SimulatedGroup{.size = request.ranks}),
-      .modules = group(request.ranks, request.maps_shards && one_host),
+      .modules = group(request.ranks, 1),
       .shape = shape,
-      .world = axis(request.ranks, one_host),
+      .world = axis(request.ranks, 1),
   };
   if (shape.has_two_axes()) {
-    parts.shard = axis(shape.shard, one_host || a_host % shape.shard == 0);
-    parts.replicate = axis(shape.replicate, one_host);
+    parts.shard = axis(shape.shard, 1);
+    parts.replicate = axis(shape.replicate, shape.shard);
   }
   return mesh_of(std::move(parts));
 }

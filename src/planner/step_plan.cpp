@@ -58,6 +58,9 @@ std::string StepPlan::to_string() const {
   sent("over all ranks", traffic.world);
   sent("inside groups", traffic.inside);
   sent("across groups", traffic.across);
+  if (traffic.to_other_hosts > 0) {
+    text += fmt::format("sent to other hosts: {}\n", format_bytes(traffic.to_other_hosts));
+  }
   if (!refused_at.empty()) text += "more than the memory limit from: " + refused_at + '\n';
   for (const std::string& note : notes) text += "note: " + note + '\n';
   return text;

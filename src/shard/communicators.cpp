@@ -37,8 +37,11 @@ void Communicators::gather_into_windows(const Options& options, Stream& stream) 
 
 void Communicators::count_sent(const AxisCollective& move, std::span<const CollectivePart> parts) {
   AxisTraffic& axis = sent.along(move.axis);
-  const int64_t bytes = ring_bytes(move.operation, parts, mesh_.size(move.axis));
+  const int ranks = mesh_.size(move.axis);
+  const int64_t bytes = ring_bytes(move.operation, parts, ranks);
   const bool gathers = move.operation == Operation::kAllGather;
+  const int hosts = (gathers ? gather(move.axis) : reduce(move.axis)).capabilities().hosts;
+  sent.to_other_hosts += bytes_to_other_hosts(move.operation, parts, ranks, hosts);
   ++(gathers ? axis.gathers : axis.reductions);
   (gathers ? axis.gathered_bytes : axis.reduced_bytes) += bytes;
 }

@@ -41,5 +41,19 @@ TEST_CASE("a tensor that no ring cuts evenly counts a byte more") {
   CHECK(ring_bytes(Operation::kAllGather, {}, 3) == 0);
 }
 
+TEST_CASE("between hosts, a rank sends its share once to each other host") {
+  const CollectivePart piece{.numel = 1000, .dtype = DType::kFloat32};  // of one rank
+  const CollectivePart whole{.numel = 12'000, .dtype = DType::kFloat32};
+  const CollectivePart small{.numel = 1, .dtype = DType::kFloat32};
+  // 12 ranks on 3 hosts. The tensor has 48,000 bytes.
+  CHECK(bytes_to_other_hosts(Operation::kAllGather, {&piece, 1}, 12, 3) == 8000);
+  CHECK(bytes_to_other_hosts(Operation::kReduceScatter, {&piece, 1}, 12, 3) == 8000);
+  CHECK(bytes_to_other_hosts(Operation::kAllReduce, {&whole, 1}, 12, 3) == 16'000);
+  CHECK(bytes_to_other_hosts(Operation::kBroadcast, {&whole, 1}, 12, 3) == 8000);
+  CHECK(bytes_to_other_hosts(Operation::kAllReduce, {&small, 1}, 12, 3) == 8);
+  CHECK(bytes_to_other_hosts(Operation::kAllReduce, {&whole, 1}, 12, 1) == 0);
+  CHECK(bytes_to_other_hosts(Operation::kBarrier, {}, 12, 3) == 0);
+}
+
 }  // namespace
 }  // namespace fsdp

@@ -9,6 +9,7 @@
 #include "comm/collective_checks.h"
 #include "comm/cpu/split.h"
 #include "comm/ranks_view.h"
+#include "comm/ring_bytes.h"
 #include "comm/sent.h"
 #include "runtime/cpu/cpu_stream.h"
 
@@ -16,9 +17,6 @@ namespace fsdp {
 namespace {
 
 using Pieces = HostReduction::Pieces;
-
-// An all_reduce of at most this many bytes takes one exchange instead of two.
-constexpr int64_t kWholeBytes = 16 << 10;
 
 int64_t bytes_of(const CollectivePart& part, int64_t numel) { return numel * size_of(part.dtype); }
 
@@ -71,8 +69,8 @@ RanksView HostsCommunicator::map_ranks(const void* mine, int64_t bytes) {
 }
 
 Capabilities HostsCommunicator::capabilities() const {
-  const bool shares = place_.hosts == 1 && inside_;
-  return shares ? inside_->capabilities() : Capabilities{};
+  if (place_.hosts == 1 && inside_) return inside_->capabilities();
+  return {.hosts = place_.hosts};
 }
 
 Buffer HostsCommunicator::allocate(int64_t bytes) {
@@ -182,7 +180,8 @@ void HostsCommunicator::reduce_all(std::span<const CollectivePart> parts, Reduce
                                    HostExchange& exchange) {
   int64_t bytes = 0;
   for (const CollectivePart& part : parts) bytes += bytes_of(part, part.numel);
-  if (bytes <= kWholeBytes) return reduction_->run(parts, Pieces::kWhole, op, exchange);
+  // Small data take one exchange instead of two.
+  if (bytes <= kWholeAllReduceBytes) return reduction_->run(parts, Pieces::kWhole, op, exchange);
   // Each part is divided into equal pieces for all ranks and a rest of fewer than size() elements.
   std::vector<CollectivePart> divided, gathered, rests;
   std::vector<std::vector<SendRun>> runs(parts.size());
