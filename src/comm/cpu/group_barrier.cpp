@@ -62,7 +62,7 @@ std::string in_different_communicators(uint64_t sequence) {
 GroupBarrier::GroupBarrier(std::shared_ptr<const JobMember> member, RankGroup group)
     : member_(std::move(member)),
       group_(std::move(group)),
-      spins_(spins_for(member_->size())),
+      spins_(spins_for(member_->control().local().count)),
       watch_(member_->timeout()) {
   for (const int rank : group_.ranks) {
     endpoints_.push_back(&member_->control().endpoint(group_.channel, rank));
@@ -197,7 +197,9 @@ void GroupBarrier::check_other_channels() const {
     // On a channel that all ranks use, the group numbers of this rank and of each peer are 0, so
     // every peer is compared.
     const uint32_t my_group = control.endpoint(channel, me).group.load();
-    for (int peer = 0; peer < member_->size(); ++peer) {
+    // Only local ranks use channels of the segment.
+    const RankRange local = control.local();
+    for (int peer = local.begin; local.contains(peer); ++peer) {
       const Endpoint& there = control.endpoint(channel, peer);
       if (peer == me || there.sequence.load(std::memory_order_acquire) != sequence ||
           there.group.load() != my_group || !is_open(channel, peer)) {
@@ -230,7 +232,8 @@ bool GroupBarrier::is_open(int channel, int peer) const {
   const ControlSegment& control = member_->control();
   const Endpoint& there = control.endpoint(channel, peer);
   const uint64_t reached = there.phase.load(std::memory_order_seq_cst);
-  for (int other = 0; other < member_->size(); ++other) {
+  const RankRange local = control.local();
+  for (int other = local.begin; local.contains(other); ++other) {
     const Endpoint& behind = control.endpoint(channel, other);
     if (behind.group.load() == there.group.load() &&
         behind.phase.load(std::memory_order_seq_cst) < reached) {

@@ -24,6 +24,7 @@ namespace fsdp {
 // collectives in other channels, and the time.
 class GroupBarrier {
  public:
+  // Requires: all ranks of the group are local, that is, they share the control segment.
   GroupBarrier(std::shared_ptr<const JobMember> member, RankGroup group);
 
   const RankGroup& group() const { return group_; }

@@ -1,8 +1,15 @@
 #include "comm/job/control_segment.h"
 
+#include <fmt/format.h>
+
 #include "comm/job/futex.h"
 
 namespace fsdp {
+
+std::string describe(RankRange ranks) {
+  if (ranks.count == 1) return fmt::format("rank {}", ranks.begin);
+  return fmt::format("ranks {} to {}", ranks.begin, int64_t{ranks.begin} + ranks.count - 1);
+}
 
 int64_t ControlSegment::bytes_for(int world_size, RankRange local) {
   const int64_t reported = local.count == world_size ? 0 : world_size;

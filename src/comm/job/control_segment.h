@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/bytes.h"
 #include "comm/job/collective_record.h"
@@ -99,6 +100,7 @@ struct alignas(64) WaitQueue {
 struct SegmentHeader {
   uint64_t layout;  // hash of the layouts above, which differ between versions
   int32_t world_size;
+  int32_t local_begin, local_count;    // the ranks that share the segment
   std::atomic<uint32_t> has_launcher;  // 1: a launcher reports how processes end
 };
 
@@ -108,7 +110,10 @@ struct RankRange {
   int count = 0;
 
   bool contains(int rank) const { return rank >= begin && rank < begin + count; }
+  bool operator==(const RankRange&) const = default;
 };
+// Returns "ranks 2 to 3", or "rank 2" for a single rank.
+std::string describe(RankRange ranks);
 
 // A view of a control segment. The segment contains, in this order: the header, the failure, one
 // wait queue per channel, one endpoint per channel and local rank, one status per rank of the job,
@@ -129,6 +134,7 @@ class ControlSegment {
       : ControlSegment(memory, world_size, {0, world_size}) {}
 
   int world_size() const { return world_size_; }
+  RankRange local() const { return local_; }
   bool is_local(int rank) const { return local_.contains(rank); }
   SegmentHeader& header() const { return *at<SegmentHeader>(0); }
   FailureCell& failure() const { return *at<FailureCell>(kFailureAt); }

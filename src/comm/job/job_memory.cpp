@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/bytes.h"
 #include "comm/job/fingerprint.h"
@@ -23,7 +26,7 @@ namespace {
 // small blocks.
 constexpr int64_t kLeastHeapBytes = int64_t{1} << 30;
 // Increase this version with every change of the layout that does not change a size.
-constexpr uint64_t kLayoutVersion = 8;
+constexpr uint64_t kLayoutVersion = 9;
 
 // Returns a hash of this library's layout, because fsdp-run and the program may be from different
 // builds.
@@ -72,17 +75,19 @@ int64_t bytes_of(const Descriptor& file) {
 
 }  // namespace
 
-JobDescriptors create_job_files(int world_size) {
+JobDescriptors create_job_files(int world_size, RankRange local) {
+  const int64_t bytes = ControlSegment::bytes_for(world_size, local);
   JobDescriptors files;
-  files.control = create_file("fsdp-control", ControlSegment::bytes_for(world_size));
-  for (int rank = 0; rank < world_size; ++rank) {
+  files.control = create_file("fsdp-control", bytes);
+  for (int rank = local.begin; local.contains(rank); ++rank) {
     files.heaps.push_back(create_file(fmt::format("fsdp-heap-{}", rank), heap_bytes()));
   }
-  const Mapping mapping(files.control, ControlSegment::bytes_for(world_size),
-                        "the job's shared memory");
-  SegmentHeader& header = ControlSegment(mapping.data(), world_size).header();
+  const Mapping mapping(files.control, bytes, "the job's shared memory");
+  SegmentHeader& header = ControlSegment(mapping.data(), world_size, local).header();
   header.layout = layout_mark();
   header.world_size = world_size;
+  header.local_begin = local.begin;
+  header.local_count = local.count;
   return files;
 }
 
@@ -104,27 +109,36 @@ Mapping::~Mapping() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }
 
-JobMemory::JobMemory(const JobDescriptors& files, int world_size)
-    // mmap rejects 0 bytes, so one byte of an empty file is mapped, and the checks below reject the
-    // file with a clear message.
-    : control_(files.control, std::max<int64_t>(bytes_of(files.control), 1),
+JobMemory::JobMemory(const JobDescriptors& files, int world_size, RankRange local)
+    : world_size_(world_size),
+      local_(local),
+      // mmap rejects 0 bytes, so one byte of an empty file is mapped, and the checks below reject
+      // the file with a clear message.
+      control_(files.control, std::max<int64_t>(bytes_of(files.control), 1),
                "the job's shared memory") {
   // The control segment is checked before any heap is mapped, so that nothing else of a foreign job
   // is used.
-  const auto foreign = [&](std::string what) {
-    throw InvalidArgument({.what = std::move(what),
-                           .where = "the job's shared memory",
-                           .hint = "use the fsdp-run that was built with this program, and do not "
-                                   "change WORLD_SIZE, which fsdp-run sets"});
+  const auto foreign = [&](std::string what, std::string_view variables = "WORLD_SIZE") {
+    throw InvalidArgument(
+        {.what = std::move(what),
+         .where = "the job's shared memory",
+         .hint = fmt::format("use the fsdp-run that was built with this program, and do not "
+                             "change {}, which fsdp-run sets",
+                             variables)});
   };
   if (control_.bytes() < int64_t{sizeof(SegmentHeader)})
     foreign("FSDP_JOB_FDS does not name a job of fsdp-run");
-  const SegmentHeader& header = ControlSegment(control_.data(), world_size).header();
+  const SegmentHeader& header = control().header();
   if (header.layout != layout_mark()) foreign("another version of fsdp-run started the job");
-  const auto heaps = static_cast<int>(files.heaps.size());
-  if (header.world_size != world_size || heaps != world_size) {
+  if (header.world_size != world_size) {
     foreign(fmt::format("WORLD_SIZE={}, but the job was started with {} ranks", world_size,
                         header.world_size));
+  }
+  const RankRange started{header.local_begin, header.local_count};
+  if (started != local || std::ssize(files.heaps) != local.count) {
+    foreign(fmt::format("this host has {}, but its memory is for {}", describe(local),
+                        describe(started)),
+            "RANK, LOCAL_RANK and LOCAL_WORLD_SIZE");
   }
   for (const Descriptor& heap : files.heaps) {
     heaps_.emplace_back(heap, bytes_of(heap), "the shared memory of a rank");

@@ -1,5 +1,5 @@
-// The memory that the processes of a job share. It consists of anonymous files, which the system
-// frees when the last process ends, however it ends.
+// The memory that a job's processes of one host share. It consists of anonymous files, which the
+// system frees when the last process ends, however it ends.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,22 @@
 
 namespace fsdp {
 
-// The descriptors of the control segment and of the heaps, one heap per rank.
+// The descriptors of the control segment and of the heaps, one heap per rank of the host.
 struct JobDescriptors {
   Descriptor control;
   std::vector<Descriptor> heaps;
 };
 
-// Creates the files and sets their sizes. The files are sealed, so that no process can shrink a
+// Creates the files for the ranks `local` of one host, in a job of `world_size` ranks, and sets the
+// files' sizes. The files are sealed, so that no process can shrink a
 // file that other processes have mapped. Heaps are sparse: each is as large as this machine's
 // memory, but only pages that were touched exist. Errors: DeviceError if the system cannot create
 // the files.
-JobDescriptors create_job_files(int world_size);
+JobDescriptors create_job_files(int world_size, RankRange local);
+// Creates the files of a job whose ranks are all on one host.
+inline JobDescriptors create_job_files(int world_size) {
+  return create_job_files(world_size, {0, world_size});
+}
 
 // A mapped file. The destructor unmaps it.
 class Mapping {
@@ -43,16 +48,24 @@ class Mapping {
 // The job's memory as one process sees it. All of it is mapped once at the start.
 class JobMemory {
  public:
-  // Maps the files. Errors: InvalidArgument (78) if they were made for another number of ranks, or
-  // by another version of this library.
-  JobMemory(const JobDescriptors& files, int world_size);
+  // Maps the files of the ranks `local`. Errors: InvalidArgument (78) if they were made for other
+  // ranks, or by another version of this library.
+  JobMemory(const JobDescriptors& files, int world_size, RankRange local);
+  // Maps the files of a job whose ranks are all on one host.
+  JobMemory(const JobDescriptors& files, int world_size)
+      : JobMemory(files, world_size, {0, world_size}) {}
 
-  ControlSegment control() const { return {control_.data(), static_cast<int>(heaps_.size())}; }
-  const Mapping& heap(int rank) const { return heaps_[rank]; }
-  // Returns the file of a rank's heap. Callers can map further views of this file.
-  int heap_file(int rank) const { return heap_files_[rank].get(); }
+  ControlSegment control() const { return {control_.data(), world_size_, local_}; }
+  // Returns the heap of a local rank. `rank` is its number in the job.
+  const Mapping& heap(int rank) const { return heaps_[index_of(rank)]; }
+  // Returns the file of a local rank's heap. Callers can map further views of this file.
+  int heap_file(int rank) const { return heap_files_[index_of(rank)].get(); }
 
  private:
+  size_t index_of(int rank) const { return static_cast<size_t>(rank - local_.begin); }
+
+  int world_size_;
+  RankRange local_;
   Mapping control_;
   std::vector<Mapping> heaps_;
   std::vector<Descriptor> heap_files_;

@@ -26,7 +26,8 @@ uint64_t mark_of(const PostedCollective& posted);
 // ring of zeros is empty. Only its rank writes it, one collective at a time. All ranks may read it
 // at any time.
 struct PostedCollectives {
-  static constexpr uint64_t kKept = 128;
+  // With this number, the segment of 4 ranks in a job of 1,024 has less than 2 MiB.
+  static constexpr uint64_t kKept = 112;
   static constexpr size_t kWords = (sizeof(PostedCollective) + 7) / 8;
 
   struct Entry {

@@ -9,7 +9,8 @@
 
 namespace fsdp {
 
-// A control plane over a control segment. Texts are exchanged over the mesh's control communicator.
+// A control plane over a control segment. It does not know the records that ranks of other hosts
+// have posted. Texts are exchanged over the mesh's control communicator.
 // This communicator compares an exchange with other collectives that ranks issue on it.
 class SegmentControlPlane : public ControlPlane {
  public:
@@ -35,10 +36,10 @@ class SegmentControlPlane : public ControlPlane {
     return member_->control().last_posted(rank, order_of(sequence));
   }
   std::optional<PostedCollective> posted(int rank, uint64_t sequence) const override {
+    if (!member_->control().is_local(rank)) return std::nullopt;
     return find_posted(in_order_of(sequence, rank), sequence);
   }
   std::optional<uint64_t> posted_mark(int rank, uint64_t sequence) const override {
-    // The records of ranks that do not share the segment are not known.
     if (!member_->control().is_local(rank)) return std::nullopt;
     return find_mark(in_order_of(sequence, rank), sequence);
   }

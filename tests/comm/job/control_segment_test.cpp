@@ -59,6 +59,7 @@ TEST_CASE("the objects of a segment fill it without an overlap") {
 
 TEST_CASE("a process of a large job needs little memory for the ranks of other hosts") {
   CHECK(ControlSegment::bytes_for(1024, {7, 1}) < 1 << 20);
+  CHECK(ControlSegment::bytes_for(1024, {4, 4}) <= 2 << 20);
 }
 
 }  // namespace
