@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/mesh_parts.h"
 #include "comm/rendezvous/private_directory.h"
 #include "comm/rendezvous/rendezvous_messages.h"
 #include "comm/rendezvous/unix_socket.h"
@@ -36,22 +37,24 @@ Descriptor find_server(const std::string& directory, Clock::time_point deadline)
   }
 }
 
-// Receives one of rank 0's replies and returns the descriptors attached to it.
-std::vector<Descriptor> next_reply(const Descriptor& server, const std::string& directory,
-                                   Clock::time_point deadline) {
+// Receives one of the replies of `first`, the host's first rank. Returns the descriptors that are
+// attached to it.
+std::vector<Descriptor> next_reply(const Descriptor& server, int first,
+                                   const std::string& directory, Clock::time_point deadline) {
   JoinReply reply;
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
   auto received = receive_message(server, bytes_of(reply), std::max(left, milliseconds(0)));
-  // If receive_message failed before the deadline, it did not time out, so rank 0 has closed the
-  // connection.
+  // If receive_message failed before the deadline, it did not time out, so the server has closed
+  // the connection.
   if (!received && Clock::now() < deadline) {
-    throw CommError({.what = "rank 0 ended during the rendezvous",
+    throw CommError({.what = fmt::format("rank {} ended during the rendezvous", first),
                      .where = "start of the job",
-                     .hint = "see what rank 0 printed"});
+                     .hint = fmt::format("see what rank {} printed", first)});
   }
   if (!received || reply.magic != kRendezvousMagic) {
-    refuse({fmt::format("the process at the ranks' rendezvous socket {}",
-                        received ? "is not rank 0 of this job" : "does not answer"),
+    refuse({fmt::format(
+                "the process at the ranks' rendezvous socket {}",
+                received ? fmt::format("is not rank {} of this job", first) : "does not answer"),
             fmt::format("find the process that has the socket {}/{} open, or start the ranks with "
                         "fsdp-run, which needs no socket",
                         directory, kRendezvousSocket)});
@@ -62,33 +65,45 @@ std::vector<Descriptor> next_reply(const Descriptor& server, const std::string& 
   return std::move(*received);
 }
 
-JobDescriptors join(const LaunchEnvironment& environment, const std::string& directory,
-                    milliseconds timeout) {
+JobDescriptors join(const LaunchEnvironment& environment, RankRange local,
+                    const std::string& directory, milliseconds timeout) {
   const Descriptor server = find_server(directory, Clock::now() + timeout);
   if (!server) {
-    refuse({fmt::format("rank 0 of {} did not arrive within {:.1f} s", environment.world_size,
-                        std::chrono::duration<double>(timeout).count()),
-            fmt::format("start rank 0 with the same MASTER_PORT; if all ranks already run, do not "
+    refuse({fmt::format("rank {} of {} did not arrive within {:.1f} s", local.begin,
+                        environment.world_size, std::chrono::duration<double>(timeout).count()),
+            fmt::format("start rank {} with the same MASTER_PORT; if all ranks already run, do not "
                         "start a second process with RANK={}",
-                        environment.rank)});
+                        local.begin, environment.rank)});
   }
-  JoinRequest request{
-      .rank = environment.rank, .world_size = environment.world_size, .pid = getpid()};
+  JoinRequest request{.rank = environment.rank,
+                      .world_size = environment.world_size,
+                      .local_begin = local.begin,
+                      .local_count = local.count,
+                      .pid = getpid()};
   send_message(server, bytes_of(request), {});
-  // Rank 0 replies at its own deadline at the latest. Its wait began before this process connected,
-  // so one second more than `timeout` is enough.
+  // The server replies at its own deadline at the latest. Its wait began before this process
+  // connected, so one second more than `timeout` is enough.
   const auto deadline = Clock::now() + timeout + milliseconds(1000);
   std::vector<Descriptor> descriptors;
   // The number of descriptors per reply is limited, so several replies may be needed. The first
   // descriptor is that of the control segment.
-  while (descriptors.size() < static_cast<size_t>(environment.world_size) + 1) {
-    std::ranges::move(next_reply(server, directory, deadline), std::back_inserter(descriptors));
+  while (descriptors.size() < static_cast<size_t>(local.count) + 1) {
+    std::ranges::move(next_reply(server, local.begin, directory, deadline),
+                      std::back_inserter(descriptors));
   }
   JobDescriptors files;
   files.control = std::move(descriptors.front());
   files.heaps.assign(std::make_move_iterator(descriptors.begin() + 1),
                      std::make_move_iterator(descriptors.end()));
   return files;
+}
+
+// Returns a key that differs between two hosts of a job, because they may share a directory, for
+// example if they are containers.
+std::string key_of_host(const LaunchEnvironment& environment, RankRange local) {
+  if (local.count == environment.world_size) return environment.job_key;
+  return fmt::format("{} node {}", environment.job_key,
+                     environment.node.empty() ? host_name() : environment.node);
 }
 
 }  // namespace
@@ -108,21 +123,23 @@ JobDescriptors inherited_job(const LaunchEnvironment& environment) {
   return files;
 }
 
-JoinedJob rendezvous_in_directory(const LaunchEnvironment& environment, milliseconds timeout) {
+JoinedJob rendezvous_in_directory(const LaunchEnvironment& environment, RankRange local,
+                                  milliseconds timeout) {
   const std::string directory =
-      private_directory_path(environment.runtime_dir, environment.job_key);
-  if (environment.rank == 0) {
-    // If the lock is taken, another rank 0 is already running. That process will reject this
-    // process, which fails the whole job.
+      private_directory_path(environment.runtime_dir, key_of_host(environment, local));
+  if (environment.rank == local.begin) {
+    // If the lock is taken, another process with this rank is already running. That process will
+    // reject this process, which fails the whole job.
     if (Descriptor lock = lock_private_directory(directory)) {
-      // Only rank 0 removes the directories that earlier jobs have left, once per start.
+      // Only this rank removes the directories that earlier jobs have left, once per start.
       remove_abandoned_directories(directory, kRendezvousSocket);
-      auto server = std::make_unique<RendezvousServer>(environment, directory, std::move(lock));
+      auto server = std::make_unique<RendezvousServer>(environment.world_size, local, directory,
+                                                       std::move(lock));
       JobDescriptors files = server->serve(timeout);
       return {std::move(files), std::move(server)};
     }
   }
-  return {join(environment, directory, timeout), nullptr};
+  return {join(environment, local, directory, timeout), nullptr};
 }
 
 }  // namespace fsdp

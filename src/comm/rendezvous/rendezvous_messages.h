@@ -15,21 +15,22 @@ namespace fsdp {
 inline constexpr std::array<char, 8> kRendezvousMagic{'f', 's', 'd', 'p', 'm', 'e', 'e', 't'};
 inline constexpr auto kRendezvousSocket = "meet";  // in the job's private directory
 
-// A rank's request to rank 0 to join the job.
+// A rank's request to join the job. The server is the first rank of the host.
 struct JoinRequest {
   std::array<char, 8> magic = kRendezvousMagic;
   int32_t rank = 0;
   int32_t world_size = 0;
+  int32_t local_begin = 0, local_count = 0;  // the ranks of the host, as the client knows them
   int32_t pid = 0;
 };
 
-// The reason why rank 0 refuses to start the job. Every rank gets it.
+// The reason why the server refuses to start the job. Every rank of the host gets it.
 struct Refusal {
   std::string what;
   std::string hint;
 };
 
-// A reply of rank 0. If the rank is accepted, the job's descriptors are attached.
+// A reply of the server. If the rank is accepted, the job's descriptors are attached.
 struct JoinReply {
   std::array<char, 8> magic = kRendezvousMagic;
   int32_t accepted = 1;

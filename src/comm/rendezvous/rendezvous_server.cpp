@@ -36,14 +36,15 @@ milliseconds left_until(Clock::time_point deadline) {
 
 }  // namespace
 
-RendezvousServer::RendezvousServer(const LaunchEnvironment& environment, std::string directory,
+RendezvousServer::RendezvousServer(int world_size, RankRange local, std::string directory,
                                    Descriptor lock)
-    : world_size_(environment.world_size),
+    : world_size_(world_size),
+      local_(local),
       directory_(std::move(directory)),
       socket_path_(directory_ + "/" + kRendezvousSocket),
       lock_(std::move(lock)),
-      pids_(environment.world_size) {
-  // Rank 0 is this process. It does not connect, so it is registered here.
+      pids_(static_cast<size_t>(local.count)) {
+  // The first rank is this process. It does not connect, so it is registered here.
   pids_[0] = getpid();
   unlink(socket_path_.c_str());  // left by a dead run; the lock proves that it is unused
   listener_ = listen_at(socket_path_);
@@ -66,7 +67,7 @@ JobDescriptors RendezvousServer::serve(milliseconds timeout) {
     throw CommError({.what = refusal->what, .where = "start of the job", .hint = refusal->hint},
                     ExitCode::kConfiguration);
   }
-  JobDescriptors files = create_job_files(world_size_);
+  JobDescriptors files = create_job_files(world_size_, local_);
   hand_out(files);
   // Each process has received its descriptors, so the connections may be closed.
   clients_.clear();
@@ -109,35 +110,45 @@ std::optional<Refusal> RendezvousServer::admit_all(Clock::time_point deadline,
 
 std::optional<Refusal> RendezvousServer::admit(const JoinRequest& request) {
   if (request.world_size != world_size_) {
-    return Refusal{
-        fmt::format("WORLD_SIZE={} on rank 0 (pid {}), but WORLD_SIZE={} on rank {} "
-                    "(pid {})",
-                    world_size_, getpid(), request.world_size, request.rank, request.pid),
-        "start all ranks with the same WORLD_SIZE"};
+    return Refusal{fmt::format("WORLD_SIZE={} on rank {} (pid {}), but WORLD_SIZE={} on rank {} "
+                               "(pid {})",
+                               world_size_, local_.begin, getpid(), request.world_size,
+                               request.rank, request.pid),
+                   "start all ranks with the same WORLD_SIZE"};
   }
   if (request.rank < 0 || request.rank >= world_size_) {
     return Refusal{fmt::format("a process has RANK={}, expected less than WORLD_SIZE={}",
                                request.rank, world_size_),
                    "set RANK to a number from 0 to WORLD_SIZE - 1"};
   }
-  if (pids_[request.rank] != 0) {
-    return Refusal{fmt::format("two processes have RANK={}: pid {} and pid {}", request.rank,
-                               pids_[request.rank], request.pid),
+  const RankRange theirs{request.local_begin, request.local_count};
+  if (theirs != local_ || !local_.contains(request.rank)) {
+    return Refusal{fmt::format("this host has {} by the variables of rank {} (pid {}), but {} by "
+                               "those of rank {} (pid {})",
+                               describe(local_), local_.begin, getpid(), describe(theirs),
+                               request.rank, request.pid),
+                   "set LOCAL_WORLD_SIZE to the number of ranks on this host, and LOCAL_RANK to "
+                   "RANK minus the host's lowest RANK"};
+  }
+  int32_t& pid = pid_of(request.rank);
+  if (pid != 0) {
+    return Refusal{fmt::format("two processes have RANK={}: pid {} and pid {}", request.rank, pid,
+                               request.pid),
                    "give every process its own RANK, and every job its own MASTER_PORT"};
   }
-  pids_[request.rank] = request.pid;
+  pid = request.pid;
   return std::nullopt;
 }
 
 Refusal RendezvousServer::missing(milliseconds timeout) const {
   std::string ranks;
   int more = 0;
-  for (int rank = 0, named = 0; rank < world_size_; ++rank) {
-    if (pids_[rank] != 0) continue;
+  for (int i = 0, named = 0; i < local_.count; ++i) {
+    if (pids_[static_cast<size_t>(i)] != 0) continue;
     if (named == kNamedAtMost) {
       ++more;
     } else {
-      ranks += fmt::format("{}{}", named++ == 0 ? "" : ", ", rank);
+      ranks += fmt::format("{}{}", named++ == 0 ? "" : ", ", local_.begin + i);
     }
   }
   if (more > 0) ranks += fmt::format(" and {} more", more);
@@ -179,7 +190,8 @@ void RendezvousServer::watch(const std::stop_token& stop, const JobMemory& memor
 }
 
 void RendezvousServer::refuse_latecomer(const Client& client, const JobMemory& memory) {
-  // All ranks are present, so each further process is refused. The text names both processes.
+  // All ranks of the host are present, so each further process is refused. The text names both
+  // processes.
   const std::optional<Refusal> refusal = admit(client.request);
   if (!refusal) return;
   report_failure(

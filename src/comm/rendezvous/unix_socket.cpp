@@ -39,7 +39,7 @@ Descriptor listen_at(const std::string& path) {
       bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       listen(listener.get(), SOMAXCONN) != 0) {
     throw InvalidArgument(
-        {.what = "rank 0 cannot open the ranks' rendezvous socket",
+        {.what = "the ranks' rendezvous socket cannot be opened",
          .where = path,
          .cause = std::strerror(errno),
          .hint = "check the permissions of its directory, or start the ranks with fsdp-run"});
