@@ -233,8 +233,8 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
   }
   found.restart_count = number(lookup, "TORCHELASTIC_RESTART_COUNT").value_or(0);
   // torchrun has one agent for each node, and GROUP_RANK is the agent's number. Two nodes may share
-  // a host, so the host's name cannot identify a node.
-  found.node = text_of(lookup, "GROUP_RANK");
+  // a host, so the host's name cannot identify a node. FSDP_NODE is for other launchers.
+  found.node = text_of(lookup, lookup("FSDP_NODE") != nullptr ? "FSDP_NODE" : "GROUP_RANK");
   found.has_agent_store = text_of(lookup, "TORCHELASTIC_USE_AGENT_STORE") == "True";
   found.job_fds = descriptors(lookup);
   found.progress_fd = number(lookup, "FSDP_PROGRESS_FD").value_or(-1);

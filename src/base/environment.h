@@ -27,8 +27,8 @@ struct LaunchEnvironment {
   std::vector<int> job_fds;  // FSDP_JOB_FDS: the job's memory, inherited from fsdp-run
   std::string memory_dir;  // FSDP_MEMORY_DIR: a folder in memory that fsdp-run keeps over restarts
   int progress_fd = -1;    // FSDP_PROGRESS_FD: memory for a job's progress (JobProgress); -1: none
-  // A text that is equal for all ranks of one node, in a job of several hosts. If it is empty, the
-  // host's name is used instead.
+  // FSDP_NODE or GROUP_RANK: a text that is equal for all ranks of one node, in a job of several
+  // hosts. If it is empty, the host's name is used instead.
   std::string node{};
   // TORCHELASTIC_USE_AGENT_STORE: the launcher's agent runs a store at MASTER_ADDR, MASTER_PORT.
   bool has_agent_store = false;

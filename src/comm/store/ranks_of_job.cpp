@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -62,6 +64,56 @@ void wait_for_all(KeyValueStore& store, const LaunchEnvironment& environment,
   }
 }
 
+bool is_same_host(const PlaceOfRank& a, const PlaceOfRank& b) {
+  return a.node == b.node && a.host == b.host;
+}
+
+std::string name_of(const PlaceOfRank& place) {
+  if (place.node == place.host) return fmt::format("host {}", place.host);
+  return fmt::format("host {} (node {})", place.host, place.node);
+}
+
+// The first rule that the places of a job's ranks break.
+struct BrokenRule {
+  std::string what, hint;
+};
+
+// Each host must have as many ranks as the host of rank 0, with consecutive numbers.
+std::optional<BrokenRule> broken_rule(const std::vector<PlaceOfRank>& places) {
+  const auto count = static_cast<int>(std::ranges::count_if(
+      places, [&](const PlaceOfRank& place) { return is_same_host(place, places.front()); }));
+  const std::string hint = fmt::format(
+      "start {} ranks on every host, numbered host by host, as fsdp-run --nnodes does; if two "
+      "hosts "
+      "have one name, set FSDP_NODE to another text on each host",
+      count);
+  for (int rank = 0; rank < static_cast<int>(places.size()); ++rank) {
+    const PlaceOfRank& place = places[static_cast<size_t>(rank)];
+    const int first = rank - rank % count;
+    const auto is_on_host_of = [&](int other) {
+      return is_same_host(place, places[static_cast<size_t>(other)]);
+    };
+    if (!is_on_host_of(first)) {
+      return BrokenRule{fmt::format("rank {} is on {}, expected on the host of rank {}", rank,
+                                    name_of(place), first),
+                        hint};
+    }
+    if (rank == first && rank > 0 && is_on_host_of(rank - 1)) {
+      return BrokenRule{fmt::format("{} has more ranks than the host of rank 0, which has {}",
+                                    name_of(place), count),
+                        hint};
+    }
+    if (place.local_rank != rank - first) {
+      return BrokenRule{
+          fmt::format("rank {} has LOCAL_RANK={}, expected {}: the first rank of {} is "
+                      "rank {}",
+                      rank, place.local_rank, rank - first, name_of(place), first),
+          hint};
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnvironment& environment,
@@ -101,6 +153,26 @@ std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnviron
   // have refused the job meanwhile.
   hear_refusal(store, environment);
   return places;
+}
+
+RankRange ranks_of_host(KeyValueStore& store, const LaunchEnvironment& environment,
+                        const std::vector<PlaceOfRank>& places) {
+  if (const std::optional<BrokenRule> broken = broken_rule(places)) {
+    refuse_all(store, environment, broken->what, broken->hint);
+  }
+  const PlaceOfRank& here = places[static_cast<size_t>(environment.rank)];
+  const RankRange ranks{
+      .begin = environment.rank - here.local_rank,
+      .count = static_cast<int>(std::ranges::count_if(
+          places, [&](const PlaceOfRank& place) { return is_same_host(place, here); }))};
+  if (ranks.count != environment.local_world_size) {
+    refuse_all(
+        store, environment,
+        fmt::format("rank {} has LOCAL_WORLD_SIZE={}, but the number of ranks on {} is {}",
+                    environment.rank, environment.local_world_size, name_of(here), ranks.count),
+        "set LOCAL_WORLD_SIZE to the number of ranks on each host");
+  }
+  return ranks;
 }
 
 }  // namespace fsdp

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "comm/job/control_segment.h"
 #include "comm/store/key_value_store.h"
 
 namespace fsdp {
@@ -23,5 +24,12 @@ struct PlaceOfRank {
 //   `within` (it is named), if two processes have the same rank, or if WORLD_SIZE differs.
 std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnvironment& environment,
                                        std::chrono::milliseconds within);
+
+// Returns the ranks of this process's host. `places` is the result of meet_at_store.
+// Errors: CommError (78), on all ranks, if the ranks of a host do not have consecutive numbers in
+//   the order of LOCAL_RANK, if hosts have different numbers of ranks, or if LOCAL_WORLD_SIZE is
+//   not this number.
+RankRange ranks_of_host(KeyValueStore& store, const LaunchEnvironment& environment,
+                        const std::vector<PlaceOfRank>& places);
 
 }  // namespace fsdp

@@ -67,9 +67,9 @@ void StoreCommunicator::wait(const std::vector<std::string>& keys, const Collect
     }
     for (const int peer : missing) {
       const std::optional<PeerEnd> end = member_->end_of(peer);
-      // In a job over a store no launcher reports how a process ended, so this end is reported at
-      // once.
-      if (!end || !watch.may_tell(*end, false)) continue;
+      // Only if fsdp-run has started the ranks, a launcher reports how a process ended.
+      const bool has_launcher = member_->control().header().has_launcher.load() != 0;
+      if (!end || !watch.may_tell(*end, has_launcher)) continue;
       Failure failure = failure_of_end(member_->control(), peer, *end);
       failure.text.where = describe(record);
       member_->fail(failure);

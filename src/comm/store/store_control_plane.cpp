@@ -32,21 +32,6 @@ std::vector<PostedCollective> posted_in(const std::string& records) {
   return posted;
 }
 
-// Makes the segment of this process, whose only local rank is `own`. All ranks are marked as
-// present in it.
-Buffer segment_of(const std::vector<PlaceOfRank>& places, int own) {
-  const auto size = static_cast<int>(places.size());
-  Buffer memory = allocate_host(ControlSegment::bytes_for(size, {own, 1}));
-  const ControlSegment control(memory.data(), size, {own, 1});
-  control.header().world_size = size;
-  for (int rank = 0; rank < size; ++rank) {
-    RankStatus& status = control.status(rank);
-    status.pid.store(places[static_cast<size_t>(rank)].pid);
-    status.state.store(RankState::kPresent);
-  }
-  return memory;
-}
-
 std::vector<int> others_of_host(const std::vector<PlaceOfRank>& places, int own) {
   const PlaceOfRank& here = places[static_cast<size_t>(own)];
   std::vector<int> others;
@@ -61,13 +46,15 @@ std::vector<int> others_of_host(const std::vector<PlaceOfRank>& places, int own)
 
 StoreRelay::StoreRelay(Parts parts)
     : parts_(std::move(parts)),
-      memory_(segment_of(parts_.places, parts_.rank)),
       processes_(control(), others_of_host(parts_.places, parts_.rank)),
       peers_(parts_.places.size()),
       ended_(parts_.places.size()) {
   for (int rank = 0; rank < size(); ++rank) {
     alive_.push_back(fmt::format("alive/{}", rank));
     peers_[static_cast<size_t>(rank)].heard = Clock::now();
+    if (control().is_local(rank)) continue;
+    others_.push_back(rank);
+    others_alive_.push_back(alive_.back());
   }
   // The constructors of all peers wait for this first report.
   tell();
@@ -78,9 +65,8 @@ StoreRelay::StoreRelay(Parts parts)
 void StoreRelay::wait_for_all() {
   const auto deadline = Clock::now() + parts_.timeout;
   while (!parts_.store->wait(alive_, kPause)) {
-    if (parts_.store->has(kFailureKey)) {
-      throw_failure(failure_of(parts_.store->get({kFailureKey}).front()), {});
-    }
+    tell_failure();
+    if (failed(control().failure())) throw_first_failure(control(), {});
     if (Clock::now() < deadline) continue;
     throw CommError({.what = "not all ranks arrived",
                      .where = "start of the job",
@@ -152,8 +138,14 @@ void StoreRelay::run() {
 }
 
 Failure StoreRelay::failure_of_lost_store(std::string_view cause) const {
-  if (parts_.server && control().status(*parts_.server).state.load() == RankState::kFinished) {
-    return failure_of_end(control(), *parts_.server, PeerEnd::kFinished);
+  if (parts_.server) {
+    const RankState state = control().status(*parts_.server).state.load();
+    if (state == RankState::kFinished) {
+      return failure_of_end(control(), *parts_.server, PeerEnd::kFinished);
+    }
+    if (state == RankState::kEnded) {
+      return failure_of_end(control(), *parts_.server, PeerEnd::kReported);
+    }
   }
   return {
       .rank = parts_.server.value_or(-1),
@@ -195,7 +187,7 @@ void StoreRelay::linger() {
 
 bool StoreRelay::all_others_left() const {
   for (int rank = 0; rank < size(); ++rank) {
-    if (rank != parts_.rank && !ended(rank) &&
+    if (rank != parts_.rank && !is_reported(rank) &&
         control().status(rank).state.load() == RankState::kPresent) {
       return false;
     }
@@ -248,7 +240,11 @@ void StoreRelay::hear_from(int rank, const std::string& said) {
   if (words[1] == "finished") control().status(rank).state.store(RankState::kFinished);
   for (int order = 0; order < kOrders; ++order) {
     const size_t at = 3 + 2 * static_cast<size_t>(order);
-    control().last_posted(rank, order).store(number_in<uint64_t>(words[at]));
+    const auto last = number_in<uint64_t>(words[at]);
+    peer.last[static_cast<size_t>(order)] = last;
+    auto& known = control().last_posted(rank, order);
+    for (uint64_t before = known; before < last && !known.compare_exchange_weak(before, last);) {
+    }
     peer.history[static_cast<size_t>(order)] = number_in<uint64_t>(words[at + 1]);
   }
   const auto wishes = number_in<uint64_t>(words[2]);
@@ -262,18 +258,19 @@ void StoreRelay::hear_from(int rank, const std::string& said) {
 // compared.
 bool StoreRelay::differs(int rank) const {
   for (int order = 0; order < kOrders; ++order) {
-    const uint64_t theirs = peers_[static_cast<size_t>(rank)].history[static_cast<size_t>(order)];
+    const Peer& peer = peers_[static_cast<size_t>(rank)];
+    const uint64_t theirs = peer.history[static_cast<size_t>(order)];
     if (theirs == 0) continue;
-    const auto history = find_history(control().posted(parts_.rank, order),
-                                      control().last_posted(rank, order).load());
+    const auto history =
+        find_history(control().posted(parts_.rank, order), peer.last[static_cast<size_t>(order)]);
     if (history && *history != theirs) return true;
   }
   return false;
 }
 
 void StoreRelay::compare() {
-  for (int rank = 0; rank < size(); ++rank) {
-    if (rank == parts_.rank || !differs(rank)) continue;
+  for (const int rank : others_) {
+    if (!differs(rank)) continue;
     differs_from_ = rank;
     differs_since_ = Clock::now();
     return share_posted();
@@ -306,12 +303,12 @@ void StoreRelay::explain() {
 }
 
 void StoreRelay::hear() {
-  const std::vector<std::string> said = parts_.store->get(alive_);
-  for (int rank = 0; rank < size(); ++rank) {
-    if (rank == parts_.rank) continue;
+  const std::vector<std::string> said = parts_.store->get(others_alive_);
+  for (size_t i = 0; i < others_.size(); ++i) {
+    const int rank = others_[i];
     Peer& peer = peers_[static_cast<size_t>(rank)];
     RankStatus& status = control().status(rank);
-    const std::string& now = said[static_cast<size_t>(rank)];
+    const std::string& now = said[i];
     // A rank whose report has not changed counts as silent since its last change.
     if (now != peer.said) {
       hear_from(rank, now);
@@ -343,7 +340,7 @@ void StoreRelay::hear() {
 void StoreRelay::see_processes() {
   for (int rank = 0; rank < size(); ++rank) {
     const auto is_known = [&] {
-      return ended(rank) || control().status(rank).state.load() == RankState::kFinished;
+      return is_reported(rank) || control().status(rank).state.load() == RankState::kFinished;
     };
     if (is_known() || !processes_.ended(rank)) continue;
     hear();
@@ -393,7 +390,7 @@ void StoreControlPlane::leave() noexcept {
 }
 
 std::optional<PostedCollective> StoreControlPlane::posted(int rank, uint64_t sequence) const {
-  if (rank == this->rank()) return SegmentControlPlane::posted(rank, sequence);
+  if (member_->control().is_local(rank)) return SegmentControlPlane::posted(rank, sequence);
   return relay_->shared_by(rank, sequence);
 }
 

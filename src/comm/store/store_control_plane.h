@@ -18,13 +18,13 @@
 #include "comm/job/segment_control_plane.h"
 #include "comm/store/key_value_store.h"
 #include "comm/store/ranks_of_job.h"
-#include "runtime/buffer.h"
 
 namespace fsdp {
 
-// [Note: a job over a store] Each process has its own control segment, which covers all ranks of
-// the job. In a job on one host, the peers write to the segment themselves. Here, a thread of this
-// process reads the reports of the peers from the store and writes them to the segment. A rank
+// [Note: a job over a store] Each process has a control segment, which covers all ranks of the job.
+// Either the segment belongs to this process alone, or all ranks of the host share it. The ranks
+// that share a segment are its local ranks, and write to it themselves. For the other ranks, a
+// thread of this process reads their reports from the store and writes them to the segment. A rank
 // regularly reports that it is alive, and which place it has reached in each of its collective
 // sequences. It does so every quarter of a second, or less often in a large job. A rank reports at
 // once if the job has failed or if the rank has finished. If a process of a host ends, any rank of
@@ -38,13 +38,17 @@ namespace fsdp {
 // hashes differ, or if a collective is late, a rank shares the records that it still keeps and asks
 // the other ranks to share theirs. The error names the first records that differ.
 
-// This process's control segment, with the thread that exchanges its contents with the other
-// processes over the store. Shared by the rank's JobMember and the rank's control plane.
+// The thread that exchanges the contents of a control segment with other processes over the store.
+// Shared by the rank's JobMember and the rank's control plane.
 class StoreRelay {
  public:
   struct Parts {
     int rank = 0;
     std::vector<PlaceOfRank> places;
+    // The segment, and the memory in which it is. All ranks must be present in the segment, with
+    // their pids.
+    std::shared_ptr<const void> memory;
+    ControlSegment control;
     std::unique_ptr<KeyValueStore> store;  // a connection that no other object uses
     std::chrono::milliseconds timeout;
     std::optional<int> server;  // the rank whose process serves the store; empty: none
@@ -57,9 +61,13 @@ class StoreRelay {
   StoreRelay(const StoreRelay&) = delete;
   StoreRelay& operator=(const StoreRelay&) = delete;
 
-  ControlSegment control() const { return {memory_.data(), size(), {parts_.rank, 1}}; }
+  const ControlSegment& control() const { return parts_.control; }
   // Returns true if the process of `rank` has ended before the rank had finished.
-  bool ended(int rank) const { return ended_[static_cast<size_t>(rank)]; }
+  bool ended(int rank) const {
+    // A local rank stores in the segment that it has finished, so the end of its process needs no
+    // report.
+    return is_reported(rank) || (control().is_local(rank) && processes_.ended(rank));
+  }
   // Returns the job's failure if the store does not answer any more.
   Failure failure_of_lost_store(std::string_view cause) const;
   // Makes the thread report changes of the segment at once.
@@ -74,11 +82,15 @@ class StoreRelay {
   struct Peer {
     std::string said;
     Clock::time_point heard;
-    std::array<uint64_t, kOrders> history{};  // hash of all its posts, by sequence; 0: unknown
+    // The last place in each sequence, and the hash of all posts up to this place. The segment may
+    // have a later place, from a report that another process of this host has read.
+    std::array<uint64_t, kOrders> last{};
+    std::array<uint64_t, kOrders> history{};  // 0: unknown
     uint64_t wishes_heard = 0;                // requests to share (its wishes_) that were seen
   };
 
   int size() const { return static_cast<int>(parts_.places.size()); }
+  bool is_reported(int rank) const { return ended_[static_cast<size_t>(rank)]; }
   void wait_for_all();
   void run();
   void run_until_end();
@@ -98,11 +110,12 @@ class StoreRelay {
   void fail(const Failure& failure) const { report_failure(control(), failure); }
 
   const Parts parts_;
-  const Buffer memory_;
   const PeerProcesses processes_;   // other ranks' processes on this host
   std::vector<std::string> alive_;  // keys, by rank
-  std::vector<Peer> peers_;         // by rank
-  std::vector<std::atomic<bool>> ended_;
+  std::vector<int> others_;         // the ranks that are not local
+  std::vector<std::string> others_alive_;
+  std::vector<Peer> peers_;               // by rank
+  std::vector<std::atomic<bool>> ended_;  // by rank: a process has reported that its process ended
   uint64_t beats_ = 0;
   int64_t ends_heard_ = 0;
   bool failure_is_told_ = false;
@@ -117,7 +130,7 @@ class StoreRelay {
   std::thread thread_;
 };
 
-// A control plane over a segment that a StoreRelay updates.
+// A control plane over the segment of a StoreRelay.
 class StoreControlPlane final : public SegmentControlPlane {
  public:
   StoreControlPlane(std::shared_ptr<const JobMember> member, std::shared_ptr<StoreRelay> relay,

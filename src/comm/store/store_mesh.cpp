@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "comm/store/store_communicator.h"
-#include "comm/store/store_control_plane.h"
+#include "comm/store/store_text.h"
+#include "fsdp/error.h"
+#include "runtime/buffer.h"
 
 namespace fsdp {
 namespace {
@@ -32,10 +34,46 @@ StoreAddress address_of(const LaunchEnvironment& environment) {
           .prefix = fmt::format("fsdp/{}/", environment.restart_count)};
 }
 
+// Returns a view of a segment whose only local rank is this process's rank.
+ControlSegment view_of(const Buffer& memory, const LaunchEnvironment& environment) {
+  return {memory.data(), environment.world_size, {environment.rank, 1}};
+}
+
+// Makes the segment of this process. All ranks are present in it.
+Buffer make_segment(const std::vector<PlaceOfRank>& places, const LaunchEnvironment& environment) {
+  Buffer memory =
+      allocate_host(ControlSegment::bytes_for(environment.world_size, {environment.rank, 1}));
+  const ControlSegment control = view_of(memory, environment);
+  control.header().world_size = environment.world_size;
+  for (int rank = 0; rank < environment.world_size; ++rank) {
+    RankStatus& status = control.status(rank);
+    status.pid.store(places[static_cast<size_t>(rank)].pid);
+    status.state.store(RankState::kPresent);
+  }
+  return memory;
+}
+
+// Joins the memory of this host. If that fails, the ranks of other hosts get the error, too.
+HostRanks join_host_or_tell(KeyValueStore& store, const LaunchEnvironment& environment,
+                            const MeshOptions& options, const std::vector<PlaceOfRank>& places) {
+  const RankRange local = ranks_of_host(store, environment, places);
+  std::vector<int> pids;
+  for (const PlaceOfRank& place : places) pids.push_back(place.pid);
+  try {
+    return join_host(environment, local, options.timeout, pids);
+  } catch (const Error& error) {
+    const Failure failure{.rank = environment.rank,
+                          .code = static_cast<ExitCode>(error.exit_code()),
+                          .text = error.text()};
+    store.set_once(kFailureKey, text_of(failure));
+    throw;
+  }
+}
+
 }  // namespace
 
 StoreRanks store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
-                      OpenStore open) {
+                      OpenStore open, HostMemory memory) {
   const StoreAddress address = address_of(environment);
   // Only the engine links a store (that of LibTorch). In a program without an engine, `open` is
   // null.
@@ -49,29 +87,20 @@ StoreRanks store_mesh(const LaunchEnvironment& environment, const MeshOptions& o
                  "program's "
                  "code uses fsdp::Engine, also after this call"});
   }
-  return mesh_over_store(open(address, options.timeout), environment, options);
+  return mesh_over_store(open(address, options.timeout), environment, options, memory);
 }
 
-StoreRanks mesh_over_store(std::unique_ptr<KeyValueStore> store,
-                           const LaunchEnvironment& environment, const MeshOptions& options) {
-  // The rendezvous uses the connection that the relay will own later.
-  std::vector<PlaceOfRank> places = meet_at_store(*store, environment, options.timeout);
-  const PlaceOfRank own = places[static_cast<size_t>(environment.rank)];
+StoreJob join_over_store(StoreRelay::Parts parts, const MeshOptions& options) {
+  const int rank = parts.rank;
   // Only one thread may use a connection, so the relay's thread and the control collectives have
   // one each.
-  std::unique_ptr<KeyValueStore> of_control = store->connect_again();
-  std::unique_ptr<KeyValueStore> of_others = store->connect_again();
-  const auto relay = std::make_shared<StoreRelay>(
-      StoreRelay::Parts{.rank = environment.rank,
-                        .places = places,
-                        .store = std::move(store),  // on rank 0 it may also serve the store
-                        .timeout = options.timeout,
-                        .server = environment.has_agent_store ? std::nullopt : std::optional(0)});
+  std::unique_ptr<KeyValueStore> of_control = parts.store->connect_again();
+  const auto relay = std::make_shared<StoreRelay>(std::move(parts));
   // `memory` keeps the relay alive, so process_ended needs only the address of the relay.
   const auto member = std::make_shared<const JobMember>(
       JobMember::Parts{.memory = relay,
                        .control = relay->control(),
-                       .rank = environment.rank,
+                       .rank = rank,
                        .kind = RankKind::kProcess,
                        .timeout = options.timeout,
                        .process_ended = [of = relay.get()](int peer) { return of->ended(peer); },
@@ -81,17 +110,45 @@ StoreRanks mesh_over_store(std::unique_ptr<KeyValueStore> store,
       [relay](std::string_view cause) { return relay->failure_of_lost_store(cause); });
   auto plane = std::make_unique<StoreControlPlane>(member, relay, *control);
   return {
-      .parts = {.control_plane = std::move(plane),
+      .relay = relay, .member = member, .control = std::move(control), .plane = std::move(plane)};
+}
+
+StoreRanks mesh_over_store(std::unique_ptr<KeyValueStore> store,
+                           const LaunchEnvironment& environment, const MeshOptions& options,
+                           HostMemory memory) {
+  // The rendezvous uses the connection that the relay will own later.
+  std::vector<PlaceOfRank> places = meet_at_store(*store, environment, options.timeout);
+  const PlaceOfRank own = places[static_cast<size_t>(environment.rank)];
+  std::unique_ptr<KeyValueStore> of_others = store->connect_again();
+  HostRanks host;
+  std::shared_ptr<const Buffer> own_segment;
+  if (memory == HostMemory::kShared) {
+    host = join_host_or_tell(*store, environment, options, places);
+  } else {
+    own_segment = std::make_shared<const Buffer>(make_segment(places, environment));
+  }
+  StoreJob job = join_over_store(
+      {.rank = environment.rank,
+       .places = places,
+       .memory = own_segment ? std::shared_ptr<const void>(own_segment) : host.memory,
+       .control = own_segment ? view_of(*own_segment, environment) : host.memory->control(),
+       .store = std::move(store),  // on rank 0 it may also serve the store
+       .timeout = options.timeout,
+       .server = environment.has_agent_store ? std::nullopt : std::optional(0)},
+      options);
+  return {
+      .parts = {.control_plane = std::move(job.plane),
                 .topology = {.host = own.host,
                              .local_rank = own.local_rank,
                              .local_world_size = environment.local_world_size,
                              .one_host = false},
-                .control = std::move(control),
+                .control = std::move(job.control),
                 .shape = shape_of(options, environment.world_size, environment.local_world_size),
                 .on_event = options.on_event},
-      .member = member,
+      .member = job.member,
       .places = std::move(places),
-      .store = std::move(of_others)};
+      .store = std::move(of_others),
+      .host = std::move(host)};
 }
 
 }  // namespace fsdp
