@@ -1,8 +1,13 @@
 // Makes meshes. Only this file includes all back-ends. All other files of comm use MeshParts.
 #include "comm/make_mesh.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -10,6 +15,7 @@
 #include "base/environment.h"
 #include "base/standard_streams.h"
 #include "comm/gpu_choice.h"
+#include "comm/hosts/hosts_mesh.h"
 #include "comm/local/local_mesh.h"
 #include "comm/mesh_state.h"
 #include "comm/nccl/nccl_mesh.h"
@@ -61,37 +67,51 @@ bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& 
   return true;
 }
 
-// Throws the error for ranks on several hosts that cannot use GPUs. `why_none` is the reason why
-// this rank has no GPU, or empty.
-[[noreturn]] void refuse_hosts(const LaunchEnvironment& environment, std::string_view why_none) {
-  throw InvalidArgument(
-      {.what = fmt::format("ranks on several hosts need a GPU each, but these {} ranks ({} on this "
-                           "host) compute on the CPU",
-                           environment.world_size, environment.local_world_size),
-       .where = "environment",
-       .cause = fmt::format("between hosts, collectives run only between GPUs{}{}",
-                            why_none.empty() ? "" : "; ", why_none),
-       .hint = "compute on GPUs (--device cuda), or start all ranks on one host"});
+// TEMPORARY: replaced by route_address of the store.
+std::string address_of_host(const LaunchEnvironment& environment) {
+  const int socket = ::socket(AF_INET, SOCK_DGRAM, 0);
+  sockaddr_in master{};
+  master.sin_family = AF_INET;
+  master.sin_port = htons(static_cast<uint16_t>(*environment.master_port));
+  inet_pton(AF_INET, environment.master_addr.c_str(), &master.sin_addr);
+  connect(socket, reinterpret_cast<const sockaddr*>(&master), sizeof master);
+  sockaddr_in own{};
+  socklen_t size = sizeof own;
+  getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size);
+  close(socket);
+  std::array<char, 64> text{};
+  return inet_ntop(AF_INET, &own.sin_addr, text.data(), text.size());
 }
 
-// Makes the MeshParts of this process in a job of several processes.
-MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptions& options,
-                           OpenStore open_store) {
-  if (environment.local_world_size == environment.world_size) {
-    MeshParts parts = shm_mesh(environment, options);
-    if (options.device == DeviceKind::kCpu) return parts;
-    move_to_gpu(parts, options, gpu_of_process(parts.topology.local_rank));
-    return parts;
-  }
-  if (options.device == DeviceKind::kCpu) refuse_hosts(environment, {});
+// Makes the MeshParts of this process in a job on one host.
+MeshParts parts_on_host(const LaunchEnvironment& environment, const MeshOptions& options) {
+  MeshParts parts = shm_mesh(environment, options);
+  if (options.device == DeviceKind::kCpu) return parts;
+  move_to_gpu(parts, options, gpu_of_process(parts.topology.local_rank));
+  return parts;
+}
+
+// Makes the MeshParts of this process in a job on several hosts.
+MeshParts parts_on_hosts(const LaunchEnvironment& environment, const MeshOptions& options,
+                         const MeshMaking& making) {
+  GpuChoice own;
+  if (options.device != DeviceKind::kCpu) own = gpu_of_process(environment.local_rank);
   // Each rank checks its own GPU before it waits for the other ranks. Usually either all ranks have
   // a GPU or none has. In the latter case all ranks fail at once and need no store.
-  const GpuChoice own = gpu_of_process(environment.local_rank);
   if (own.device == nullptr && options.device == DeviceKind::kCuda) compute_on_gpu(options, own);
-  if (own.device == nullptr) refuse_hosts(environment, own.why_none);
-  MeshParts parts = store_mesh(environment, options, open_store).parts;
-  if (!move_to_gpu(parts, options, own)) refuse_hosts(environment, {});
-  return parts;
+  StoreRanks joined =
+      store_mesh(environment, options, making.open_store,
+                 own.device == nullptr ? HostMemory::kShared : HostMemory::kSeparate);
+  if (move_to_gpu(joined.parts, options, own)) return std::move(joined.parts);
+  if (making.open_transport == nullptr) {
+    throw InvalidArgument(
+        {.what = "ranks on CPUs of several hosts cannot connect: the program does not link Gloo",
+         .where = "Mesh::from_env",
+         .cause = "Gloo is a part of LibTorch, which is linked with the engine",
+         .hint = "link the CMake target fsdp::fsdp"});
+  }
+  return hosts_mesh(std::move(joined), making.open_transport, address_of_host(environment),
+                    options);
 }
 
 }  // namespace
@@ -106,7 +126,9 @@ Mesh make_mesh(const MeshOptions& options, const MeshMaking& making) {
                            .on_event = options.on_event})
         .front();
   }
-  MeshParts parts = parts_of_process(environment, options, making.open_store);
+  const bool one_host = environment.local_world_size == environment.world_size;
+  MeshParts parts =
+      one_host ? parts_on_host(environment, options) : parts_on_hosts(environment, options, making);
   if (making.change) making.change(parts);
   Mesh mesh = mesh_of(std::move(parts));
   const MeshShape& shape = state_of(mesh).shape();

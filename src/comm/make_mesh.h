@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "comm/hosts/host_links.h"
 #include "comm/mesh_parts.h"
 #include "comm/store/key_value_store.h"
 
@@ -17,6 +18,8 @@ namespace fsdp {
 struct MeshMaking {
   // Opens the key-value store of ranks on several hosts. If it is null, such ranks are rejected.
   OpenStore open_store = nullptr;
+  // Opens the transport between hosts. If it is null, ranks on CPUs of several hosts are rejected.
+  OpenTransport open_transport = nullptr;
   // Changes the parts before the mesh uses them. If it is empty, nothing is changed.
   std::function<void(MeshParts& parts)> change{};
 };

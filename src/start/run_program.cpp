@@ -11,12 +11,13 @@
 #include "fsdp/program.h"
 #include "fsdp/program_text.h"
 #include "fsdp/run_options.h"
+#include "libtorch/gloo_links.h"
 #include "libtorch/torch_store.h"
 
 namespace fsdp {
 
 int run_program(const ProgramBody& body, const RunOptions& run) {
-  MeshMaking making{.open_store = open_torch_store};
+  MeshMaking making{.open_store = open_torch_store, .open_transport = open_gloo};
   if (run.ablate_communication) making.change = ablate;
   return run_program(body, run.mesh, making);
 }

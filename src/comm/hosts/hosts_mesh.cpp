@@ -7,6 +7,7 @@
 
 #include "comm/hosts/hosts_communicator.h"
 #include "comm/hosts/hosts_session.h"
+#include "comm/shm/shm_communicator.h"
 
 namespace fsdp {
 namespace {
@@ -40,13 +41,22 @@ MeshParts hosts_mesh(StoreRanks joined, OpenTransport open, const std::string& a
   try {
     std::vector<std::string> hosts;
     for (PlaceOfRank& place : joined.places) hosts.push_back(std::move(place.host));
-    make_communicators(
-        parts, std::make_shared<HostsSession>(HostsSession::Parts{.plane = *parts.control_plane,
-                                                                  .member = joined.member,
-                                                                  .hosts = std::move(hosts),
-                                                                  .transport = open(address),
-                                                                  .store = std::move(joined.store),
-                                                                  .timeout = options.timeout}));
+    HostsSession::MakeInside make_inside;
+    if (joined.host.memory) {
+      make_inside = [member = joined.member,
+                     host = std::make_shared<HostRanks>(std::move(joined.host))](RankGroup group) {
+        return std::make_unique<ShmCommunicator>(member, std::move(group), host->memory,
+                                                 host->heap);
+      };
+    }
+    make_communicators(parts, std::make_shared<HostsSession>(
+                                  HostsSession::Parts{.plane = *parts.control_plane,
+                                                      .member = joined.member,
+                                                      .hosts = std::move(hosts),
+                                                      .make_inside = std::move(make_inside),
+                                                      .transport = open(address),
+                                                      .store = std::move(joined.store),
+                                                      .timeout = options.timeout}));
   } catch (const std::exception& error) {
     parts.control_plane->abort(error.what());
     throw;

@@ -117,7 +117,7 @@ std::optional<BrokenRule> broken_rule(const std::vector<PlaceOfRank>& places) {
 }  // namespace
 
 std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnvironment& environment,
-                                       milliseconds within) {
+                                       milliseconds within, bool shares_memory) {
   const int rank = environment.rank;
   // Each process increments a counter of its rank. A second process with the same rank finds more
   // than 1.
@@ -129,14 +129,14 @@ std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnviron
   // A launcher's node id identifies the host if there is one, because host names need not be
   // unique.
   const std::string& node = environment.node.empty() ? host : environment.node;
-  store.set(who(rank), fmt::format("{}\n{}\n{}\n{}\n{}", environment.world_size, node, host,
-                                   environment.local_rank, getpid()));
+  store.set(who(rank), fmt::format("{}\n{}\n{}\n{}\n{}\n{:d}", environment.world_size, node, host,
+                                   environment.local_rank, getpid(), shares_memory));
   std::vector<std::string> keys;
   for (int peer = 0; peer < environment.world_size; ++peer) keys.push_back(who(peer));
   wait_for_all(store, environment, keys, within);
   std::vector<PlaceOfRank> places;
   for (const std::string& said : store.get(keys)) {
-    std::vector<std::string> lines = parts_of(said, '\n', 5);
+    std::vector<std::string> lines = parts_of(said, '\n', 6);
     const auto peer = static_cast<int>(places.size());
     if (number_in<int>(lines[0]) != environment.world_size) {
       refuse_all(store, environment,
@@ -147,7 +147,8 @@ std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnviron
     places.push_back({.node = std::move(lines[1]),
                       .host = std::move(lines[2]),
                       .local_rank = number_in<int>(lines[3]),
-                      .pid = number_in<int>(lines[4])});
+                      .pid = number_in<int>(lines[4]),
+                      .shares_memory = number_in<int>(lines[5]) != 0});
   }
   // Checks once more for a refusal, because a late process with the rank of another process may
   // have refused the job meanwhile.

@@ -17,13 +17,16 @@ struct PlaceOfRank {
   std::string host;  // name of the host
   int local_rank = 0;
   int pid = 0;
+  bool shares_memory = false;  // the rank is able to share memory with the ranks of its host
 };
 
-// Publishes the place of this process and returns the places of all ranks, by rank.
+// Publishes the place of this process and returns the places of all ranks, by rank. `shares_memory`
+// is a field of this process's place.
 // Errors: InvalidArgument or CommError (78), on all ranks that arrived, if a rank is missing after
 //   `within` (it is named), if two processes have the same rank, or if WORLD_SIZE differs.
 std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnvironment& environment,
-                                       std::chrono::milliseconds within);
+                                       std::chrono::milliseconds within,
+                                       bool shares_memory = false);
 
 // Returns the ranks of this process's host. `places` is the result of meet_at_store.
 // Errors: CommError (78), on all ranks, if the ranks of a host do not have consecutive numbers in

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -117,12 +118,13 @@ StoreRanks mesh_over_store(std::unique_ptr<KeyValueStore> store,
                            const LaunchEnvironment& environment, const MeshOptions& options,
                            HostMemory memory) {
   // The rendezvous uses the connection that the relay will own later.
-  std::vector<PlaceOfRank> places = meet_at_store(*store, environment, options.timeout);
+  std::vector<PlaceOfRank> places =
+      meet_at_store(*store, environment, options.timeout, memory == HostMemory::kShared);
   const PlaceOfRank own = places[static_cast<size_t>(environment.rank)];
   std::unique_ptr<KeyValueStore> of_others = store->connect_again();
   HostRanks host;
   std::shared_ptr<const Buffer> own_segment;
-  if (memory == HostMemory::kShared) {
+  if (std::ranges::all_of(places, &PlaceOfRank::shares_memory)) {
     host = join_host_or_tell(*store, environment, options, places);
   } else {
     own_segment = std::make_shared<const Buffer>(make_segment(places, environment));
