@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -27,6 +28,15 @@ constexpr auto kNoLimit = std::chrono::hours(24 * 365);
 
 std::vector<uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
 
+// Returns Gloo's text without the place in Gloo's sources at its beginning and the advice at its
+// end.
+std::string cause_in(std::string text) {
+  const size_t place = text.find("] ");
+  if (text.starts_with('[') && place != std::string::npos) text.erase(0, place + 2);
+  text.resize(std::min(text.find(". This is typically"), text.size()));
+  return text;
+}
+
 // Runs `body` and converts the errors of Gloo and c10d to CommError, which callers expect.
 template <class Body>
 auto as_comm_errors(ExitCode code, const char* what, Body body) {
@@ -37,13 +47,13 @@ auto as_comm_errors(ExitCode code, const char* what, Body body) {
   } catch (const c10::Error& error) {
     throw CommError({.what = what,
                      .where = "communication between hosts",
-                     .cause = error.what_without_backtrace(),
+                     .cause = cause_in(error.what_without_backtrace()),
                      .hint = "see what the other ranks print"},
                     code);
   } catch (const std::exception& error) {
     throw CommError({.what = what,
                      .where = "communication between hosts",
-                     .cause = error.what(),
+                     .cause = cause_in(error.what()),
                      .hint = "see what the other ranks print"},
                     code);
   }

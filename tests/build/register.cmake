@@ -37,6 +37,9 @@ add_test(NAME setup_gpu COMMAND ${CMAKE_CURRENT_LIST_DIR}/setup_gpu_test.sh
   ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/setup_gpu)
 set_tests_properties(tools_check torch_versions cuda_toolkit setup_gpu PROPERTIES TIMEOUT 120)
 
+add_test(NAME gloo_symbols COMMAND ${CMAKE_CURRENT_LIST_DIR}/gloo_symbols_test.sh
+  ${CMAKE_NM} $<TARGET_FILE:fsdp_libtorch>)
+
 # Compiles misuse that must be refused. The test reads messages of GCC, so it needs GCC.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_library(unit_refusals OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/unit_refusals.cpp)
