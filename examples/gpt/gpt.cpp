@@ -169,16 +169,22 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
 
   const bool says_all = run.log_level == fsdp::LogLevel::kDebug;
   if (settings.max_steps > 0) {
-    const auto plan = fsdp::plan_run(
-        mesh, settings.engine,
-        {.force = settings.force,
-         .optimizer_moments = optimizer_named(settings.optim).moments,
-         .quantized_moments = optimizer_named(settings.optim).is_8bit,
-         .checkpoints = settings.checkpoints},
-        [&] { return fsdp::Unit<gpt::Gpt>(settings.model); },
-        [&](auto& model) {
-          return gpt::blank_loss(model, settings.batch_size, settings.model.block_size);
-        });
+    const fsdp::RunPlanOptions how{.force = settings.force,
+                                   .optimizer_moments = optimizer_named(settings.optim).moments,
+                                   .quantized_moments = optimizer_named(settings.optim).is_8bit,
+                                   .checkpoints = settings.checkpoints};
+    const auto build = [&] { return fsdp::Unit<gpt::Gpt>(settings.model); };
+    const auto step = [&](auto& model) {
+      return gpt::blank_loss(model, settings.batch_size, settings.model.block_size);
+    };
+    if (!run.names_strategy) {
+      const auto choice = fsdp::choose_strategy(mesh, settings.engine, how, build, step);
+      settings.engine.strategy = choice.strategy;
+      if (mesh.rank() == 0 && !choice.reason.empty()) {
+        std::puts(("strategy: " + choice.reason).c_str());
+      }
+    }
+    const auto plan = fsdp::plan_run(mesh, settings.engine, how, build, step);
     if (plan) std::puts((says_all ? plan->to_string() : plan->summary()).c_str());
   }
   fsdp::BuildScope building(mesh, settings.engine);

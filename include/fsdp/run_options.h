@@ -71,7 +71,8 @@ enum class LogLevel : uint8_t {
 
 struct RunOptions {
   MeshOptions mesh{.device = DeviceKind::kAuto};
-  Options engine;                 // for BuildScope or Engine
+  Options engine;               // for BuildScope or Engine
+  bool names_strategy = false;  // --strategy was given; otherwise see choose_strategy (run_plan.h)
   CheckpointOptions checkpoints;  // for Checkpoints
   ScheduleOptions schedule;
   EvaluationOptions evaluation;  // for BestModel

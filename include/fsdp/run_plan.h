@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace fsdp {
@@ -33,6 +34,27 @@ PlanRequest request_of(const Mesh& mesh, const Options& options);
 //   host together need more host memory than is free now. The hint lists remedies; the cheapest is
 //   first.
 void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options);
+
+// A strategy and the reason for it. If nothing was chosen, the reason is empty.
+struct StrategyChoice {
+  Strategy strategy = Strategy::kFullShard;
+  std::string reason;  // "hybrid-shard, because …"
+};
+
+// Chooses the strategy of a run whose user has named none (RunOptions::names_strategy). If the ranks
+// are on the CPUs of several hosts and each group of the mesh is a host, the choice is kHybridShard
+// if its plan fits into the free memory of every host. Then only gradients travel between hosts.
+// Otherwise the choice is kFullShard. In all other jobs nothing is chosen, and the result has
+// options.strategy.
+// Requires, and errors: those of plan_run.
+StrategyChoice choose_strategy(const Mesh& mesh, const Options& options, const RunPlanOptions& how,
+                               const std::function<StepPlan(const PlanRequest&)>& plan);
+template <class Build, class Step>
+StrategyChoice choose_strategy(const Mesh& mesh, const Options& options, const RunPlanOptions& how,
+                               Build&& build, Step&& step) {
+  return choose_strategy(mesh, options, how,
+                         [&](const PlanRequest& request) { return plan(request, build, step); });
+}
 
 // Plans the step of a run on rank 0, and throws on all ranks if the step cannot fit. The function
 // `plan` makes the plan. The other overload calls fsdp::plan with `build` and `step`. Returns the

@@ -18,6 +18,39 @@ namespace {
 
 bool computes_on_host(const Mesh& mesh) { return state_of(mesh).device().name() == "cpu"; }
 
+// Returns the bytes of host memory that a rank needs. On the CPU they include those of the device.
+int64_t host_bytes(const Mesh& mesh, const StepPlan& plan) {
+  return plan.memory.host_held_bytes + (computes_on_host(mesh) ? plan.peak_bytes() : 0);
+}
+
+// Returns the plan of a step for rank 0. Empty on the other ranks. If rank 0 throws, the other ranks
+// also throw and do not wait for it. `accept` may refuse the plan.
+std::optional<StepPlan> plan_on_rank_0(const Mesh& mesh, const Options& options,
+                                       const RunPlanOptions& how,
+                                       const std::function<StepPlan(const PlanRequest&)>& plan,
+                                       const std::function<void(const StepPlan&)>& accept) {
+  std::optional<StepPlan> planned;
+  run_or_throw_on_all_ranks(mesh, "planning the step", [&] {
+    if (mesh.rank() != 0) return;
+    PlanRequest request = request_of(mesh, options);
+    request.optimizer_moments = how.optimizer_moments;
+    request.quantized_moments = how.quantized_moments;
+    request.checkpoints = how.checkpoints;
+    planned = plan(request);
+    accept(*planned);
+  });
+  return planned;
+}
+
+// Returns the smallest free memory per rank of the job's hosts. Empty if a host does not know it.
+// Collective.
+std::optional<int64_t> least_free_bytes(const Mesh& mesh) {
+  const int64_t ranks = state_of(mesh).parts().topology.local_world_size;
+  const int64_t own = free_host_bytes().value_or(0) / ranks;
+  const int64_t least = -mesh.max(-own, "free memory");
+  return least == 0 ? std::nullopt : std::optional(least);
+}
+
 // Returns the hint of the error for a plan beyond the limit: flags that lower the memory of the
 // step. `host_is_other` has the meaning that RemedyCase defines.
 std::string ways_out(const Mesh& mesh, const StepPlan& plan, const Options& options,
@@ -71,9 +104,7 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
          .cause = parts_of(plan),
          .hint = ways_out(mesh, plan, options, /*host_is_other=*/true)});
   }
-  // On the CPU the bytes of the device are also bytes of the host. All ranks of the mesh share this
-  // host.
-  const int64_t of_host = plan.memory.host_held_bytes + (computes_on_host(mesh) ? device : 0);
+  const int64_t of_host = host_bytes(mesh, plan);
   const std::optional<int64_t> free = free_host_bytes();
   const int ranks = state_of(mesh).parts().topology.local_world_size;
   if (!free || of_host <= *free / ranks) return;
@@ -85,22 +116,42 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
                          .hint = ways_out(mesh, plan, options, /*host_is_other=*/false)});
 }
 
+StrategyChoice choose_strategy(const Mesh& mesh, const Options& options, const RunPlanOptions& how,
+                               const std::function<StepPlan(const PlanRequest&)>& plan) {
+  const Topology& topology = state_of(mesh).parts().topology;
+  if (topology.one_host || !computes_on_host(mesh) ||
+      mesh.size(Axis::kShard) != topology.local_world_size) {
+    return {.strategy = options.strategy};
+  }
+  Options hybrid = options;
+  hybrid.strategy = Strategy::kHybridShard;
+  const std::optional<StepPlan> planned =
+      plan_on_rank_0(mesh, hybrid, how, plan, [](const StepPlan&) {});
+  const int64_t need = mesh.max(planned ? host_bytes(mesh, *planned) : 0, "planned memory");
+  const std::optional<int64_t> free = least_free_bytes(mesh);
+  const bool fits =
+      (!free || need <= *free) && (options.memory_limit == 0 || need <= options.memory_limit);
+  const std::string room = free ? format_bytes(*free) : "an unknown number of bytes";
+  if (fits) {
+    return {.strategy = Strategy::kHybridShard,
+            .reason = fmt::format("hybrid-shard, because the ranks are on several hosts and {} per "
+                                  "rank fit into the free memory ({}); --strategy changes this",
+                                  format_bytes(need), room)};
+  }
+  return {
+      .strategy = Strategy::kFullShard,
+      .reason = fmt::format("full-shard, because hybrid-shard needs {} per rank, and only {} "
+                            "are free or allowed; --strategy changes this",
+                            format_bytes(need),
+                            options.memory_limit > 0 ? format_bytes(options.memory_limit) : room)};
+}
+
 std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,
                                  const RunPlanOptions& how,
                                  const std::function<StepPlan(const PlanRequest&)>& plan) {
-  // Rank 0 plans for all ranks. If rank 0 throws, the other ranks also throw and do not wait for
-  // it.
-  std::optional<StepPlan> planned;
-  run_or_throw_on_all_ranks(mesh, "planning the step", [&] {
-    if (mesh.rank() != 0) return;
-    PlanRequest request = request_of(mesh, options);
-    request.optimizer_moments = how.optimizer_moments;
-    request.quantized_moments = how.quantized_moments;
-    request.checkpoints = how.checkpoints;
-    planned = plan(request);
-    if (!how.force) require_room(mesh, *planned, options);
+  return plan_on_rank_0(mesh, options, how, plan, [&](const StepPlan& planned) {
+    if (!how.force) require_room(mesh, planned, options);
   });
-  return planned;
 }
 
 }  // namespace fsdp

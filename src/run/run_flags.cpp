@@ -117,10 +117,16 @@ std::vector<RunFlag> RunOptions::engine_flags() {
     return choice_flag({.name = name, .value_name = value_name, .meaning = std::move(meaning)},
                        target, std::span(choices));
   };
+  RunFlag strategy =
+      choice("--strategy", "NAME", meaning_of_strategies(), engine.strategy, strategy_choices());
+  strategy.set = [this, set = std::move(strategy.set)](std::string_view value) {
+    set(value);
+    names_strategy = true;
+  };
   return {
       choice("--device", "NAME", "device of the ranks: auto (GPUs, else the CPU), cpu, cuda",
              mesh.device, kDevices),
-      choice("--strategy", "NAME", meaning_of_strategies(), engine.strategy, strategy_choices()),
+      std::move(strategy),
       count_flag("--shard", "ranks per group; 0: derived from --replicate", mesh.shard),
       count_flag("--replicate", "groups of ranks; 0: derived from --shard", mesh.replicate),
       choice("--param-dtype", "DTYPE", "type of forward and backward: float32, bfloat16, float16",

@@ -95,19 +95,23 @@ fsdp::Options engine_options(const Settings& settings) {
   return options;
 }
 
-// Plans a step whose windows all have the maximum length. Returns the plan on rank 0. If the step
-// does not fit, throws on all ranks.
-std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inputs& inputs,
+// Plans a step whose windows all have the maximum length. Chooses the strategy before that, if the
+// user has named none. Returns the plan on rank 0. If the step does not fit, throws on all ranks.
+std::optional<fsdp::StepPlan> plan_training(Settings& settings, const Inputs& inputs,
                                             const fsdp::Mesh& mesh, terminal::Console& console) {
   const int64_t windows = settings.train.train_batch_size, length = settings.data.max_seq_length;
-  const auto plan = fsdp::plan_run(
-      mesh, engine_options(settings),
-      {.force = settings.run.force,
-       .optimizer_moments = optimizer_named(settings.train.optim).moments,
-       .quantized_moments = optimizer_named(settings.train.optim).is_8bit,
-       .checkpoints = settings.run.checkpoints},
-      [&] { return fsdp::Unit<bert::QuestionAnswering>(inputs.config); },
-      [&](auto& model) { return bert::blank_loss(model, windows, length); });
+  const fsdp::RunPlanOptions how{.force = settings.run.force,
+                                 .optimizer_moments = optimizer_named(settings.train.optim).moments,
+                                 .quantized_moments = optimizer_named(settings.train.optim).is_8bit,
+                                 .checkpoints = settings.run.checkpoints};
+  const auto build = [&] { return fsdp::Unit<bert::QuestionAnswering>(inputs.config); };
+  const auto step = [&](auto& model) { return bert::blank_loss(model, windows, length); };
+  if (!settings.run.names_strategy) {
+    const auto choice = fsdp::choose_strategy(mesh, engine_options(settings), how, build, step);
+    settings.run.engine.strategy = choice.strategy;
+    if (!choice.reason.empty()) say(console, "strategy: {}\n", choice.reason);
+  }
+  const auto plan = fsdp::plan_run(mesh, engine_options(settings), how, build, step);
   if (plan && settings.says_all()) {
     say(console, "planned for {} × {} tokens a rank:\n{}\n", windows, length, plan->to_string());
   } else if (plan) {
@@ -303,7 +307,7 @@ void initialise(const Settings& settings, const fsdp::Mesh& mesh, terminal::Cons
   end_if_elsewhere(mesh, saved, settings.output_dir);
 }
 
-void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place,
+void finetune(Settings settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place,
               terminal::Console& console) {
   set_threads(settings, mesh);
   Opened opened = open_files(settings, mesh, console);

@@ -14,7 +14,7 @@ namespace bert_qa {
 // Runs `init`.
 void initialise(const Settings& settings, const fsdp::Mesh& mesh, terminal::Console& console);
 // Runs `finetune`. Updates `place.step`, which error lines show.
-void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place,
+void finetune(Settings settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place,
               terminal::Console& console);
 // Runs `predict` or `evaluate`.
 void answer_file(const Settings& settings, const fsdp::Mesh& mesh, terminal::Console& console);
