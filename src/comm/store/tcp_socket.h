@@ -1,0 +1,27 @@
+// TCP sockets that never block.
+#pragma once
+
+#include <chrono>
+
+#include "comm/descriptor.h"
+#include "comm/store/tcp_address.h"
+
+namespace fsdp {
+
+// The result of an attempt to open a socket.
+struct OpenedSocket {
+  Descriptor socket;  // none if `error` is not 0
+  int error = 0;      // the system's error (errno)
+};
+
+// Listens at this address alone. A port in which only connections of an earlier job are closing is
+// free.
+OpenedSocket listen_at(const TcpAddress& address);
+// Connects. The error is ETIMEDOUT if the connection is not complete after `at_most`, and
+// ECONNREFUSED if the system has connected the socket to itself.
+OpenedSocket connect_within(const TcpAddress& address, std::chrono::milliseconds at_most);
+// Waits until `socket` is ready for `events` (of poll). Time in which this process was stopped, for
+// example by Ctrl-Z, does not count. Returns false after `at_most`.
+bool wait_until_ready(const Descriptor& socket, short events, std::chrono::milliseconds at_most);
+
+}  // namespace fsdp
