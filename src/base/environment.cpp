@@ -171,6 +171,14 @@ std::vector<int> descriptors(const Lookup& lookup) {
   return found;
 }
 
+bool is_set(const Lookup& lookup, const char* name) {
+  const std::string text = text_of(lookup, name);
+  if (!text.empty() && text != "0" && text != "1") {
+    refuse(fmt::format("{}='{}' is neither 0 nor 1", name, text), fmt::format("set {}=1", name));
+  }
+  return text == "1";
+}
+
 // Returns a text that is the same for all ranks of a job and different for each job that this user
 // starts on this host. Returns an empty string if the variables do not identify the job.
 std::string key_of(const Lookup& lookup, const LaunchEnvironment& found) {
@@ -236,6 +244,9 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
   // a host, so the host's name cannot identify a node. FSDP_NODE is for other launchers.
   found.node = text_of(lookup, lookup("FSDP_NODE") != nullptr ? "FSDP_NODE" : "GROUP_RANK");
   found.has_agent_store = text_of(lookup, "TORCHELASTIC_USE_AGENT_STORE") == "True";
+  found.job_token_file = text_of(lookup, "FSDP_JOB_TOKEN_FILE");
+  found.no_token = is_set(lookup, "FSDP_NO_TOKEN");
+  found.own_address = text_of(lookup, "FSDP_ADDRESS");
   found.job_fds = descriptors(lookup);
   found.progress_fd = number(lookup, "FSDP_PROGRESS_FD").value_or(-1);
   // fsdp-run also sets torchrun's variables. Only fsdp-run passes file descriptors, so they

@@ -1,6 +1,7 @@
 #include "support/memory_store.h"
 
 #include <algorithm>
+#include <charconv>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -15,7 +16,6 @@ struct MemoryStore::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, std::string> texts;
-  std::map<std::string, int64_t> numbers;
   std::set<int> muted;
   bool has_ended = false;
 };
@@ -40,7 +40,18 @@ class Connection final : public KeyValueStore {
   }
   int64_t add(const std::string& key, int64_t value) override {
     const auto lock = use();
-    return state_->numbers[key] += is_muted() ? 0 : value;
+    const auto found = state_->texts.find(key);
+    const std::string text = found == state_->texts.end() ? "0" : found->second;
+    int64_t sum = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), sum);
+    if (error != std::errc() || end != text.data() + text.size() ||
+        __builtin_add_overflow(sum, is_muted() ? 0 : value, &sum)) {
+      throw CommError({.what = "the value of " + key + " is not a number"});
+    }
+    if (is_muted()) return sum;
+    state_->texts[key] = std::to_string(sum);
+    state_->changed.notify_all();
+    return sum;
   }
   bool has(const std::string& key) override {
     const auto lock = use();
@@ -55,7 +66,10 @@ class Connection final : public KeyValueStore {
   std::vector<std::string> get(const std::vector<std::string>& keys) override {
     const auto lock = use();
     std::vector<std::string> texts;
-    for (const std::string& key : keys) texts.push_back(state_->texts.at(key));
+    for (const std::string& key : keys) {
+      if (!state_->texts.contains(key)) throw CommError({.what = "no key " + key});
+      texts.push_back(state_->texts.at(key));
+    }
     return texts;
   }
   void forget(const std::string& key) override {

@@ -13,7 +13,7 @@
 namespace fsdp {
 
 // A connection to the store. Not thread-safe. Errors of all functions: CommError if the store does
-// not answer any more.
+// not answer any more, or if `add` finds a value that is not a number.
 class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;
@@ -28,9 +28,15 @@ class KeyValueStore {
   // sum.
   virtual int64_t add(const std::string& key, int64_t value) = 0;
   virtual bool has(const std::string& key) = 0;
+  // Returns has() of each key.
+  virtual std::vector<bool> have(const std::vector<std::string>& keys) {
+    std::vector<bool> have;
+    for (const std::string& key : keys) have.push_back(has(key));
+    return have;
+  }
   // Waits until all keys exist. Returns false if they do not exist after `at_most`.
   virtual bool wait(const std::vector<std::string>& keys, std::chrono::milliseconds at_most) = 0;
-  // Returns the values of the keys. All keys must exist.
+  // Returns the values of the keys. Errors: CommError if a key does not exist.
   virtual std::vector<std::string> get(const std::vector<std::string>& keys) = 0;
   virtual void forget(const std::string& key) = 0;
   // Opens another connection to the same store, for another thread.

@@ -19,9 +19,14 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr auto kStep = milliseconds(100);
+constexpr auto kStepOfRank = milliseconds(4);  // per rank of the job, to limit the store's load
 // The time for which rank 0 serves the store after a refusal, so that all ranks can read the
 // refusal.
 constexpr auto kHeardWithin = 5 * kStep;
+
+milliseconds milliseconds_until(Clock::time_point time) {
+  return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(time - Clock::now()));
+}
 
 std::string who(int rank) { return fmt::format("who/{}", rank); }
 
@@ -50,11 +55,13 @@ void wait_for_all(KeyValueStore& store, const LaunchEnvironment& environment,
                   const std::vector<std::string>& keys, milliseconds within) {
   const auto deadline = Clock::now() + within;
   // The wait is divided into steps, because a refusal by one rank must end the waits of all ranks.
-  while (!store.wait(keys, kStep)) {
+  const auto step = std::max<milliseconds>(kStep, environment.world_size * kStepOfRank);
+  while (!store.wait(keys, std::min(step, milliseconds_until(deadline)))) {
     hear_refusal(store, environment);
     if (Clock::now() < deadline) continue;
+    const std::vector<bool> have = store.have(keys);
     for (int rank = 0; rank < environment.world_size; ++rank) {
-      if (store.has(keys[static_cast<size_t>(rank)])) continue;
+      if (have[static_cast<size_t>(rank)]) continue;
       refuse_all(store, environment,
                  fmt::format("rank {} of {} did not arrive within {:.1f} s", rank,
                              environment.world_size, std::chrono::duration<double>(within).count()),

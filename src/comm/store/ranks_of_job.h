@@ -20,6 +20,12 @@ struct PlaceOfRank {
   bool shares_memory = false;  // the rank is able to share memory with the ranks of its host
 };
 
+// [Note: the cost of a start at the store] The N ranks of a job send 5 N requests to the store.
+// Each rank sends one add, one set, one wait for N keys, one get of N keys and one search for a
+// refusal. Two more requests (wait and search) of each rank follow in every max(100 ms, 4 ms · N)
+// until the last rank has arrived. So the store reads 2 N² keys and sends N² places, about 20 and
+// 40 bytes each. 1,024 ranks, as threads on two cores, take 2 s.
+
 // Publishes the place of this process and returns the places of all ranks, by rank. `shares_memory`
 // is a field of this process's place.
 // Errors: InvalidArgument or CommError (78), on all ranks that arrived, if a rank is missing after

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -22,6 +23,7 @@ using std::chrono::milliseconds;
 
 // The interval at which a wait checks for the job's failure.
 constexpr auto kLookEvery = milliseconds(100);
+constexpr auto kLookOfRank = milliseconds(4);  // per rank, to limit the store's load
 
 int64_t piece_bytes(const CollectivePart& part) { return part.numel * size_of(part.dtype); }
 // Returns the size of a part's input, rounded up so that the next part may have any dtype.
@@ -55,15 +57,13 @@ void StoreCommunicator::abort(std::string_view cause) noexcept {
 void StoreCommunicator::wait(const std::vector<std::string>& keys, const CollectiveRecord& record) {
   PeerWatch watch(member_->timeout());
   watch.begin();
-  while (!store_->wait(keys, kLookEvery)) {
+  const auto step = std::max<milliseconds>(kLookEvery, size() * kLookOfRank);
+  while (!store_->wait(keys, step)) {
     if (member_->has_failed()) member_->throw_failure(describe(record));
-    // The search for missing ranks costs one request per rank, so it runs only after a wait of
-    // kLookEvery in which some key was missing.
+    const std::vector<bool> have = store_->have(keys);
     std::vector<int> missing;
-    for (int peer = 0; peer < size(); ++peer) {
-      if (!store_->has(keys[static_cast<size_t>(peer)])) {
-        missing.push_back(group_.ranks[static_cast<size_t>(peer)]);
-      }
+    for (size_t peer = 0; peer < keys.size(); ++peer) {
+      if (!have[peer]) missing.push_back(group_.ranks[peer]);
     }
     for (const int peer : missing) {
       const std::optional<PeerEnd> end = member_->end_of(peer);

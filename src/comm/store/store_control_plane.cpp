@@ -64,7 +64,7 @@ StoreRelay::StoreRelay(Parts parts)
 
 void StoreRelay::wait_for_all() {
   const auto deadline = Clock::now() + parts_.timeout;
-  while (!parts_.store->wait(alive_, kPause)) {
+  while (!parts_.store->wait(alive_, pause())) {
     tell_failure();
     if (failed(control().failure())) throw_first_failure(control(), {});
     if (Clock::now() < deadline) continue;
