@@ -16,7 +16,8 @@ namespace fsdp {
 
 // Dependencies of a process's mesh in addition to MeshOptions.
 struct MeshMaking {
-  // Opens the key-value store of ranks on several hosts. If it is null, such ranks are rejected.
+  // Connects to the store of a launcher's agent. If it is null, ranks of such a launcher on several
+  // hosts are rejected.
   OpenStore open_store = nullptr;
   // Opens the transport between hosts. If it is null, ranks on CPUs of several hosts are rejected.
   OpenTransport open_transport = nullptr;

@@ -39,17 +39,13 @@ auto as_comm_errors(const StoreAddress& address, Body body) {
                                          address.port),
                      .where = "communication between hosts",
                      .cause = error.what_without_backtrace(),
-                     .hint = "see what rank 0, or its launcher, printed"});
+                     .hint = "see what the launcher printed"});
   }
 }
 
-// Throws the error for a store that cannot be opened. `cause` is the reason on the rank that hosts
-// the store. On a client, this function finds the reason itself (reach_of).
-[[noreturn]] void refuse(const StoreAddress& address, const std::string& cause) {
+// Throws the error for a store that cannot be opened.
+[[noreturn]] void refuse(const StoreAddress& address) {
   Reach reach = reach_of(address.host, address.port, kLookFor);
-  if (address.is_server && reach.resolves) {
-    reach = {.text = cause, .hint = "if the port is in use, set another MASTER_PORT on all ranks"};
-  }
   throw InvalidArgument(
       {.what = fmt::format("rendezvous at {}:{} failed", address.host, address.port),
        .where = "MASTER_ADDR, MASTER_PORT",
@@ -64,7 +60,6 @@ using TcpStore = c10::intrusive_ptr<c10d::TCPStore>;
 TcpStore connect_within(const StoreAddress& address, milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(address.port);
-  options.isServer = address.is_server;
   options.waitWorkers = false;
   options.timeout = timeout;
   // A promise is used because the future of std::async would block in its destructor.
@@ -78,7 +73,7 @@ TcpStore connect_within(const StoreAddress& address, milliseconds timeout) {
     }
   }).detach();
   if (made.wait_for(timeout + kAnswerWithin) != std::future_status::ready) {
-    refuse(address, "the process that listens there does not answer");
+    refuse(address);
   }
   return made.get();
 }
@@ -128,10 +123,7 @@ class TorchStore final : public KeyValueStore {
     as_comm_errors(address_, [&] { return store_->deleteKey(key); });
   }
   std::unique_ptr<KeyValueStore> connect_again() override {
-    // The server exists already, so the second connection is a client connection on every rank.
-    StoreAddress client = address_;
-    client.is_server = false;
-    return open_torch_store(client, tcp_->getTimeout());
+    return open_torch_store(address_, tcp_->getTimeout());
   }
 
  private:
@@ -148,8 +140,8 @@ std::unique_ptr<KeyValueStore> open_torch_store(const StoreAddress& address, mil
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   try {
     return std::make_unique<TorchStore>(address, connect_within(address, timeout));
-  } catch (const c10::Error& error) {
-    refuse(address, error.what_without_backtrace());
+  } catch (const c10::Error&) {
+    refuse(address);
   }
 }
 

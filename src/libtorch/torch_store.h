@@ -1,13 +1,11 @@
-// Access to LibTorch's TCP store, which connects ranks of several hosts (comm/store).
+// Access to LibTorch's TCP store, by which torchrun's agent connects ranks of several hosts.
 #pragma once
 
 #include "comm/store/key_value_store.h"
 
 namespace fsdp {
 
-// Opens the store that torchrun's agent hosts, or hosts a store in this process. A store hosted
-// here listens only at the given address.
-// Errors: those of OpenStore.
+// Connects to the store that torchrun's agent serves. Errors: those of OpenStore.
 std::unique_ptr<KeyValueStore> open_torch_store(const StoreAddress& address,
                                                 std::chrono::milliseconds timeout);
 

@@ -98,6 +98,10 @@ int host_rank(int count, char** words) {
   const LaunchEnvironment environment = read_launch_environment();
   const ErrorPlace place{.rank = environment.rank, .world_size = environment.world_size};
   const std::vector<std::string> arguments(words + 1, words + count);
+  options.on_event = [&](const MeshEvent& event) {
+    if (event.kind != MeshEvent::Kind::kWarning) return;
+    fmt::print(stderr, "{}\n", warning_line(event.text, place));
+  };
   try {
     const bool shares = std::string_view(words[0]) == "sharing-host";
     const StoreRanks joined = store_mesh(environment, options, open_torch_store,

@@ -31,7 +31,9 @@ run_on_hosts() {
   [ $code = "$expected_code" ] || fail "mpirun ended with $code"
 }
 
-address=(-x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=$((20000 + RANDOM % 20000)))
+(umask 077 && head -c 32 /dev/urandom >"$work/token")
+address=(-x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=$((20000 + RANDOM % 20000))
+  -x FSDP_JOB_TOKEN_FILE="$work/token")
 
 expected_code=0
 run_on_hosts "${address[@]}" torch_rank host 50

@@ -1,14 +1,17 @@
-// Tests ranks of several hosts that connect through LibTorch's store. They are real processes on
-// this machine.
+// Tests ranks of several hosts that connect through rank 0's store. They are real processes on this
+// machine.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <fstream>
+#include <sstream>
 
 #include "comm/descriptor.h"
 #include "launch.h"
+#include "multiproc/token_file.h"
 
 namespace fsdp::testing {
 namespace {
@@ -30,7 +33,7 @@ struct HeldPort {
 
 std::string free_port() { return std::to_string(HeldPort().number); }
 
-// Returns the variables that torchrun sets for one of four ranks, with two ranks on each host.
+// Returns the variables of a launcher for one of four ranks, with two ranks on each host.
 Environment rank_of_host(int rank, const std::string& port) {
   return {{"RANK", std::to_string(rank)},
           {"WORLD_SIZE", "4"},
@@ -39,6 +42,7 @@ Environment rank_of_host(int rank, const std::string& port) {
           {"GROUP_RANK", std::to_string(rank / 2)},
           {"MASTER_ADDR", "127.0.0.1"},
           {"MASTER_PORT", port},
+          {"FSDP_JOB_TOKEN_FILE", token_file()},
           {"TORCHELASTIC_RESTART_COUNT", "0"}};
 }
 
@@ -178,6 +182,96 @@ TEST_CASE("what a rank lacks to meet others of several hosts is named") {
     CAPTURE(result.err);
     CHECK(result.code == 78);
     CHECK(has_text(result.err, "rank 2 of 4 did not arrive within 1.5 s"));
+  }
+}
+
+TEST_CASE("a rank with another token ends at once, and names its file and the store") {
+  const std::string port = free_port();
+  auto environments = ranks_of_hosts(port);
+  environments[2]["FSDP_JOB_TOKEN_FILE"] = "";
+  const TokenFile other('o');
+  environments[3]["FSDP_JOB_TOKEN_FILE"] = other.path();
+  const auto results = run(environments, {"5"}, "3000");
+  const std::vector<std::string> told = {
+      "rank 2 of 4 did not arrive within 3.0 s", "rank 2 of 4 did not arrive within 3.0 s",
+      "ranks of several hosts need a token, but FSDP_JOB_TOKEN_FILE is not set",
+      "the ranks' store at 127.0.0.1:" + port +
+          " does not accept this rank's token (FSDP_JOB_TOKEN_FILE=" + other.path() +
+          "); hint: copy rank 0's token file to this host"};
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    CAPTURE(results[rank].err);
+    CHECK(results[rank].code == 78);
+    CHECK(lines_with(results[rank].err, "\n") == 1);
+    CHECK(has_text(results[rank].err, told[rank]));
+    CHECK(results[rank].seconds < 10 * kPatience);
+  }
+}
+
+TEST_CASE("without a token rank 0 warns once, and a job with FSDP_NO_TOKEN=1 runs") {
+  const std::string port = free_port();
+  auto environments = ranks_of_hosts(port);
+  for (Environment& environment : environments) {
+    environment["FSDP_JOB_TOKEN_FILE"] = "";
+    environment["FSDP_NO_TOKEN"] = "1";
+  }
+  const auto results = run(environments, {"20"});
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    CHECK(results[rank].out == "0.20 1.20 2.20 3.20\n");
+    CHECK(lines_with(results[rank].err, "\n") == (rank == 0 ? 1 : 0));
+  }
+  CHECK(has_text(results[0].err, "any process that reaches 127.0.0.1:" + port + " can join"));
+}
+
+// Returns the local addresses, as /proc/net/tcp writes them, of listeners at the port.
+std::vector<std::string> listeners_at(const std::string& port) {
+  std::vector<std::string> found;
+  for (const char* const table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(table);
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream words(line);
+      std::string number, local, remote, state;
+      words >> number >> local >> remote >> state;
+      const size_t colon = local.find(':');
+      if (state != "0A" || colon == std::string::npos) continue;
+      const int at = std::stoi(local.substr(colon + 1), nullptr, 16);
+      if (std::to_string(at) == port) found.push_back(local.substr(0, colon));
+    }
+  }
+  return found;
+}
+
+TEST_CASE("the store of a job listens at 127.0.0.1 alone, whatever strangers do there") {
+  const std::string port = free_port();
+  std::vector<Process> processes;
+  for (Environment& environment : ranks_of_hosts(port)) {
+    environment["TEST_TIMEOUT_MS"] = "20000";
+    processes.emplace_back(std::vector<std::string>{TORCH_RANK, "host", "300"}, environment);
+  }
+  std::vector<std::string> listeners;
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (listeners.empty() && std::chrono::steady_clock::now() < give_up) {
+    listeners = listeners_at(port);
+  }
+  CHECK(listeners == std::vector<std::string>{"0100007F"});
+  // Strangers flood the port with silent connections and noise while the ranks work.
+  std::vector<Descriptor> strangers;
+  for (int i = 0; i < 500; ++i) {
+    strangers.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(std::stoi(port)));
+    if (connect(strangers.back().get(), reinterpret_cast<const sockaddr*>(&address),
+                sizeof address) != 0) {
+      break;  // the job has ended
+    }
+    if (i % 2 == 0) send(strangers.back().get(), "noise", 5, MSG_NOSIGNAL);
+  }
+  for (Process& process : processes) {
+    const ProcessResult result = process.wait();
+    CAPTURE(result.err);
+    CHECK(result.code == 0);
+    CHECK(result.out == "0.300 1.300 2.300 3.300\n");
   }
 }
 

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "launch.h"
+#include "multiproc/token_file.h"
 #include "multiproc/two_hosts.h"
 
 namespace fsdp::testing {
@@ -22,6 +23,7 @@ std::vector<Environment> ranks_on_two_hosts(const std::string& directory,
                             {node, std::to_string(rank / 2)},
                             {"MASTER_ADDR", "127.0.0.1"},
                             {"MASTER_PORT", port},
+                            {"FSDP_JOB_TOKEN_FILE", token_file()},
                             {"XDG_RUNTIME_DIR", directory},
                             {"TEST_TIMEOUT_MS", "20000"}});
   }

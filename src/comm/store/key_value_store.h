@@ -47,13 +47,12 @@ class KeyValueStore {
 struct StoreAddress {
   std::string host;
   int port = 0;
-  bool is_server = false;  // this process serves the store; otherwise another process does
-  std::string prefix;      // of all keys
+  std::string prefix;  // of all keys
 };
 
-// Opens the store, or connects to it. Errors: InvalidArgument (78), with address and remedy, if the
-// host does not exist, if another program listens at the address, or if no program listens there
-// within `timeout`.
+// Connects to the store that a launcher's agent serves. Errors: InvalidArgument (78), with address
+// and remedy, if the host does not exist, if another program listens at the address, or if no
+// program listens there within `timeout`.
 using OpenStore = std::unique_ptr<KeyValueStore> (*)(const StoreAddress& address,
                                                      std::chrono::milliseconds timeout);
 }  // namespace fsdp

@@ -1,12 +1,11 @@
 #include "comm/store/store_mesh.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "comm/store/open_job_store.h"
 #include "comm/store/store_communicator.h"
 #include "comm/store/store_text.h"
 #include "fsdp/error.h"
@@ -14,26 +13,6 @@
 
 namespace fsdp {
 namespace {
-
-StoreAddress address_of(const LaunchEnvironment& environment) {
-  const auto refuse = [&](const char* name) {
-    throw InvalidArgument(
-        {.what = fmt::format("{} is not set, but the ranks are on several hosts "
-                             "(LOCAL_WORLD_SIZE={}, WORLD_SIZE={})",
-                             name, environment.local_world_size, environment.world_size),
-         .where = "environment",
-         .hint = "set MASTER_ADDR and MASTER_PORT to rank 0's address (torchrun sets them, mpirun "
-                 "-x passes them on)"});
-  };
-  if (environment.master_addr.empty()) refuse("MASTER_ADDR");
-  if (!environment.master_port) refuse("MASTER_PORT");
-  return {.host = environment.master_addr,
-          .port = *environment.master_port,
-          .is_server = environment.rank == 0 && !environment.has_agent_store,
-          // An agent's store survives a restart. The prefix ensures that the new job does not read
-          // keys of the old job.
-          .prefix = fmt::format("fsdp/{}/", environment.restart_count)};
-}
 
 // Returns a view of a segment whose only local rank is this process's rank.
 ControlSegment view_of(const Buffer& memory, const LaunchEnvironment& environment) {
@@ -74,21 +53,9 @@ HostRanks join_host_or_tell(KeyValueStore& store, const LaunchEnvironment& envir
 }  // namespace
 
 StoreRanks store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
-                      OpenStore open, HostMemory memory) {
-  const StoreAddress address = address_of(environment);
-  // Only the engine links a store (that of LibTorch). In a program without an engine, `open` is
-  // null.
-  if (open == nullptr) {
-    throw InvalidArgument(
-        {.what = "ranks of several hosts cannot join: the program does not link LibTorch's store",
-         .where = "Mesh::from_env",
-         .cause = "ranks of several hosts rendezvous through LibTorch's store, which is linked "
-                  "with the engine",
-         .hint = "link the CMake target fsdp::fsdp; the linker includes the store only if the "
-                 "program's "
-                 "code uses fsdp::Engine, also after this call"});
-  }
-  return mesh_over_store(open(address, options.timeout), environment, options, memory);
+                      OpenStore open_agent_store, HostMemory memory) {
+  return mesh_over_store(open_job_store(environment, options, open_agent_store), environment,
+                         options, memory);
 }
 
 StoreJob join_over_store(StoreRelay::Parts parts, const MeshOptions& options) {

@@ -38,15 +38,13 @@ struct StoreRanks {
 // kSeparate, all ranks do.
 enum class HostMemory : uint8_t { kSeparate, kShared };
 
-// Joins this process's rank and returns its parts. Their control plane works over the store at
-// MASTER_ADDR and MASTER_PORT. Rank 0 serves the store, unless the launcher's agent does. The
-// communicators of engines and modules are missing (connect_by_nccl and connect_hosts add them).
-// `open` opens the store. `open` is null if this program cannot open a store. Blocks until all
-// ranks have arrived.
-// Errors: InvalidArgument (78) if there is no address, or if `open` is null. Also the errors of
-//   `open` and meet_at_store and, if memory is shared, those of ranks_of_host and join_host.
+// Joins this process's rank and returns its parts. Their control plane works over the job's store
+// (open_job_store). The communicators of engines and modules are missing (connect_by_nccl and
+// connect_hosts add them). Blocks until all ranks have arrived.
+// Errors: those of open_job_store and meet_at_store and, if memory is shared, those of
+//   ranks_of_host and join_host.
 StoreRanks store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
-                      OpenStore open, HostMemory memory = HostMemory::kSeparate);
+                      OpenStore open_agent_store, HostMemory memory = HostMemory::kSeparate);
 
 // Does the same as store_mesh, over a store that is already open.
 StoreRanks mesh_over_store(std::unique_ptr<KeyValueStore> store,
