@@ -3,6 +3,7 @@
 Writes seed inputs for the fuzz targets to FOLDER/TARGET. They are parts of files of this repository. They are
 small, so that a mutation is likely to change an important byte.
 """
+import hmac
 import json
 import pathlib
 import struct
@@ -179,11 +180,31 @@ def tokenizer():
         yield bytes([choice % 4]) + text.encode()
 
 
+def store():
+    """Yields requests to the ranks' store: a header, the lengths of the texts, and the texts."""
+    def request(kind, texts, number=0):
+        return (struct.pack("<IIQq", kind, len(texts), sum(map(len, texts)), number) +
+                struct.pack(f"<{len(texts)}I", *map(len, texts)) + b"".join(texts))
+
+    a, b, n = b"a", b"b", b"n"
+    yield request(1, [a, b"1"]) + request(2, [a, b"2"]) + request(6, [a]) + request(4, [a, b])
+    yield request(3, [n], 5) + request(3, [n], -7) + request(6, [n, n]) + request(7, [n]) + request(6, [n])
+    yield request(5, [a, b], 9) + request(5, [b], 5) + request(1, [b, b""]) + request(1, [a, b""])
+    yield request(5, [a, b], 9) + request(1, [a, b""]) + request(7, [a]) + request(1, [b, b""]) + request(3, [a], 1)
+
+
+def stranger():
+    """Yields hellos to the ranks' store: one with a wrong hash, and one with the hash of the fuzz target's key."""
+    yield b"fsdpsto1" + bytes(64)
+    proof = hmac.new(b"k" * 32, b"fsdp store hello" + bytes(64), "sha256").digest()
+    yield b"fsdpsto1" + bytes(32) + proof + bytes(32)
+
+
 def main():
     makers = {"safetensors": safetensors, "header": header, "index": index, "config": config,
               "json": lambda: [*index(), *config(), *squad()], "pickle": pickle, "archive": archive, "manifest": manifest,
               "squad": squad, "vocabulary": vocabulary,
-              "tokenizer_json": tokenizer_json, "tokenizer": tokenizer}
+              "tokenizer_json": tokenizer_json, "tokenizer": tokenizer, "store": store, "stranger": stranger}
     for target, make in makers.items():
         folder = pathlib.Path(sys.argv[1]) / target
         folder.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "bert_qa/tests/support/byte_readers.h"
+#include "comm/support/store_reader.h"
 #include "io/support/byte_readers.h"
 
 namespace {
