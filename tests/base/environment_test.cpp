@@ -81,6 +81,23 @@ TEST_CASE("fsdp-run's descriptors are read") {
       "it by hand: fsdp-run sets it");
 }
 
+TEST_CASE("the variables of a job on several hosts are read under every launcher") {
+  Variables job{{"OMPI_COMM_WORLD_RANK", "0"},
+                {"OMPI_COMM_WORLD_SIZE", "2"},
+                {"FSDP_JOB_TOKEN_FILE", "/home/me/token"},
+                {"FSDP_ADDRESS", "10.0.0.5"}};
+  CHECK(read(job).job_token_file == "/home/me/token");
+  CHECK(read(job).own_address == "10.0.0.5");
+  for (const auto& [value, is_set] :
+       std::map<std::string, bool>{{"1", true}, {"0", false}, {"", false}}) {
+    job["FSDP_NO_TOKEN"] = value;
+    CHECK(read(job).no_token == is_set);
+  }
+  job["FSDP_NO_TOKEN"] = "yes";
+  expect_refused(job,
+                 "FSDP_NO_TOKEN='yes' is neither 0 nor 1 (environment); hint: set FSDP_NO_TOKEN=1");
+}
+
 TEST_CASE("mpirun's, PMI's and srun's variables are read, in this order after RANK") {
   Variables all{{"SLURM_STEP_ID", "0"},
                 {"SLURM_JOB_ID", "99"},
