@@ -24,7 +24,7 @@ struct PlaceOfRank {
 // Each rank sends one add, one set, one wait for N keys, one get of N keys and one search for a
 // refusal. Two more requests (wait and search) of each rank follow in every max(100 ms, 4 ms · N)
 // until the last rank has arrived. So the store reads 2 N² keys and sends N² places, about 20 and
-// 40 bytes each. 1,024 ranks, as threads on two cores, take 2 s.
+// 40 bytes each. 1,024 ranks, as threads on two cores, take a second.
 
 // Publishes the place of this process and returns the places of all ranks, by rank. `shares_memory`
 // is a field of this process's place.

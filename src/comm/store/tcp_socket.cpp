@@ -72,4 +72,34 @@ bool wait_until_ready(const Descriptor& socket, short events, milliseconds at_mo
   return false;
 }
 
+int send_all(const Descriptor& socket, std::string_view bytes, milliseconds at_most) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_until_ready(socket, POLLOUT, at_most)) return ETIMEDOUT;
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+int receive_all(const Descriptor& socket, std::span<char> to, milliseconds at_most) {
+  while (!to.empty()) {
+    const ssize_t got = recv(socket.get(), to.data(), to.size(), 0);
+    if (got > 0) {
+      to = to.subspan(static_cast<size_t>(got));
+    } else if (got == 0) {
+      return ECONNRESET;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_until_ready(socket, POLLIN, at_most)) return ETIMEDOUT;
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
 }  // namespace fsdp

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <span>
+#include <string_view>
 
 #include "comm/descriptor.h"
 #include "comm/store/tcp_address.h"
@@ -23,5 +25,9 @@ OpenedSocket connect_within(const TcpAddress& address, std::chrono::milliseconds
 // Waits until `socket` is ready for `events` (of poll). Time in which this process was stopped, for
 // example by Ctrl-Z, does not count. Returns false after `at_most`.
 bool wait_until_ready(const Descriptor& socket, short events, std::chrono::milliseconds at_most);
+// Sends or receives all bytes. Returns 0 or the system's error (errno): ETIMEDOUT if no byte is
+// transferred for `at_most`, ECONNRESET if the other side has closed the connection.
+int send_all(const Descriptor& socket, std::string_view bytes, std::chrono::milliseconds at_most);
+int receive_all(const Descriptor& socket, std::span<char> to, std::chrono::milliseconds at_most);
 
 }  // namespace fsdp

@@ -33,23 +33,13 @@ constexpr size_t kTogetherBytes = size_t{64} << 10;  // smaller texts are sent i
 enum class Admission : uint8_t { kAdmitted, kNoAnswer, kRefused, kFalseServer };
 
 template <class Message>
-bool send_whole(const Descriptor& socket, const Message& message) {
-  // The buffer of a new socket has room for the message.
-  return ::send(socket.get(), &message, sizeof message, MSG_NOSIGNAL) ==
-         static_cast<ssize_t>(sizeof message);
+bool send_message(const Descriptor& socket, const Message& message, milliseconds at_most) {
+  return send_all(socket, {reinterpret_cast<const char*>(&message), sizeof message}, at_most) == 0;
 }
 
-bool receive_whole(const Descriptor& socket, std::span<std::byte> to, milliseconds at_most) {
-  const auto deadline = Clock::now() + at_most;
-  while (!to.empty()) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    if (!wait_until_ready(socket, POLLIN, std::max(left, milliseconds(0)))) return false;
-    const ssize_t got = recv(socket.get(), to.data(), to.size(), 0);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got <= 0) return false;
-    to = to.subspan(static_cast<size_t>(got));
-  }
-  return true;
+template <class Message>
+bool receive_message(const Descriptor& socket, Message& message, milliseconds at_most) {
+  return receive_all(socket, {reinterpret_cast<char*>(&message), sizeof message}, at_most) == 0;
 }
 
 // Shows that this process has the token, and checks that the server has it.
@@ -57,8 +47,7 @@ Admission seek_admission(const Descriptor& socket, const std::string& key, milli
   StoreHello hello{.nonce = new_nonce()};
   hello.proof = proof_of_hello(key, hello.nonce);
   StoreChallenge challenge;
-  if (!send_whole(socket, hello) ||
-      !receive_whole(socket, std::as_writable_bytes(std::span(&challenge, 1)), at_most) ||
+  if (!send_message(socket, hello, at_most) || !receive_message(socket, challenge, at_most) ||
       challenge.magic != kStoreMagic) {
     return Admission::kNoAnswer;
   }
@@ -66,7 +55,7 @@ Admission seek_admission(const Descriptor& socket, const std::string& key, milli
   const Sha256 expected = proof_of_server(key, hello.nonce, challenge.nonce);
   if (!equal_in_constant_time(challenge.proof, expected)) return Admission::kFalseServer;
   const StoreAnswer answer{.proof = proof_of_client(key, hello.nonce, challenge.nonce)};
-  return send_whole(socket, answer) ? Admission::kAdmitted : Admission::kNoAnswer;
+  return send_message(socket, answer, at_most) ? Admission::kAdmitted : Admission::kNoAnswer;
 }
 
 [[noreturn]] void refuse_admission(const TokenStore::Parts& parts, const TcpAddress& address,
@@ -246,16 +235,8 @@ StoreMessage TokenStore::exchange(StoreRequest kind, int64_t number,
 }
 
 void TokenStore::send(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent >= 0) {
-      bytes.remove_prefix(static_cast<size_t>(sent));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_until_ready(socket_, POLLOUT, parts_.timeout)) lose("it does not read requests");
-    } else if (errno != EINTR) {
-      lose(std::strerror(errno));
-    }
-  }
+  const int error = send_all(socket_, bytes, parts_.timeout);
+  if (error != 0) lose(std::strerror(error));
 }
 
 void TokenStore::lose(const std::string& cause) {
