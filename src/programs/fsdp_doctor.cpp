@@ -1,5 +1,6 @@
 // fsdp-doctor [--device cuda|auto|cpu] checks whether runs can compute on this machine. It prints a
-// line for each check.
+// line for each check. fsdp-doctor --nnodes H …, started on H hosts, measures the connections
+// between them.
 //
 // Exit codes: 0 ready; 1 a finding makes runs fail; 64 wrong usage; 74 the lines cannot be written;
 // 78 no GPU can be used.
@@ -7,7 +8,9 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -16,8 +19,12 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "base/standard_streams.h"
 #include "fsdp/error.h"
+#include "fsdp/whole_file.h"
+#include "programs/doctor/check_hosts.h"
 #include "programs/doctor/doctor.h"
 #include "programs/doctor/finding.h"
 #include "programs/doctor/host_facts.h"
@@ -39,9 +46,45 @@ DeviceKind device_of(const std::string& name) {
   refuse_usage(fmt::format("--device cannot be '{}'", name), "use cuda, auto or cpu");
 }
 
-// Returns the kind of device that --device selects. For --help, prints the help and returns
-// nothing.
-std::optional<DeviceKind> parse(int argc, char** argv) {
+struct Command {
+  DeviceKind device = DeviceKind::kCuda;
+  LaunchEnvironment hosts{};  // world_size: number of hosts; 1 if only this machine is checked
+  std::string out;
+};
+
+// Adds the flags for several hosts. Returns them.
+std::vector<CLI::Option*> add_host_flags(CLI::App& app, Command& command) {
+  LaunchEnvironment& hosts = command.hosts;
+  return {app.add_option("--nnodes", hosts.world_size,
+                         "number of hosts: measures the connections between them instead; start it "
+                         "on every host at the same time")
+              ->check(CLI::Range(2, 1024)),
+          app.add_option("--node-rank", hosts.rank, "number of this host, from 0")
+              ->check(CLI::Range(0, 1023)),
+          app.add_option("--master-addr", hosts.master_addr, "address of host 0"),
+          app.add_option("--master-port", hosts.master_port, "a free port of host 0")
+              ->check(CLI::Range(1, 65535)),
+          app.add_option("--token-file", hosts.job_token_file, "a token that all hosts have"),
+          app.add_flag("--no-token", hosts.no_token, "for private networks: no token"),
+          app.add_option("--out", command.out, "write the measurements to this JSON file")};
+}
+
+void require_host_flags(const LaunchEnvironment& hosts) {
+  const bool has_one_token = hosts.no_token != !hosts.job_token_file.empty();
+  if (hosts.world_size == 1 || hosts.master_addr.empty() || !hosts.master_port || !has_one_token) {
+    refuse_usage("a check of several hosts lacks flags",
+                 "use --nnodes H --node-rank R --master-addr A --master-port P, and --token-file F "
+                 "or --no-token");
+  }
+  if (hosts.rank >= hosts.world_size) {
+    refuse_usage(
+        fmt::format("--node-rank {} is not below --nnodes {}", hosts.rank, hosts.world_size),
+        "number the hosts from 0");
+  }
+}
+
+// Returns the command. For --help, prints the help and returns nothing.
+std::optional<Command> parse(int argc, char** argv) {
   CLI::App app(
       "Checks whether runs can compute on this machine: one line for each check, with a remedy\n"
       "if it fails.",
@@ -50,6 +93,8 @@ std::optional<DeviceKind> parse(int argc, char** argv) {
   app.add_option("--device", device,
                  "cuda: GPUs; auto: GPUs, else the CPU; cpu: no GPU check [cuda]")
       ->type_name("NAME");
+  Command command;
+  const std::vector<CLI::Option*> host_flags = add_host_flags(app, command);
   app.footer("Exit codes: 0 ready, 1 a check fails, 64 usage, 78 no GPU can be used.");
   try {
     app.parse(argc, argv);
@@ -58,7 +103,11 @@ std::optional<DeviceKind> parse(int argc, char** argv) {
     app.exit(error);
     return std::nullopt;
   }
-  return device_of(device);
+  const bool has_host_flag =
+      std::ranges::any_of(host_flags, [](const CLI::Option* flag) { return flag->count() > 0; });
+  if (has_host_flag) require_host_flags(command.hosts);
+  command.device = device_of(device);
+  return command;
 }
 
 void print(const std::string& text) {
@@ -74,6 +123,28 @@ void print(const std::string& text) {
 std::string torch_version() {
   const uint64_t version = aoti_torch_abi_version();  // one byte for each number, highest first
   return fmt::format("{}.{}.{}", version >> 56U, version >> 48U & 0xffU, version >> 40U & 0xffU);
+}
+
+// Measures the connections between hosts, prints them and sets the exit code.
+void report_hosts(const Command& command, int& code) {
+  LaunchEnvironment hosts = command.hosts;
+  hosts.own_address = read_launch_environment().own_address;
+  hosts.node = std::to_string(hosts.rank);
+  if (!command.out.empty()) try_to_write(command.out);
+  MeshOptions options{.timeout = std::chrono::seconds(60)};
+  options.on_event = [&](const MeshEvent& event) {
+    write_error_line(
+        warning_line(event.text, {.rank = hosts.rank, .world_size = hosts.world_size}));
+  };
+  const CheckedHosts checked = check_hosts(hosts, options);
+  const int broken = broken_links(checked);
+  code = broken == 0 ? 0 : 1;
+  const std::string result =
+      broken == 0 ? fmt::format("{} hosts reach each other", hosts.world_size)
+                  : fmt::format("{} of {} connections fail: check firewalls, and FSDP_ADDRESS",
+                                broken, checked.links.size());
+  print(hosts_table(checked) + "\n" + result + "\n");
+  if (!command.out.empty()) write_file(command.out, hosts_json(checked));
 }
 
 // Prints the findings and sets the exit code. Throws if a GPU is required and none can be used.
@@ -95,8 +166,10 @@ int run(int argc, char** argv) {
   int code = 0;
   Facts facts;
   const int thrown = run_alone([&] {
-    const std::optional<DeviceKind> device = parse(argc, argv);
-    if (!device) return;
+    const std::optional<Command> command = parse(argc, argv);
+    if (!command) return;
+    if (command->hosts.world_size > 1) return report_hosts(*command, code);
+    const DeviceKind device = command->device;
     // The memory that processes share consists of files. If a file would exceed the limit on file
     // sizes, SIGXFSZ would end the program. With the signal ignored, an error is returned instead,
     // which becomes a finding.
@@ -107,7 +180,7 @@ int run(int argc, char** argv) {
                       .cuda_built = FSDP_CUDA_VERSION};
     facts.host = gather_host();  // first: CUDA and NCCL may set environment variables
     if (device != DeviceKind::kCpu) gather_gpus(facts, gpus_of_machine());
-    report(facts, *device, code);
+    report(facts, device, code);
   });
   if (thrown != 0) code = thrown;
   // A return would run destructors, which wait for threads that hang. All lines are already
