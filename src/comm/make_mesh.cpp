@@ -1,13 +1,8 @@
 // Makes meshes. Only this file includes all back-ends. All other files of comm use MeshParts.
 #include "comm/make_mesh.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <array>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -21,6 +16,7 @@
 #include "comm/nccl/nccl_mesh.h"
 #include "comm/rendezvous/build_id.h"
 #include "comm/shm/shm_mesh.h"
+#include "comm/store/master_address.h"
 #include "comm/store/store_mesh.h"
 
 namespace fsdp {
@@ -67,22 +63,6 @@ bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& 
   return true;
 }
 
-// TEMPORARY: replaced by route_address of the store.
-std::string address_of_host(const LaunchEnvironment& environment) {
-  const int socket = ::socket(AF_INET, SOCK_DGRAM, 0);
-  sockaddr_in master{};
-  master.sin_family = AF_INET;
-  master.sin_port = htons(static_cast<uint16_t>(*environment.master_port));
-  inet_pton(AF_INET, environment.master_addr.c_str(), &master.sin_addr);
-  connect(socket, reinterpret_cast<const sockaddr*>(&master), sizeof master);
-  sockaddr_in own{};
-  socklen_t size = sizeof own;
-  getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size);
-  close(socket);
-  std::array<char, 64> text{};
-  return inet_ntop(AF_INET, &own.sin_addr, text.data(), text.size());
-}
-
 // Makes the MeshParts of this process in a job on one host.
 MeshParts parts_on_host(const LaunchEnvironment& environment, const MeshOptions& options) {
   MeshParts parts = shm_mesh(environment, options);
@@ -110,8 +90,8 @@ MeshParts parts_on_hosts(const LaunchEnvironment& environment, const MeshOptions
          .cause = "Gloo is a part of LibTorch, which is linked with the engine",
          .hint = "link the CMake target fsdp::fsdp"});
   }
-  return hosts_mesh(std::move(joined), making.open_transport, address_of_host(environment),
-                    options);
+  return hosts_mesh(std::move(joined), making.open_transport,
+                    route_address(environment, options.timeout), options);
 }
 
 }  // namespace
