@@ -71,6 +71,15 @@ MeshParts parts_on_host(const LaunchEnvironment& environment, const MeshOptions&
   return parts;
 }
 
+void require_transport(const MeshMaking& making) {
+  if (making.open_transport != nullptr) return;
+  throw InvalidArgument(
+      {.what = "ranks on CPUs of several hosts cannot connect: the program does not link Gloo",
+       .where = "Mesh::from_env",
+       .cause = "Gloo is a part of LibTorch, which is linked with the engine",
+       .hint = "link the CMake target fsdp::fsdp"});
+}
+
 // Makes the MeshParts of this process in a job on several hosts.
 MeshParts parts_on_hosts(const LaunchEnvironment& environment, const MeshOptions& options,
                          const MeshMaking& making) {
@@ -79,17 +88,12 @@ MeshParts parts_on_hosts(const LaunchEnvironment& environment, const MeshOptions
   // Each rank checks its own GPU before it waits for the other ranks. Usually either all ranks have
   // a GPU or none has. In the latter case all ranks fail at once and need no store.
   if (own.device == nullptr && options.device == DeviceKind::kCuda) compute_on_gpu(options, own);
+  if (own.device == nullptr) require_transport(making);
   StoreRanks joined =
       store_mesh(environment, options, making.open_store,
                  own.device == nullptr ? HostMemory::kShared : HostMemory::kSeparate);
   if (move_to_gpu(joined.parts, options, own)) return std::move(joined.parts);
-  if (making.open_transport == nullptr) {
-    throw InvalidArgument(
-        {.what = "ranks on CPUs of several hosts cannot connect: the program does not link Gloo",
-         .where = "Mesh::from_env",
-         .cause = "Gloo is a part of LibTorch, which is linked with the engine",
-         .hint = "link the CMake target fsdp::fsdp"});
-  }
+  require_transport(making);
   return hosts_mesh(std::move(joined), making.open_transport,
                     route_address(environment, options.timeout), options);
 }

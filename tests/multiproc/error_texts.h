@@ -11,12 +11,8 @@ inline std::string two_processes(int rank) {
   return fmt::format("two processes have RANK={}: pid ", rank);
 }
 
-// The error of ranks on several hosts that compute on the CPU.
-inline std::string no_gpu_each(int ranks, int on_this_host) {
-  return fmt::format(
-      "ranks on several hosts need a GPU each, but these {} ranks ({} on this host) "
-      "compute on the CPU",
-      ranks, on_this_host);
-}
+// The error of ranks on the CPUs of several hosts in a program without LibTorch.
+inline constexpr const char* kNoGloo =
+    "ranks on CPUs of several hosts cannot connect: the program does not link Gloo";
 
 }  // namespace fsdp::testing

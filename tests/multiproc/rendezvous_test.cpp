@@ -178,11 +178,11 @@ TEST_CASE("world sizes that differ are refused on all ranks, with both values") 
   expect_refused(run_by_hand(environments, {"steps", "5"}), "but WORLD_SIZE=4 on rank 2");
 }
 
-TEST_CASE("the CPUs of several hosts and a missing MASTER_PORT are refused") {
+TEST_CASE("CPUs of several hosts without Gloo, and a missing MASTER_PORT, are refused") {
   const TemporaryDirectory directory;
   auto environment = torchrun_rank(0, 4, directory.path());
   environment["LOCAL_WORLD_SIZE"] = "2";
-  expect_refused(run_by_hand({environment}, {"steps", "5"}), no_gpu_each(4, 2));
+  expect_refused(run_by_hand({environment}, {"steps", "5"}), kNoGloo);
   environment = torchrun_rank(0, 2, directory.path());
   environment["MASTER_PORT"] = "";
   expect_refused(run_by_hand({environment}, {"steps", "5"}), "MASTER_PORT is not set");

@@ -76,12 +76,10 @@ const std::vector<Wrong> kWrong{
     {{{"FSDP_JOB_FDS", "900,901,902"}},
      "file descriptor 900 of the job is not open (FSDP_JOB_FDS); Bad file descriptor; hint: let "
      "fsdp-run start the program directly: other processes cannot join the job"},
-    // With several hosts: an error in the address, in the port, or in the process that listens
-    // there.
-    {{{"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "no-such-host.invalid"}},
-     no_gpu_each(2, 1) +
-         " (environment); between hosts, collectives run only between GPUs; hint: compute on GPUs "
-         "(--device cuda), or start all ranks on one host"},
+    {{{"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}},
+     std::string(kNoGloo) +
+         " (Mesh::from_env); Gloo is a part of LibTorch, which is linked with the engine; hint: "
+         "link the CMake target fsdp::fsdp"},
 };
 
 TEST_CASE(
