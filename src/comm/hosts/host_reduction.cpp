@@ -11,7 +11,7 @@ namespace fsdp {
 namespace {
 
 constexpr int64_t kHalfBytes = 8 << 20;
-constexpr int64_t kLeastBlockBytes = 64 << 10;
+constexpr int64_t kLeastBlockBytes = 16 << 10;
 constexpr int64_t kSliceAlignment = 64;
 
 }  // namespace

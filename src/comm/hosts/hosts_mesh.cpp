@@ -1,7 +1,12 @@
 #include "comm/hosts/hosts_mesh.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <exception>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +16,8 @@
 
 namespace fsdp {
 namespace {
+
+constexpr size_t kNamedHosts = 8;  // hosts that a note names
 
 // The order in which the communicators are made must be equal on all ranks, because ranks connect
 // when they make the first communicator of a list of ranks.
@@ -33,6 +40,26 @@ void make_communicators(MeshParts& parts, const std::shared_ptr<HostsSession>& s
       make_axis(Axis::kReplicate, Channel::kReplicateGather, Channel::kReplicateReduce);
 }
 
+// Tells rank 0's listener by which addresses the hosts are connected.
+void note_addresses(const MeshParts& parts, const std::vector<std::string>& hosts,
+                    const std::string& address) {
+  const std::vector<std::string> addresses =
+      parts.control_plane->exchange({.label = "addresses of the hosts"}, address);
+  if (parts.control_plane->rank() != 0 || !parts.on_event) return;
+  std::vector<std::string> names;
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    std::string name = fmt::format("{} ({})", hosts[rank], addresses[rank]);
+    if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
+  }
+  const size_t more = names.size() - std::min(names.size(), kNamedHosts);
+  names.resize(names.size() - more);
+  parts.on_event(
+      {.kind = MeshEvent::Kind::kNote,
+       .text = {.what = fmt::format("{} ranks are connected by Gloo on {}{}", hosts.size(),
+                                    fmt::join(names, ", "),
+                                    more == 0 ? "" : fmt::format(" and {} more", more))}});
+}
+
 }  // namespace
 
 MeshParts hosts_mesh(StoreRanks joined, OpenTransport open, const std::string& address,
@@ -52,11 +79,12 @@ MeshParts hosts_mesh(StoreRanks joined, OpenTransport open, const std::string& a
     make_communicators(parts, std::make_shared<HostsSession>(
                                   HostsSession::Parts{.plane = *parts.control_plane,
                                                       .member = joined.member,
-                                                      .hosts = std::move(hosts),
+                                                      .hosts = hosts,
                                                       .make_inside = std::move(make_inside),
                                                       .transport = open(address),
                                                       .store = std::move(joined.store),
                                                       .timeout = options.timeout}));
+    note_addresses(parts, hosts, address);
   } catch (const std::exception& error) {
     parts.control_plane->abort(error.what());
     throw;

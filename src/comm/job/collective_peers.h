@@ -15,7 +15,8 @@
 namespace fsdp {
 
 // The peers of a rank as its NCCL or Gloo communicators see them. `ranks` are always a
-// communicator's ranks in the job's numbers. Not thread-safe.
+// communicator's ranks in the job's numbers. Thread-safe, but a rank must call post in the order of
+// the collective sequence.
 //
 // [Note: comparison of collectives of a library] NCCL and Gloo execute every call without checks.
 // So ranks that issue different collectives corrupt memory or deadlock. To prevent this, a rank
