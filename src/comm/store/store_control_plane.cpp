@@ -133,7 +133,9 @@ void StoreRelay::run() {
       return control().status(rank).state.load() != RankState::kPresent;
     };
     if (has_finished(parts_.rank) || (parts_.server && has_finished(*parts_.server))) return;
-    fail(failure_of_lost_store(error.what()));
+    // The text of a CommError also has a place and a hint, which the failure has already.
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    fail(failure_of_lost_store(known != nullptr ? known->text().cause : error.what()));
   }
 }
 
