@@ -46,8 +46,10 @@ HostsSession::~HostsSession() {
 }
 
 bool HostsSession::share_memory(int rank, int other) const {
-  const ControlSegment& control = parts_.member->control();
-  return rank == other || (parts_.make_inside && control.is_local(rank) && control.is_local(other));
+  if (rank == other || !parts_.make_inside) return rank == other;
+  // Each host has the same number of neighbouring ranks (ranks_of_host).
+  const int on_each = parts_.member->control().local().count;
+  return rank / on_each == other / on_each;
 }
 
 std::shared_ptr<HostLinks> HostsSession::links_to(const std::vector<int>& ranks) {
