@@ -13,8 +13,6 @@
 
 namespace fsdp::testing {
 
-using Environment = std::map<std::string, std::string>;
-
 // Runs fsdp-run with the option that prints the errors of every rank.
 inline ProcessResult fsdp_run(int ranks, std::vector<std::string> arguments,
                               const Environment& environment = {},
@@ -42,13 +40,7 @@ inline std::vector<ProcessResult> run_by_hand(const std::vector<Environment>& en
   command.insert(command.end(), arguments.begin(), arguments.end());
   std::vector<Process> processes;
   for (const Environment& environment : environments) processes.emplace_back(command, environment);
-  std::vector<ProcessResult> results(processes.size());
-  std::vector<std::thread> waiters;
-  for (size_t i = 0; i < processes.size(); ++i) {
-    waiters.emplace_back([&, i] { results[i] = processes[i].wait(); });
-  }
-  for (std::thread& waiter : waiters) waiter.join();
-  return results;
+  return wait_for_all(processes);
 }
 
 // Scales the time limits of tests that check "at once". The limits hold if the machine has time for

@@ -1,186 +1,15 @@
-// One rank of the tests with real processes.
-//   rank_program sweep LARGE            every collective, exact values
-//   rank_program sweep-groups LARGE     the same on the groups of even and odd ranks, and on all
-//                                       ranks at the same time
-//   rank_program steps N [FAULT RANK STEP]
-//                                       N steps of collectives; RANK does FAULT at STEP;
-//                                       $TEST_BEGUN names a file that the first step creates
-//   rank_program mismatch WHAT RANK     RANK issues another collective than the others
-//   rank_program apart WAY RANK         RANK's second step is another one (steps_apart.h)
-//   rank_program stray-write            each rank writes into its view of its neighbour's memory
-//   rank_program disagree RANK          RANK's configuration differs
-//   rank_program parts [FAULT RANK]     rounds in parts of the mesh, then on all ranks; RANK does
-//                                       FAULT, and the others continue until they notice
-//   rank_program bits NUMEL             prints a hash of reductions, the same on all ranks
-//   rank_program linger [TOKEN]         waits for a signal; TOKEN makes it findable
-//   rank_program leave-child TOKEN      starts a process of its own and ends
-#include <fmt/format.h>
-#include <sys/resource.h>
+// One rank of the tests with real processes. Its modes are those of rank_modes.h, and:
+//   rank_program leave-child TOKEN   starts a process of its own and ends
+//   rank_program sleep               waits for a signal, without a mesh
 #include <unistd.h>
 
-#include <array>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "comm/make_mesh.h"
-#include "comm/mesh_state.h"
-#include "comm/ranks_view.h"
-#include "comm/support/collective_sweep.h"
-#include "comm/support/reduction_bits.h"
-#include "comm/support/steps_apart.h"
-#include "runtime/buffer.h"
-#include "support/cpu_streams.h"
+#include "multiproc/rank_modes.h"
 
-namespace fsdp {
 namespace {
-
-int sweep(Communicator& communicator, int64_t large) {
-  int wrong = 0;
-  for (const auto& sweep_case : testing::all_cases(large)) {
-    for (const std::string& line : testing::sweep(communicator, sweep_case)) {
-      fmt::print("{}\n", line);
-      ++wrong;
-    }
-  }
-  return wrong == 0 ? 0 : 1;
-}
-
-// Sweeps on the groups of even and odd ranks, in reverse order. At the same time, the parent
-// communicator runs its own sweep.
-int sweep_groups(const Mesh& mesh, int64_t large) {
-  Communicator& all = state_of(mesh).gather_communicator(Axis::kShard);
-  const auto group = all.split(mesh.rank() % 2, -mesh.rank());
-  int wrong_beside = 0;
-  std::thread beside([&] { wrong_beside = sweep(all, large); });
-  const int wrong = sweep(*group, large);
-  beside.join();
-  return wrong + wrong_beside;
-}
-
-void commit(const std::string& fault) {
-  if (fault == "kill") kill(getpid(), SIGKILL);
-  if (fault == "abort") std::abort();
-  if (fault == "segv") raise(SIGSEGV);
-  if (fault == "stop") raise(SIGSTOP);
-  if (fault == "pause") std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-  if (fault == "exit-0") std::exit(0);
-  if (fault == "_exit-0") _exit(0);
-  if (fault == "exit-3") std::exit(3);
-  if (fault == "throw") throw IoError(ExitCode::kCorruptData, {.what = "a file is broken"});
-  if (fault == "terminate") std::thread([] { throw std::runtime_error("lost"); }).join();
-}
-
-// Runs steps like those of a training: gathers ahead on one stream, and reductions on another.
-int steps(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& arguments) {
-  const int64_t count = std::stoll(arguments[1]);
-  const std::string fault = arguments.size() > 4 ? arguments[2] : "";
-  const bool guilty = !fault.empty() && std::stoi(arguments[3]) == mesh.rank();
-  const int64_t at = fault.empty() ? -1 : std::stoll(arguments[4]);
-  const auto gathers = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "gathers");
-  const auto reduces = testing::make_cpu_stream(testing::CpuStreams::kInline, "reduces");
-  constexpr int64_t kNumel = 10'000;
-  Communicator& gather = state_of(mesh).gather_communicator(Axis::kShard);
-  Communicator& reduce = state_of(mesh).reduce_communicator(Axis::kShard);
-  const Buffer unit = gather.allocate(mesh.world_size() * kNumel * 4);
-  std::vector<float> norm(1);
-  if (const char* begun = std::getenv("TEST_BEGUN")) std::ofstream(begun) << "begun";
-  for (place.step = 0; place.step < count; ++place.step) {
-    const CollectivePart unit_part{unit.at(mesh.rank() * kNumel * 4), unit.data(), kNumel,
-                                   DType::kFloat32};
-    gather.all_gather({&unit_part, 1},
-                      state_of(mesh).order().next(Operation::kAllGather, kNumel, "unit"), *gathers);
-    if (guilty && place.step == at) {
-      if (fault == "return-0") return 0;
-      commit(fault);
-    }
-    const CollectivePart norm_part{norm.data(), norm.data(), 1, DType::kFloat32};
-    reduce.all_reduce({&norm_part, 1}, ReduceOp::kSum,
-                      state_of(mesh).order().next(Operation::kAllReduce, 1, "norm"), *reduces);
-    gathers->synchronize();
-  }
-  fmt::print("rank {} of {} done\n", mesh.rank(), mesh.world_size());
-  return 0;
-}
-
-int mismatch(const Mesh& mesh, const std::string& what, int odd) {
-  std::array<float, 8> values{};
-  CollectivePart part{values.data(), values.data(), 8, DType::kFloat32};
-  CollectiveTag tag{.sequence = 7, .label = "norm"};
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
-  Communicator& reduce = state_of(mesh).reduce_communicator(Axis::kShard);
-  const auto differs = [&](const char* kind) { return mesh.rank() == odd && what == kind; };
-  if (differs("count")) part.numel = 4;
-  if (differs("dtype")) part.dtype = DType::kInt32;
-  if (differs("order")) tag.sequence = 8;
-  std::string name;  // "name60" means 60 bytes, of which the first differs on RANK
-  if (what.starts_with("name")) {
-    name.assign(std::stoi(what.substr(4)), 'x');
-    if (mesh.rank() == odd) name.front() = 'y';
-    tag.label = name;
-  }
-  if (differs("operation")) {
-    reduce.barrier(tag, *stream);
-  } else {
-    reduce.all_reduce({&part, 1}, differs("reduce-op") ? ReduceOp::kMax : ReduceOp::kSum, tag,
-                      *stream);
-  }
-  return 0;
-}
-
-int disagree(const Mesh& mesh, int odd) {
-  mesh.agree("configuration", {"hidden 128", mesh.rank() == odd ? "layers 3" : "layers 2"});
-  return 0;
-}
-
-// Makes parts of neighbouring ranks. Different parts issue different collectives.
-int parts(const Mesh& mesh, const std::vector<std::string>& arguments) {
-  const std::string fault = arguments.size() > 2 ? arguments[1] : "";
-  const int color = mesh.rank() / 2;
-  const Mesh part = mesh.part(color);
-  for (int round = 0; round < 50 + 7 * color || !fault.empty(); ++round) {
-    if (!fault.empty() && round == 20 && std::stoi(arguments[2]) == mesh.rank()) commit(fault);
-    if (color == 0) part.sum(std::array{1, 2}, "first");
-    if (color != 0) part.gather(std::array{1.0F}, "others");
-  }
-  fmt::print("rank {} is {} of {} in part {}, all {}\n", mesh.rank(), part.rank(),
-             part.world_size(), color, mesh.sum(1));
-  return 0;
-}
-
-// Returns the number of failed expectations.
-int stray_write(const Mesh& mesh) {
-  constexpr int64_t kBytes = 512 * 1024;
-  constexpr int64_t kPlace = 5000;
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
-  Communicator& gather = state_of(mesh).gather_communicator(Axis::kShard);
-  const Buffer mine = gather.allocate(kBytes);
-  const auto letter_of = [](int rank) { return static_cast<char>('a' + rank); };
-  std::memset(mine.data(), letter_of(mesh.rank()), kBytes);
-  int wrong = 0;
-  RanksView view = gather.map_ranks(mine.data(), kBytes);
-  const int peer = (mesh.rank() + 1) % mesh.world_size();
-  const int64_t at = peer * kBytes + kPlace;
-  volatile char& seen = static_cast<volatile char*>(view.data())[at];
-  for (int round = 0; round < 3; ++round) {
-    gather.barrier({}, *stream);
-    wrong += seen != letter_of(peer);
-    wrong += view.take_write().has_value();
-    seen = 'x';
-    wrong += seen != 'x';
-    wrong += view.take_write() != at;
-    wrong += seen != letter_of(peer);
-    gather.barrier({}, *stream);
-    wrong += *reinterpret_cast<const char*>(mine.at(kPlace)) != letter_of(mesh.rank());
-  }
-  fmt::print("rank {}: {} wrong\n", mesh.rank(), wrong);
-  return wrong;
-}
 
 int leave_child(const std::string& token) {
   if (fork() == 0) {
@@ -190,52 +19,16 @@ int leave_child(const std::string& token) {
   return 0;
 }
 
-int body(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& arguments) {
-  const std::string& what = arguments[0];
-  if (what == "sweep") {
-    return sweep(state_of(mesh).gather_communicator(Axis::kShard), std::stoll(arguments[1]));
-  }
-  if (what == "sweep-groups") return sweep_groups(mesh, std::stoll(arguments[1]));
-  if (what == "steps") return steps(mesh, place, arguments);
-  if (what == "mismatch") return mismatch(mesh, arguments[1], std::stoi(arguments[2]));
-  if (what == "apart") {
-    testing::step_apart(mesh, arguments[1], std::stoi(arguments[2]), testing::CpuStreams::kInline);
-    return 0;
-  }
-  if (what == "stray-write") return stray_write(mesh);
-  if (what == "parts") return parts(mesh, arguments);
-  if (what == "disagree") return disagree(mesh, std::stoi(arguments[1]));
-  if (what == "leave-child") return leave_child(arguments[1]);
-  if (what == "bits") {
-    const std::string bits = testing::reduction_bits(
-        state_of(mesh).reduce_communicator(Axis::kShard), std::stoll(arguments[1]));
-    fmt::print("bits {}\n", bits);
-    return 0;
-  }
-  if (what == "linger") {
-    fmt::print("rank {} lingers\n", mesh.rank());
-    std::fflush(stdout);
-    pause();
-  }
-  throw InvalidArgument({.what = fmt::format("no mode '{}'", what)}, ExitCode::kUsage);
-}
-
 }  // namespace
-}  // namespace fsdp
 
 int main(int argc, char** argv) {
-  // Processes die on purpose here, so they write no core files.
-  const rlimit none{.rlim_cur = 0, .rlim_max = 0};
-  setrlimit(RLIMIT_CORE, &none);
+  fsdp::testing::write_no_core_files();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (!arguments.empty() && arguments[0] == "sleep") return pause();
-  fsdp::MeshOptions options;
-  if (const char* timeout = std::getenv("TEST_TIMEOUT_MS")) {
-    options.timeout = std::chrono::milliseconds(std::atoi(timeout));
-  }
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
-        return fsdp::body(mesh, place, arguments);
+        if (arguments[0] == "leave-child") return leave_child(arguments[1]);
+        return fsdp::testing::run_mode(mesh, place, arguments);
       },
-      options, {});
+      fsdp::testing::mesh_options(), {});
 }

@@ -1,74 +1,24 @@
 // Tests ranks of several hosts that connect through rank 0's store. They are real processes on this
 // machine.
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <fstream>
 #include <sstream>
 
-#include "comm/descriptor.h"
 #include "launch.h"
+#include "multiproc/hosts_on_loopback.h"
 #include "multiproc/token_file.h"
 
 namespace fsdp::testing {
 namespace {
 
-// A socket that occupies a port of this machine, and the number of the port.
-struct HeldPort {
-  Descriptor socket_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  int number = 0;
-  HeldPort() {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    REQUIRE(bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0);
-    REQUIRE(getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
-    number = ntohs(address.sin_port);
-  }
-};
-
-std::string free_port() { return std::to_string(HeldPort().number); }
-
-// Returns the variables of a launcher for one of four ranks, with two ranks on each host.
-Environment rank_of_host(int rank, const std::string& port) {
-  return {{"RANK", std::to_string(rank)},
-          {"WORLD_SIZE", "4"},
-          {"LOCAL_RANK", std::to_string(rank % 2)},
-          {"LOCAL_WORLD_SIZE", "2"},
-          {"GROUP_RANK", std::to_string(rank / 2)},
-          {"MASTER_ADDR", "127.0.0.1"},
-          {"MASTER_PORT", port},
-          {"FSDP_JOB_TOKEN_FILE", token_file()},
-          {"TORCHELASTIC_RESTART_COUNT", "0"}};
-}
-
-std::vector<Environment> ranks_of_hosts(const std::string& port) {
-  std::vector<Environment> environments;
-  for (int rank = 0; rank < 4; ++rank) environments.push_back(rank_of_host(rank, port));
-  return environments;
-}
-
-std::vector<ProcessResult> run(std::vector<Environment> environments,
+std::vector<ProcessResult> run(const std::vector<Environment>& environments,
                                const std::vector<std::string>& words,
                                const std::string& timeout_ms = "20000") {
   std::vector<std::string> command{TORCH_RANK, "host"};
   command.insert(command.end(), words.begin(), words.end());
-  std::vector<Process> processes;
-  for (Environment& environment : environments) {
-    environment["TEST_TIMEOUT_MS"] = timeout_ms;
-    processes.emplace_back(command, environment);
-  }
-  std::vector<ProcessResult> results(processes.size());
-  std::vector<std::thread> waiters;
-  for (size_t i = 0; i < processes.size(); ++i) {
-    waiters.emplace_back([&, i] { results[i] = processes[i].wait(); });
-  }
-  for (std::thread& waiter : waiters) waiter.join();
-  return results;
+  return run_ranks_by_hand(command, environments, timeout_ms);
 }
 
 bool has_text(const std::string& text, std::string_view part) {

@@ -11,7 +11,7 @@ namespace {
 
 using testing::ProcessResult;
 using testing::run_process;
-using Environment = std::map<std::string, std::string>;
+using testing::Environment;
 
 std::string doctor_program() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fsdp-doctor";

@@ -16,10 +16,13 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 namespace fsdp::testing {
+
+using Environment = std::map<std::string, std::string>;
 
 // The result of a process that has ended.
 struct ProcessResult {
@@ -36,8 +39,7 @@ struct ProcessResult {
 class Process {
  public:
   // `environment` is added to the environment of the test. An empty value unsets the variable.
-  explicit Process(const std::vector<std::string>& command,
-                   const std::map<std::string, std::string>& environment = {}) {
+  explicit Process(const std::vector<std::string>& command, const Environment& environment = {}) {
     std::array<int, 2> out{}, err{};
     if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0) {
       throw std::runtime_error("pipe");
@@ -138,8 +140,19 @@ class Process {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+// Waits for all processes at the same time, and returns their results in the same order.
+inline std::vector<ProcessResult> wait_for_all(std::vector<Process>& processes) {
+  std::vector<ProcessResult> results(processes.size());
+  std::vector<std::thread> waiters;
+  for (size_t i = 0; i < processes.size(); ++i) {
+    waiters.emplace_back([&, i] { results[i] = processes[i].wait(); });
+  }
+  for (std::thread& waiter : waiters) waiter.join();
+  return results;
+}
+
 inline ProcessResult run_process(const std::vector<std::string>& command,
-                                 const std::map<std::string, std::string>& environment = {},
+                                 const Environment& environment = {},
                                  std::chrono::seconds at_most = std::chrono::seconds(60)) {
   return Process(command, environment).wait(at_most);
 }
