@@ -11,6 +11,7 @@
 #include <string>
 
 #include "gpu/support/training.h"
+#include "simulator/torch/simulated_ranks.h"
 
 using namespace fsdp::testing;
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 
+#include "simulator/torch/simulated_ranks.h"
 #include "support/long_run.h"
 
 using namespace fsdp::testing;

@@ -1,4 +1,5 @@
 #include "gpu/support/training.h"
+#include "simulator/torch/simulated_ranks.h"
 #include "simulator/torch/torch_memory.h"
 
 namespace fsdp::testing {

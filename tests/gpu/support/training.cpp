@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <set>
 
 #include "comm/local/local_mesh.h"
 #include "comm/mesh_state.h"
@@ -59,9 +60,39 @@ std::string describe(const Training& training) {
   constexpr std::array kNames{"gpt", "bert", "bert mini", "rounded once"};
   return fmt::format(
       "{} on {} ranks{}, {}, prefetch {}, {} to {}{}", kNames[static_cast<size_t>(training.model)],
-      training.world, training.groups > 1 ? " in two groups" : "", name_of(options.strategy),
-      options.prefetch_units, name_of_type(types.param_dtype), name_of_type(types.reduce_dtype),
-      options.cpu_offload ? ", main state on the host" : "");
+      training.world, training.groups > 1 ? fmt::format(" in {} groups", training.groups) : "",
+      name_of(options.strategy), options.prefetch_units, name_of_type(types.param_dtype),
+      name_of_type(types.reduce_dtype), options.cpu_offload ? ", main state on the host" : "");
+}
+
+void train_rank(const Training& training, const Mesh& mesh, const std::function<int64_t()>& waits,
+                TrainingResult& result) {
+  const auto subject = make_subject(training.model);
+  Engine engine(subject->module(), mesh, training.options);
+  AdamW optimizer(engine, {.lr = 1e-2, .weight_decay = 0.1});
+  std::vector<at::Tensor> losses;
+  for (int step = 0; step < training.steps; ++step) {
+    if (step == 1) {
+      mesh.agree("begin", {});
+      if (mesh.rank() == 0) result.host_waits = waits();
+      mesh.agree("counted", {});
+    }
+    const at::Tensor loss = subject->loss(step, mesh.rank(), engine.device());
+    loss.backward();
+    losses.push_back(loss.detach());
+    optimizer.clip_grad_norm(1.0);
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  mesh.agree("end", {});
+  if (mesh.rank() == 0) {
+    result.host_waits = waits() - result.host_waits;
+    for (const at::Tensor& loss : losses) result.losses.push_back(loss.item<float>());
+  }
+  mesh.agree("counted", {});
+  auto parameters = full_parameters(engine);
+  if (mesh.rank() != 0) return;
+  for (auto& [fqn, value] : parameters) result.parameters[fqn] = value.cpu();
 }
 
 TrainingResult train_on(const Training& training, const RunRanksOptions& options,
@@ -70,35 +101,7 @@ TrainingResult train_on(const Training& training, const RunRanksOptions& options
   RunRanksOptions in_groups = options;
   in_groups.mesh.replicate = training.groups;
   run_ranks(
-      training.world,
-      [&](const Mesh& mesh) {
-        const auto subject = make_subject(training.model);
-        Engine engine(subject->module(), mesh, training.options);
-        AdamW optimizer(engine, {.lr = 1e-2, .weight_decay = 0.1});
-        std::vector<at::Tensor> losses;
-        for (int step = 0; step < training.steps; ++step) {
-          if (step == 1) {
-            mesh.agree("begin", {});
-            if (mesh.rank() == 0) result.host_waits = waits();
-            mesh.agree("counted", {});
-          }
-          const at::Tensor loss = subject->loss(step, mesh.rank(), engine.device());
-          loss.backward();
-          losses.push_back(loss.detach());
-          optimizer.clip_grad_norm(1.0);
-          optimizer.step();
-          optimizer.zero_grad();
-        }
-        mesh.agree("end", {});
-        if (mesh.rank() == 0) {
-          result.host_waits = waits() - result.host_waits;
-          for (const at::Tensor& loss : losses) result.losses.push_back(loss.item<float>());
-        }
-        mesh.agree("counted", {});
-        auto parameters = full_parameters(engine);
-        if (mesh.rank() != 0) return;
-        for (auto& [fqn, value] : parameters) result.parameters[fqn] = value.cpu();
-      },
+      training.world, [&](const Mesh& mesh) { train_rank(training, mesh, waits, result); },
       in_groups);
   return result;
 }
@@ -146,10 +149,10 @@ std::vector<Training> all_trainings(SmallModel model) {
 }
 
 // Keeps a training if it contains a pair of values that no training kept before contains.
-std::vector<Training> covering_trainings(SmallModel model) {
+std::vector<Training> covering_trainings(const std::vector<Training>& all) {
   std::vector<Training> kept;
   std::set<std::string> held;
-  for (const Training& training : all_trainings(model)) {
+  for (const Training& training : all) {
     const std::array<std::string, 5> row{
         fmt::format("{} in {}", training.world, training.groups),
         std::to_string(training.options.prefetch_units),
@@ -165,6 +168,10 @@ std::vector<Training> covering_trainings(SmallModel model) {
     if (is_new) kept.push_back(training);
   }
   return kept;
+}
+
+std::vector<Training> covering_trainings(SmallModel model) {
+  return covering_trainings(all_trainings(model));
 }
 
 }  // namespace fsdp::testing

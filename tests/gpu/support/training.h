@@ -1,4 +1,5 @@
-// Trains small models on thread ranks, on one simulated GPU and on the CPU, to compare bits.
+// Trains small models on thread ranks, on one simulated GPU and on the CPU, and on ranks that are
+// processes, to compare bits.
 #pragma once
 
 #include <fsdp/options.h>
@@ -6,13 +7,16 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "simulator/torch/simulated_ranks.h"
+#include "support/run_ranks.h"
 #include "support/torch_doctest.h"
 
 namespace fsdp::testing {
+
+struct SimulatedSession;
 
 enum class SmallModel : uint8_t {
   kGpt,
@@ -39,8 +43,11 @@ struct TrainingResult {
   int64_t host_waits = 0;
 };
 
-// Trains with AdamW and clipped gradients, on data that depends only on rank and step. `waits`
-// returns how often the host has waited for the device until now.
+// Trains one rank with AdamW and clipped gradients, on data that depends only on rank and step.
+// `waits` returns how often the host has waited for the device until now. Rank 0 sets the result.
+void train_rank(const Training& training, const Mesh& mesh, const std::function<int64_t()>& waits,
+                TrainingResult& result);
+// Trains on thread ranks.
 TrainingResult train_on(const Training& training, const RunRanksOptions& options,
                         const std::function<int64_t()>& waits);
 // Trains on the CPU. If `sums` is true, communicators only sum, as NCCL does, so gradients are
@@ -57,7 +64,9 @@ std::string difference(const TrainingResult& one, const TrainingResult& other);
 // state on the device or the host. Hybrid strategies run on two groups of two ranks. Neighbours in
 // the list differ in every option.
 std::vector<Training> all_trainings(SmallModel model);
-// Returns a subset in which each pair of values of two options occurs.
+// Returns a subset of `all`, or of all_trainings, in which each pair of values of two options
+// occurs that occurs in the whole.
+std::vector<Training> covering_trainings(const std::vector<Training>& all);
 std::vector<Training> covering_trainings(SmallModel model);
 
 }  // namespace fsdp::testing
