@@ -1,9 +1,10 @@
-// Times training steps of a BERT on the same windows, for benchmarks/step.
+// Times training steps of a BERT on the same windows, for benchmarks/step and benchmarks/hosts.
 //   fsdp-run -n 2 step_probe MODE PRESET WINDOWS TOKENS STEPS [TRACE]
 // MODE is one of these. full-shard. gathered: full-shard without mapped shards. recompute and
-// offload: gathered plus that option. replicate: DDP. zero1 and zero2. plain: the same modules
-// without an engine, with LibTorch's fused AdamW, independent on each rank; it shows the cost of a
-// step without communication. Rank 0 prints one JSON object.
+// offload: gathered plus that option. replicate: DDP. zero1 and zero2. hybrid: sharded in a host,
+// replicated over hosts. plain: the same modules without an engine, with LibTorch's fused AdamW,
+// independent on each rank; it shows the cost of a step without communication. Rank 0 prints one
+// JSON object.
 #include <ATen/ops/_fused_adamw.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -110,6 +111,7 @@ Measured measure(const Task& task, const fsdp::Mesh& mesh) {
   if (task.mode == "replicate") options.strategy = fsdp::Strategy::kReplicate;
   if (task.mode == "zero1") options.strategy = fsdp::Strategy::kZero1;
   if (task.mode == "zero2") options.strategy = fsdp::Strategy::kZero2;
+  if (task.mode == "hybrid") options.strategy = fsdp::Strategy::kHybridShard;
   fsdp::BuildScope building(mesh, options);
   Model model(config);
   fsdp::Engine engine(model, building);
@@ -150,8 +152,9 @@ int probe(const fsdp::Mesh& mesh, const Task& task) {
 int main(int argc, char** argv) {
   return fsdp::run_program([&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) {
     const std::vector<std::string> words(argv + 1, argv + argc);
-    const std::vector<std::string> modes = {"full-shard", "gathered", "recompute", "offload",
-                                            "replicate",  "zero1",    "zero2",     "plain"};
+    const std::vector<std::string> modes = {"full-shard", "gathered",  "recompute",
+                                            "offload",    "replicate", "zero1",
+                                            "zero2",      "hybrid",    "plain"};
     const bool known = (words.size() == 5 || words.size() == 6) &&
                        std::find(modes.begin(), modes.end(), words[0]) != modes.end();
     if (!known) {

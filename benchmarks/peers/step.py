@@ -1,6 +1,7 @@
 """Times training steps of a BERT with Python's FSDP2, DDP or neither, as benchmarks/step_probe.cpp does.
 
-  step.py fsdp2|ddp|plain PRESET WINDOWS TOKENS STEPS     (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT set)
+  step.py fsdp2|fsdp2-hybrid|ddp|plain PRESET WINDOWS TOKENS STEPS
+                                         (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT set; LOCAL_WORLD_SIZE for hybrid)
 
 Initial values and windows follow from the formulas of that program, so losses are comparable. The peers have
 their best settings for two cores: one thread for each rank, fused AdamW, the same units, sdpa attention, for DDP
@@ -14,6 +15,7 @@ import time
 import numpy
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from transformers import BertConfig, BertForQuestionAnswering
@@ -63,15 +65,21 @@ def wrapped(model, mode):
     dist.init_process_group("gloo")
     if mode == "ddp":
         return DistributedDataParallel(model, gradient_as_bucket_view=True)
-    return sharded(model)
+    return sharded(model, mesh_of_hosts() if mode == "fsdp2-hybrid" else None)
 
 
-def sharded(model):
+def mesh_of_hosts():
+    """Returns a mesh that shards in a host and replicates over hosts."""
+    local = int(os.environ["LOCAL_WORLD_SIZE"])
+    return init_device_mesh("cpu", (dist.get_world_size() // local, local), mesh_dim_names=("replicate", "shard"))
+
+
+def sharded(model, mesh):
     """Shards the model in the units of examples/bert_qa."""
-    fully_shard(model.bert.embeddings.word_embeddings)
+    fully_shard(model.bert.embeddings.word_embeddings, mesh=mesh)
     for layer in model.bert.encoder.layer:
-        fully_shard(layer)
-    return fully_shard(model)
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
 
 def main():
