@@ -172,8 +172,8 @@ Mesh Mesh::part(int color, PartOptions options) const {
   try {
     MeshParts parts = parts_of(whole, *job.parts().control_plane, color, part);
     parts.order_begin = begin_of_order(order, parts.control_plane->job_rank(0));
-    // Posting place 0 marks this rank as a member of the new sequence. CollectivePeers::behind needs this
-    // mark, because it checks members only.
+    // Posting place 0 marks this rank as a member of the new sequence. CollectivePeers::behind
+    // needs this mark, because it checks members only.
     parts.control_plane->post(
         {.record = make_record({.tag = {.sequence = parts.order_begin, .label = "part"}}),
          .communicator = 0});

@@ -1,5 +1,5 @@
-// LibTorch declares ProcessGroupGloo only if this macro is defined. LibTorch's CMake files define it,
-// too.
+// LibTorch declares ProcessGroupGloo only if this macro is defined. LibTorch's CMake files define
+// it, too.
 #ifndef USE_C10D_GLOO
 #define USE_C10D_GLOO
 #endif

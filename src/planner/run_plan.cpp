@@ -23,8 +23,8 @@ int64_t host_bytes(const Mesh& mesh, const StepPlan& plan) {
   return plan.memory.host_held_bytes + (computes_on_host(mesh) ? plan.peak_bytes() : 0);
 }
 
-// Returns the plan of a step for rank 0. Empty on the other ranks. If rank 0 throws, the other ranks
-// also throw and do not wait for it. `accept` may refuse the plan.
+// Returns the plan of a step for rank 0. Empty on the other ranks. If rank 0 throws, the other
+// ranks also throw and do not wait for it. `accept` may refuse the plan.
 std::optional<StepPlan> plan_on_rank_0(const Mesh& mesh, const Options& options,
                                        const RunPlanOptions& how,
                                        const std::function<StepPlan(const PlanRequest&)>& plan,

@@ -58,8 +58,9 @@ class HostsSession {
   std::unique_ptr<Communicator> make_inside(RankGroup group) const {
     return parts_.make_inside(std::move(group));
   }
-  // Returns connections to `ranks`, which are ranks of the job that include this rank. Communicators
-  // share the connections of a list of ranks. Collective over these ranks. Errors: CommError.
+  // Returns connections to `ranks`, which are ranks of the job that include this rank.
+  // Communicators share the connections of a list of ranks. Collective over these ranks. Errors:
+  // CommError.
   std::shared_ptr<HostLinks> links_to(const std::vector<int>& ranks);
 
   // A collective of one communicator, for failures.

@@ -34,8 +34,8 @@ struct StoreRanks {
   HostRanks host;                           // empty if the ranks of a host share no memory
 };
 
-// The memory of the ranks of a host. Ranks on GPUs need no shared memory. If any rank of the job has
-// kSeparate, all ranks do.
+// The memory of the ranks of a host. Ranks on GPUs need no shared memory. If any rank of the job
+// has kSeparate, all ranks do.
 enum class HostMemory : uint8_t { kSeparate, kShared };
 
 // Joins this process's rank and returns its parts. Their control plane works over the job's store
