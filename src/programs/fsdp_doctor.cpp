@@ -56,8 +56,7 @@ struct Command {
 std::vector<CLI::Option*> add_host_flags(CLI::App& app, Command& command) {
   LaunchEnvironment& hosts = command.hosts;
   return {app.add_option("--nnodes", hosts.world_size,
-                         "number of hosts: measures the connections between them instead; start it "
-                         "on every host at the same time")
+                         "hosts to start it on at the same time: measures connections")
               ->check(CLI::Range(2, 1024)),
           app.add_option("--node-rank", hosts.rank, "number of this host, from 0")
               ->check(CLI::Range(0, 1023)),
