@@ -83,6 +83,7 @@ void require_transport(const MeshMaking& making) {
 // Makes the MeshParts of this process in a job on several hosts.
 MeshParts parts_on_hosts(const LaunchEnvironment& environment, const MeshOptions& options,
                          const MeshMaking& making) {
+  require_master(environment);
   GpuChoice own;
   if (options.device != DeviceKind::kCpu) own = gpu_of_process(environment.local_rank);
   // Each rank checks its own GPU before it waits for the other ranks. Usually either all ranks have
