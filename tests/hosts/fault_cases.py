@@ -21,7 +21,7 @@ LATE = 6.0           # seconds after the time-out in which all other ranks end
 FOREVER = 10**9      # steps
 CODE = 75
 # A rank of the other host is named, or the network.
-UNREACHABLE = (r"rank [0-3] did not (report|arrive)|the hosts did not exchange|store on rank 0 is lost|"
+UNREACHABLE = (r"rank [0-3](, [0-3])* did not (report|arrive)|the hosts did not exchange|store on rank 0 is lost|"
                r"connection to rank")
 WILDCARDS = ("0.0.0.0", "*", "[::]")
 

@@ -146,6 +146,13 @@ void HostsSession::look_at(Waiting& waiting) {
   }
   if (!failure && waiting.watch.is_over()) {
     failure = peers_.late(place.communicator, place.ranks, place.record, parts_.timeout);
+    if (failure && failure->rank >= 0 && !share_memory(failure->rank, parts_.plane.rank())) {
+      failure->text.cause =
+          fmt::format("its process is stopped or busy, or the network to host {} is down",
+                      parts_.hosts[static_cast<size_t>(failure->rank)]);
+      failure->text.hint =
+          "check that host and the network; if it is only slow, raise MeshOptions::timeout";
+    }
     if (!failure) {
       failure =
           Failure{.rank = -1,

@@ -69,7 +69,13 @@ std::vector<int> CollectivePeers::behind(const std::vector<int>& ranks, uint64_t
     return rank != plane_.rank() && plane_.last_posted(rank, sequence) < sequence;
   };
   std::ranges::copy_if(ranks, std::back_inserter(late), is_late);
-  if (!late.empty()) return late;
+  if (!late.empty()) {
+    // A late rank may itself wait for a rank that is further behind.
+    const auto place = [&](int rank) { return plane_.last_posted(rank, sequence); };
+    const uint64_t least = place(std::ranges::min(late, {}, place));
+    std::erase_if(late, [&](int rank) { return place(rank) > least; });
+    return late;
+  }
   // All ranks of the group have arrived. Their streams may wait for an earlier collective at which
   // a rank of another group is missing. Ranks outside this mesh use other sequences, so such ranks
   // are not the cause.
