@@ -230,6 +230,7 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
   found.error_file = text_of(lookup, "TORCHELASTIC_ERROR_FILE");
   found.runtime_dir = text_of(lookup, "XDG_RUNTIME_DIR");
   found.memory_dir = text_of(lookup, "FSDP_MEMORY_DIR");
+  found.own_address = text_of(lookup, "FSDP_ADDRESS");
   const std::optional<Names> names = names_in(lookup);
   if (!names) return found;
   read_numbers(lookup, *names, found);
@@ -246,7 +247,6 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
   found.has_agent_store = text_of(lookup, "TORCHELASTIC_USE_AGENT_STORE") == "True";
   found.job_token_file = text_of(lookup, "FSDP_JOB_TOKEN_FILE");
   found.no_token = is_set(lookup, "FSDP_NO_TOKEN");
-  found.own_address = text_of(lookup, "FSDP_ADDRESS");
   found.job_fds = descriptors(lookup);
   found.progress_fd = number(lookup, "FSDP_PROGRESS_FD").value_or(-1);
   // fsdp-run also sets torchrun's variables. Only fsdp-run passes file descriptors, so they

@@ -88,6 +88,7 @@ TEST_CASE("the variables of a job on several hosts are read under every launcher
                 {"FSDP_ADDRESS", "10.0.0.5"}};
   CHECK(read(job).job_token_file == "/home/me/token");
   CHECK(read(job).own_address == "10.0.0.5");
+  CHECK(read({{"FSDP_ADDRESS", "10.0.0.5"}}).own_address == "10.0.0.5");  // for fsdp-doctor
   for (const auto& [value, is_set] :
        std::map<std::string, bool>{{"1", true}, {"0", false}, {"", false}}) {
     job["FSDP_NO_TOKEN"] = value;

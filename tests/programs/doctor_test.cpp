@@ -2,16 +2,18 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
+#include "comm/store/tcp_socket.h"
 #include "support/run_process.h"
 
 namespace fsdp {
 namespace {
 
+using testing::Environment;
 using testing::ProcessResult;
 using testing::run_process;
-using testing::Environment;
 
 std::string doctor_program() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fsdp-doctor";
@@ -127,6 +129,55 @@ TEST_CASE("fsdp-doctor refuses flags that it does not know, and helps") {
   CHECK(help.out.find("78 no GPU can be used") != std::string::npos);
   CHECK(help.err.empty());
   check_lines(help.out);
+}
+
+TEST_CASE("fsdp-doctor on two hosts measures the connections, and names a host's own address") {
+  const testing::TemporaryDirectory folder;
+  const std::string token = folder.path() + "/token", report = folder.path() + "/report.json";
+  std::ofstream(token) << std::string(32, 't');
+  std::filesystem::permissions(token, std::filesystem::perms(0600));
+  const auto listen = [] { return listen_at(find_addresses("127.0.0.1", 0).addresses.front()); };
+  const auto port_of = [](const OpenedSocket& opened) {
+    return std::to_string(address_of_socket(opened.socket.get()).port());
+  };
+  const auto start = [&](int host, const std::string& port) {
+    return testing::Process({doctor_program(), "--nnodes", "2", "--node-rank", std::to_string(host),
+                             "--master-addr", "127.0.0.1", "--master-port", port, "--token-file",
+                             token, "--out", report + std::to_string(host)},
+                            {{"FSDP_ADDRESS", "127.0.0." + std::to_string(host + 2)}});
+  };
+  const OpenedSocket held = listen();
+  const ProcessResult refused = start(0, port_of(held)).wait();
+  CHECK(refused.code == 78);
+  CHECK(refused.err.find("set another MASTER_PORT") != std::string::npos);
+  const std::string port = port_of(listen());
+  auto other = start(1, port), first = start(0, port);
+  for (const ProcessResult& said : {first.wait(), other.wait()}) {
+    CAPTURE(said.err);
+    CHECK(said.code == 0);
+    CHECK(said.err.empty());
+    CHECK(has_line(said.out, "1      "));
+    CHECK(said.out.find("127.0.0.3\n\nfrom ") != std::string::npos);
+    CHECK(said.out.ends_with("\n\n2 hosts reach each other\n"));
+    check_lines(said.out);
+  }
+  CHECK(std::filesystem::file_size(report + "0") > 0);
+  CHECK(std::filesystem::file_size(report + "1") > 0);
+}
+
+TEST_CASE("fsdp-doctor refuses half of the flags for several hosts") {
+  for (const auto& arguments : {std::vector<std::string>{"--nnodes", "2"},
+                                {"--node-rank", "1"},
+                                {"--nnodes", "2", "--master-addr", "a", "--master-port", "1"},
+                                {"--nnodes", "2", "--master-addr", "a", "--master-port", "1",
+                                 "--no-token", "--token-file", "t"},
+                                {"--nnodes", "2", "--node-rank", "2", "--master-addr", "a",
+                                 "--master-port", "1", "--no-token"}}) {
+    const ProcessResult refused = run_doctor(arguments);
+    CAPTURE(refused.err);
+    CHECK(refused.code == 64);
+    CHECK(refused.err.find("hint: ") != std::string::npos);
+  }
 }
 
 TEST_CASE("fsdp-doctor that cannot write its lines ends with 74") {
