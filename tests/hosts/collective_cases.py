@@ -1,6 +1,7 @@
 """Cases of tools/test hosts in which no rank fails, or in which ranks disagree."""
 import dataclasses
 import itertools
+import math
 import pathlib
 import re
 
@@ -13,6 +14,7 @@ LARGE = 100_003             # elements of a sweep's largest case
 WHOLE = 16 * 2**20          # float32 elements of the collectives whose bytes are counted
 TIMES = 4                   # of each of them
 BYTES_BAR = 0.02
+TRIES = 3                   # retransmitted packets only add bytes, so the smallest number of all tries counts
 STEPS = 5                   # of a training
 DISAGREE = "ranks disagree about a collective: "
 # Kind of difference -> texts of the two ranks.
@@ -111,19 +113,26 @@ def sent(bench, hosts, ranks, deadline):
     formulas = {"all_gather": [share] * hosts, "reduce_scatter": [share] * hosts, "all_reduce": [2 * share] * hosts,
                 "broadcast": [hosts - 1] + [0] * (hosts - 1)}
     for operation, factors in formulas.items():
-        with Network(hosts) as network:
-            words = ["bytes", operation, WHOLE, TIMES]
-            with bench.job(network, ranks, words, f"bytes-{operation}", timeout=60) as job:
-                ends = job.wait(deadline)
-                require_success(ends)
-                whole = int(ends[0].output.split()[0]) * TIMES
-                for host, factor in enumerate(factors):
-                    off = network.sent(host) / whole - factor
-                    if abs(off) > BYTES_BAR * max(factor, 1 / hosts):
-                        raise parts.Failed(f"{operation}: host {host} sent {network.sent(host)} bytes, "
-                                           f"expected {factor * whole:.0f} (off by {off / max(factor, 1e-9):+.1%})")
-                told.append(f"{operation} {network.sent(0) / whole:.3f} ({factors[0]:.3f})")
+        smallest = [math.inf] * hosts
+        for _ in range(TRIES):
+            smallest = list(map(min, smallest, bytes_of(bench, hosts, ranks, operation, deadline)))
+            off = [size - factor for size, factor in zip(smallest, factors)]
+            if all(abs(each) <= BYTES_BAR * max(factor, 1 / hosts) for each, factor in zip(off, factors)):
+                break
+        else:
+            raise parts.Failed(f"{operation}: bytes of the hosts / S are {smallest}, expected {factors}")
+        told.append(f"{operation} {smallest[0]:.3f} ({factors[0]:.3f})")
     return "bytes of a host / S (formula): " + ", ".join(told)
+
+
+def bytes_of(bench, hosts, ranks, operation, deadline):
+    """Returns the bytes that each host sends for a collective, divided by the size of its largest buffer."""
+    words = ["bytes", operation, WHOLE, TIMES]
+    with Network(hosts) as network, bench.job(network, ranks, words, f"bytes-{operation}", timeout=60) as job:
+        ends = job.wait(deadline)
+        require_success(ends)
+        whole = int(ends[0].output.split()[0]) * TIMES
+        return [network.sent(host) / whole for host in range(hosts)]
 
 
 def gpt(bench, hosts, ranks, deadline):

@@ -14,14 +14,13 @@ import parts
 
 POLL = 0.01        # seconds
 PORT = 29500
-NO_CODE = -1       # of a rank that a signal killed
 TOLD = "fsdp: error["
 
 
 @dataclasses.dataclass
 class End:
     rank: int
-    code: int       # NO_CODE if a signal killed the rank
+    code: int       # exit code, or minus the signal that killed the rank; None: it still runs
     seconds: float  # from the fault, or else from the start of the job; under fsdp-run, of the whole host
     output: str
     errors: str
@@ -163,16 +162,14 @@ class Job:
         texts = [file.read_text(errors="replace") if file.exists() else ""
                  for file in (folder / f"rank-{rank}.{end}" for end in ("out", "err"))]
         if self.by_hand:
-            code = self.processes[rank].poll()
-            return End(rank, NO_CODE if code is None or code < 0 else code, seconds, *texts)
+            return End(rank, self.processes[rank].poll(), seconds, *texts)
         file = folder / "ends.jsonl"
         ends = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         own = [end for end in ends if end["rank"] == rank]
         if not own:  # fsdp-run has started no rank
             texts[1] = (self.folder / f"host-{rank // self.ranks}.err").read_text(errors="replace")
-            code = self.processes[number].poll()
-            return End(rank, NO_CODE if code is None else code, seconds, *texts)
-        return End(rank, own[0].get("code", NO_CODE), seconds, *texts)
+            return End(rank, self.processes[number].poll(), seconds, *texts)
+        return End(rank, own[0].get("code", -own[0].get("signal", 0)), seconds, *texts)
 
     def close(self):
         for process in self.processes:
