@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <exception>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -182,6 +183,10 @@ class GlooTransport final : public HostTransport {
 }  // namespace
 
 std::unique_ptr<HostTransport> open_gloo(const std::string& address) {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
+    std::signal(SIGPIPE, SIG_IGN);
+  }
   return std::make_unique<GlooTransport>(address);
 }
 
