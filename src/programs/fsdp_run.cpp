@@ -1,5 +1,7 @@
-// fsdp-run -n N [--log-dir D] PROGRAM ARGS… starts N ranks of a program on this host.
+// fsdp-run -n N [--log-dir D] PROGRAM ARGS… starts N ranks of a program on this host. With --nnodes H, one
+// fsdp-run on each of H hosts starts the ranks of its host.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +18,7 @@
 
 #include "base/standard_streams.h"
 #include "comm/job/job_progress.h"
+#include "comm/store/store_token.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "fsdp_run_ranks.h"
@@ -34,12 +38,25 @@ void say(const std::string& line) {
   if (!line.empty()) fsdp::write_error_line(line);
 }
 
+constexpr int kMostRanks = 1 << 16;
 constexpr const char* kUsage = "fsdp-run -n N [FLAGS] [--] PROGRAM [ARGUMENTS]";
 
 std::string help() {
   return fmt::format("usage: {}\n\n", kUsage) +
          "Starts N ranks of a program on this host and ends when they have ended.\n\n" +
-         fsdp::help_row("-n, --nproc-per-node N", "number of ranks, 1 to 1024") +
+         fsdp::help_row("-n, --nproc-per-node N", "number of ranks on this host, 1 to 1024") +
+         fsdp::help_row("--nnodes H",
+                        "the job has N ranks on each of H hosts: run one fsdp-run on each host, "
+                        "with all of the next four flags [1]") +
+         fsdp::help_row("--node-rank R", "number of this host, 0 to H - 1") +
+         fsdp::help_row("--master-addr A, --master-port P",
+                        "address of host 0 that the other hosts can reach, and a free port there") +
+         fsdp::help_row("--token-file F",
+                        "file with the job's secret, equal on all hosts, at least 32 bytes, which "
+                        "only its owner can read: head -c 32 /dev/urandom > F; chmod 600 F") +
+         fsdp::help_row("--no-token",
+                        "instead of --token-file, on a private network only: any process that "
+                        "reaches the port can join the job") +
          fsdp::help_row("--log-dir D",
                         "write each rank's output to D/rank-R.out and D/rank-R.err, and how each "
                         "ended to D/ends.jsonl; rank 0's output is shown, too") +
@@ -50,7 +67,7 @@ std::string help() {
          fsdp::help_row("--max-restarts N",
                         "start the job again after a failure that a restart can mend, at most N "
                         "times in a row without a new checkpoint [0]; programs with checkpoints "
-                        "then resume (--resume auto)") +
+                        "then resume (--resume auto); not with several hosts") +
          fsdp::help_row("--min-ranks M",
                         "if a rank fails three times before the first step, continue with one "
                         "rank fewer, but at least M ranks [N of -n]") +
@@ -78,15 +95,18 @@ bool is_number(const std::string& word) {
 // Refuses unknown flags that precede the name of the program on the command line. CLI11's parser
 // stops at the first word that it does not know, so it would take an unknown flag for the program.
 void check_flags(const std::vector<std::string>& words) {
-  const std::vector<std::string> names{"--nproc-per-node", "--log-dir",   "--kill-after",
-                                       "--max-restarts",   "--min-ranks", "--restart-after",
-                                       "--all-errors",     "--help"};
+  const std::vector<std::string> switches{"--all-errors", "--no-token", "--help"};
+  std::vector<std::string> names{"--nproc-per-node", "--nnodes",       "--node-rank",
+                                 "--master-addr",    "--master-port",  "--token-file",
+                                 "--log-dir",        "--kill-after",   "--max-restarts",
+                                 "--min-ranks",      "--restart-after"};
+  names.insert(names.end(), switches.begin(), switches.end());
   std::vector<std::string> unknown;
   for (size_t i = 0; i < words.size() && words[i].starts_with('-') && words[i] != "--"; ++i) {
     const size_t equals = words[i].find('=');
     const std::string name = fsdp::with_hyphens(words[i].substr(0, equals));
     const bool takes_value = name == "-n" || (std::ranges::find(names, name) != names.end() &&
-                                              name != "--all-errors" && name != "--help");
+                                              std::ranges::find(switches, name) == switches.end());
     const bool has_value = equals == std::string::npos && takes_value;
     if (has_value) ++i;  // the value is the next word
     const bool known = std::ranges::find(names, name) != names.end() || name == "-h" ||
@@ -105,6 +125,73 @@ struct Options {
   fsdp::RestartOptions restarts;
 };
 
+// The flags for several hosts, as far as they are set.
+struct HostFlags {
+  std::optional<int> count, index, port;
+  std::string address, token_file;
+  bool no_token = false;
+
+  void add_to(CLI::App& app) {
+    app.add_option("--nnodes", count)->check(CLI::Range(1, kMostRanks));
+    app.add_option("--node-rank,--node_rank", index)->check(CLI::Range(0, kMostRanks));
+    app.add_option("--master-addr,--master_addr", address);
+    app.add_option("--master-port,--master_port", port)->check(CLI::Range(1, 65535));
+    app.add_option("--token-file,--token_file", token_file);
+    app.add_flag("--no-token,--no_token", no_token);
+  }
+};
+
+// Checks which flags are set together. On one host, --nnodes 1 alone is enough.
+void check_hosts(const HostFlags& flags, const fsdp::LaunchOptions& options) {
+  std::vector<std::string> set, missing;
+  const auto look = [&](const char* name, bool is_set) {
+    (is_set ? set : missing).emplace_back(name);
+  };
+  look("--node-rank", flags.index.has_value());
+  look("--master-addr", !flags.address.empty());
+  look("--master-port", flags.port.has_value());
+  look("--token-file or --no-token", flags.no_token || !flags.token_file.empty());
+  if (!flags.count && !set.empty()) {
+    refuse(fmt::format("{} needs --nnodes", set.front()), "add --nnodes H, the number of hosts");
+  }
+  const int count = flags.count.value_or(1);
+  if (!missing.empty() && (count > 1 || !set.empty())) {
+    refuse(fmt::format("--nnodes {} needs {}", count, fmt::join(missing, ", ")),
+           "see fsdp-run --help");
+  }
+  if (flags.no_token && !flags.token_file.empty()) {
+    refuse("--token-file and --no-token are both set", "use one of them");
+  }
+  if (flags.index.value_or(0) >= count) {
+    refuse(fmt::format("--node-rank {}, expected less than --nnodes {}", *flags.index, count),
+           "number the hosts from 0");
+  }
+  if (int64_t{count} * options.ranks > kMostRanks) {
+    refuse(fmt::format("--nnodes {} with -n {} makes more than {} ranks", count, options.ranks,
+                       kMostRanks),
+           "use fewer ranks");
+  }
+  if (count > 1 && options.max_restarts > 0) {
+    refuse(fmt::format("--max-restarts cannot be used with --nnodes {}", count),
+           "let the scheduler start the whole job again after exit code 75");
+  }
+}
+
+// Returns the hosts that the flags describe. Errors: InvalidArgument (78) if the token file cannot be
+// used.
+fsdp::HostOptions hosts_of(const HostFlags& flags) {
+  if (flags.address.empty()) return {};
+  const std::string token_file =
+      flags.no_token ? "" : std::filesystem::absolute(flags.token_file).string();
+  // The ranks read the token later. This call reports a wrong file before any rank starts.
+  fsdp::read_token({.job_token_file = token_file, .no_token = flags.no_token});
+  return {.count = *flags.count,
+          .index = *flags.index,
+          .address = flags.address,
+          .port = *flags.port,
+          .token_file = token_file};
+}
+
 // Returns the options, or nothing for --help.
 std::optional<Options> parse(int argc, const char* const* argv) {
   Options all;
@@ -114,6 +201,8 @@ std::optional<Options> parse(int argc, const char* const* argv) {
       ->required()
       ->check(CLI::Range(1, 1024));
   app.add_option("--log-dir,--log_dir", options.log_dir);
+  HostFlags hosts;
+  hosts.add_to(app);
   int64_t kill_after = options.kill_after.count();
   app.add_option("--kill-after,--kill_after", kill_after)->check(CLI::Range(1, 1'000'000));
   app.add_option("--max-restarts,--max_restarts", options.max_restarts)
@@ -138,6 +227,8 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   } catch (const CLI::Error& error) {
     refuse(error.what(), fmt::format("use {}", kUsage));
   }
+  check_hosts(hosts, options);
+  options.hosts = hosts_of(hosts);
   if (options.max_restarts == 0 && (all.restarts.min_ranks > 0 || pause)) {
     refuse("--min-ranks and --restart-after need restarts", "add --max-restarts N");
   }

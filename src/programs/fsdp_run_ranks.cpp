@@ -53,12 +53,15 @@ void set_number(const char* name, int value) { setenv(name, std::to_string(value
 
 RankProcesses::RankProcesses(LaunchOptions options)
     : options_(std::move(options)),
-      files_(create_job_files(options_.ranks)),
-      control_memory_(files_.control, ControlSegment::bytes_for(options_.ranks),
+      files_(create_job_files(options_.world_size(), options_.local())),
+      control_memory_(files_.control,
+                      ControlSegment::bytes_for(options_.world_size(), options_.local()),
                       "the job's shared memory"),
-      control_(control_memory_.data(), options_.ranks),
-      logs_(options_.log_dir, options_.attempt),
-      output_(logs_.exist() ? logs_.path(0, "out") : "", options_.all_errors),
+      control_(control_memory_.data(), options_.world_size(), options_.local()),
+      logs_({.folder = options_.log_dir,
+             .attempt = options_.attempt,
+             .host = options_.hosts.count > 1 ? options_.hosts.index : -1}),
+      output_(logs_.exist() ? logs_.path(options_.local().begin, "out") : "", options_.all_errors),
       ranks_(options_.ranks),
       oom_kills_before_(oom_kills()) {
   // If there is a launcher, a rank that sees a dead peer first waits until the launcher reports how
@@ -66,7 +69,10 @@ RankProcesses::RankProcesses(LaunchOptions options)
   control_.header().has_launcher.store(1);
   logs_.create_folder();
   try {
-    for (int rank = 0; rank < options_.ranks; ++rank) start(rank);
+    for (int i = 0; i < options_.ranks; ++i) {
+      ranks_[i].number = options_.local().begin + i;
+      start(ranks_[i]);
+    }
   } catch (...) {
     kill_all();  // the destructor does not run if a constructor throws
     throw;
@@ -79,12 +85,12 @@ RankProcesses::RankProcesses(LaunchOptions options)
 
 RankProcesses::~RankProcesses() { kill_all(); }
 
-void RankProcesses::start(int rank) {
+void RankProcesses::start(Rank& rank) {
   // If exec fails, the child writes errno into the pipe. If exec succeeds, the kernel closes the
   // child's end of the pipe (O_CLOEXEC), and the read below returns 0 bytes.
   std::array<int, 2> pipe_ends{};
   if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) {
-    throw DeviceError({.what = fmt::format("a pipe for rank {} cannot be created", rank),
+    throw DeviceError({.what = fmt::format("a pipe for rank {} cannot be created", rank.number),
                        .cause = std::strerror(errno),
                        .hint = "raise the limit of open files (ulimit -n)"});
   }
@@ -93,13 +99,13 @@ void RankProcesses::start(int rank) {
   const pid_t launcher = getpid();
   const pid_t pid = fork();  // no other thread exists, so the child may allocate
   if (pid < 0) {
-    throw DeviceError({.what = fmt::format("rank {} cannot be started", rank),
+    throw DeviceError({.what = fmt::format("rank {} cannot be started", rank.number),
                        .where = "fork",
                        .cause = std::strerror(errno),
                        .hint = "raise the limit of processes (ulimit -u)"});
   }
-  if (pid == 0) become_rank(rank, launcher, write_end.get());
-  ranks_[rank].pid = pid;
+  if (pid == 0) become_rank(rank.number, launcher, write_end.get());
+  rank.pid = pid;
   write_end = Descriptor();  // so that the read below sees the end of the pipe
   int error = 0;
   if (read(read_end.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error)) {
@@ -136,10 +142,11 @@ void RankProcesses::become_rank(int rank, pid_t launcher, int error_pipe) {
 
 void RankProcesses::export_environment(int rank) const {
   set_number("RANK", rank);
-  set_number("WORLD_SIZE", options_.ranks);
-  set_number("LOCAL_RANK", rank);
+  set_number("WORLD_SIZE", options_.world_size());
+  set_number("LOCAL_RANK", rank - options_.local().begin);
   set_number("LOCAL_WORLD_SIZE", options_.ranks);
-  // Divides the cores among the ranks. If OMP_NUM_THREADS were not set, each rank would start a
+  if (!options_.hosts.address.empty()) export_hosts();
+  // Divides the cores of the host among its ranks. If OMP_NUM_THREADS were not set, each rank would start a
   // thread for every core of the host.
   if (getenv("OMP_NUM_THREADS") == nullptr) {
     set_number("OMP_NUM_THREADS", std::max(1, cores() / options_.ranks));
@@ -153,7 +160,7 @@ void RankProcesses::export_environment(int rank) const {
     set_number("FSDP_PROGRESS_FD", options_.progress_file);
     fcntl(options_.progress_file, F_SETFD, 0);
   }
-  if (options_.ranks == 1) return;  // a single rank shares no memory
+  if (options_.world_size() == 1) return;  // a single rank shares no memory
   // Close-on-exec is cleared only in this child. The rank maps the job's memory from these
   // descriptors.
   std::string descriptors = std::to_string(files_.control.get());
@@ -163,6 +170,24 @@ void RankProcesses::export_environment(int rank) const {
     fcntl(heap.get(), F_SETFD, 0);
   }
   setenv("FSDP_JOB_FDS", descriptors.c_str(), 1);
+}
+
+void RankProcesses::export_hosts() const {
+  const HostOptions& hosts = options_.hosts;
+  setenv("MASTER_ADDR", hosts.address.c_str(), 1);
+  set_number("MASTER_PORT", hosts.port);
+  set_number("GROUP_RANK", hosts.index);
+  set_number("FSDP_NODE", hosts.index);
+  set_number("TORCHELASTIC_RESTART_COUNT", options_.attempt);
+  // The ranks have a store of their own, even if torchrun has started this process.
+  unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+  if (hosts.token_file.empty()) {
+    unsetenv("FSDP_JOB_TOKEN_FILE");
+    setenv("FSDP_NO_TOKEN", "1", 1);
+  } else {
+    unsetenv("FSDP_NO_TOKEN");
+    setenv("FSDP_JOB_TOKEN_FILE", hosts.token_file.c_str(), 1);
+  }
 }
 
 void RankProcesses::redirect_output(int rank) const {
@@ -200,8 +225,7 @@ JobEnd RankProcesses::wait() {
   try {
     log_ends();
   } catch (const IoError& error) {
-    end.log_line =
-        warning_line(error.text(), {.rank = 0, .world_size = options_.ranks, .host = host_name()});
+    end.log_line = warning_line(error.text(), place_of(options_.local().begin));
   }
   return end;
 }
@@ -237,24 +261,23 @@ bool RankProcesses::all_ended() const {
 }
 
 void RankProcesses::reap() {
-  for (int rank = 0; rank < options_.ranks; ++rank) {
-    if (ranks_[rank].ended) continue;
+  for (Rank& rank : ranks_) {
+    if (rank.ended) continue;
     siginfo_t info{};
     // With WNOWAIT the rank stays a zombie, so the number of its process group is not reused.
-    const int looked = waitid(P_PID, ranks_[rank].pid, &info, WEXITED | WNOHANG | WNOWAIT);
-    if (looked == 0 && info.si_pid == ranks_[rank].pid) note_end(rank);
+    const int looked = waitid(P_PID, rank.pid, &info, WEXITED | WNOHANG | WNOWAIT);
+    if (looked == 0 && info.si_pid == rank.pid) note_end(rank);
   }
 }
 
-void RankProcesses::note_end(int rank) {
-  Rank& ended = ranks_[rank];
+void RankProcesses::note_end(Rank& ended) {
   // The rank's children are killed before the rank is reaped, because the kernel may reuse the
   // group number afterwards.
   kill(-ended.pid, SIGKILL);
   waitpid(ended.pid, &ended.wait_status, 0);
   ended.ended = true;
   // The state is stored last, so a peer that reads kEnded also reads the status and its reason.
-  RankStatus& status = control_.status(rank);
+  RankStatus& status = control_.status(ended.number);
   status.wait_status.store(ended.wait_status);
   const bool killed = WIFSIGNALED(ended.wait_status) && WTERMSIG(ended.wait_status) == SIGKILL;
   // The kernel counts the processes that it killed on the whole machine, so a higher count is a
@@ -268,14 +291,13 @@ void RankProcesses::note_end(int rank) {
     control_.wake_all();  // a rank can end early with code 0, so its peers must check
     return;
   }
-  report_failure(
-      control_,
-      {.rank = rank,
-       .code = ExitCode::kPeerFailed,
-       .text = {.what = describe_end(rank, ended.wait_status),
-                .hint = hint_for_end(rank, ended.wait_status, status.out_of_memory.load() != 0)}});
-  if (first_bad_ >= 0) return;  // the grace period starts only once
-  first_bad_ = rank;
+  report_failure(control_, {.rank = ended.number,
+                            .code = ExitCode::kPeerFailed,
+                            .text = {.what = describe_end(ended.number, ended.wait_status),
+                                     .hint = hint_for_end(ended.number, ended.wait_status,
+                                                          status.out_of_memory.load() != 0)}});
+  if (first_bad_ != nullptr) return;  // the grace period starts only once
+  first_bad_ = &ended;
   kill_at_ = std::min(kill_at_.value_or(Clock::time_point::max()), Clock::now() + kGrace);
 }
 
@@ -290,11 +312,17 @@ void RankProcesses::kill_all() {
   }
 }
 
-// Returns the rank that failed first. It is not always the rank that ended first, because a
-// survivor may end earlier than the rank that it reports.
-int RankProcesses::first_to_fail() const {
+ErrorPlace RankProcesses::place_of(int rank) const {
+  return {.rank = rank, .world_size = options_.world_size(), .host = host_name()};
+}
+
+// Returns the rank of this host that failed first. It is not always the rank that ended first,
+// because a survivor may end earlier than the rank that it reports. If a rank of another host failed
+// the job, it is the rank of this host that ended first. Null if no rank failed.
+const RankProcesses::Rank* RankProcesses::first_to_fail() const {
   const std::optional<Failure> failure = first_failure(control_.failure());
-  return failure && failure->rank >= 0 ? failure->rank : first_bad_;
+  if (!failure || !control_.is_local(failure->rank)) return first_bad_;
+  return &ranks_[failure->rank - options_.local().begin];
 }
 
 JobEnd RankProcesses::judge() const {
@@ -302,7 +330,6 @@ JobEnd RankProcesses::judge() const {
     return !rank.killed_here && ended_well(rank.wait_status);
   });
   if (all_well) return {};
-  ErrorPlace place{.rank = 0, .world_size = options_.ranks, .host = host_name()};
   // If the launcher has forwarded a signal, this signal is reported as the cause, whatever the exit
   // codes of the ranks are.
   if (forwarded_signal_ != 0) {
@@ -311,17 +338,19 @@ JobEnd RankProcesses::judge() const {
         {.what = fmt::format("the job was stopped by signal {} (SIG{})", forwarded_signal_,
                              sigabbrev_np(forwarded_signal_))},
         static_cast<ExitCode>(code));
-    return {.code = code, .line = error_line(stopped, place), .was_stopped = true};
+    return {.code = code,
+            .line = error_line(stopped, place_of(options_.local().begin)),
+            .was_stopped = true};
   }
   const std::optional<Failure> failure = first_failure(control_.failure());
-  const bool names_one = failure && failure->rank >= 0;
-  const int root = first_to_fail();
-  const Rank& guilty = ranks_[root];
+  const bool names_one = failure && control_.is_local(failure->rank);
+  const Rank& guilty = *first_to_fail();
+  const int root = guilty.number;
   const bool own_code =
       !guilty.killed_here && WIFEXITED(guilty.wait_status) && WEXITSTATUS(guilty.wait_status) != 0;
   const int code =
       own_code ? WEXITSTATUS(guilty.wait_status) : static_cast<int>(ExitCode::kPeerFailed);
-  const std::string rank_line = logs_.error_of(root, code, options_.ranks);
+  const std::string rank_line = logs_.error_of(root, code, options_.local());
   // kPeerFailed is the exit code of a rank that ends because another one failed. It says nothing
   // about the cause.
   const bool is_shown = own_code && code != static_cast<int>(ExitCode::kPeerFailed) &&
@@ -342,10 +371,9 @@ JobEnd RankProcesses::judge() const {
       text.hint = hint;
     }
   }
-  place.rank = root;
   return {.code = code,
           .rank_line = rank_line,
-          .line = error_line(CommError(text, static_cast<ExitCode>(code)), place),
+          .line = error_line(CommError(text, static_cast<ExitCode>(code)), place_of(root)),
           .rank = root,
           .wait_status = guilty.wait_status,
           .out_of_memory = control_.status(root).out_of_memory.load() != 0};
@@ -353,11 +381,12 @@ JobEnd RankProcesses::judge() const {
 
 void RankProcesses::log_ends() const {
   std::vector<RankEnd> ends;
-  for (int rank = 0; rank < options_.ranks; ++rank) {
-    const Rank& each = ranks_[rank];
-    ends.push_back({.pid = each.pid,
+  const Rank* const first = first_to_fail();
+  for (const Rank& each : ranks_) {
+    ends.push_back({.rank = each.number,
+                    .pid = each.pid,
                     .wait_status = each.wait_status,
-                    .is_first = rank == first_to_fail(),
+                    .is_first = &each == first,
                     .by_launcher = each.killed_here});
   }
   logs_.write_ends(ends);

@@ -13,14 +13,25 @@
 #include <vector>
 
 #include "comm/job/job_memory.h"
+#include "fsdp/error.h"
 #include "rank_logs.h"
 #include "rank_output.h"
 
 namespace fsdp {
 
+// The hosts of a job. Each host has its own fsdp-run, which starts the ranks of this host.
+struct HostOptions {
+  int count = 1;
+  int index = 0;           // of this host, from 0
+  std::string address;     // of the host of rank 0; empty: not set, possible only on one host
+  int port = 0;            // at this address
+  std::string token_file;  // absolute path of the job's token; empty: the job has no token
+};
+
 // The command line of fsdp-run.
 struct LaunchOptions {
-  int ranks = 1;
+  int ranks = 1;  // on this host
+  HostOptions hosts;
   std::string log_dir;  // empty: the output of ranks is passed on
   int attempt = 0;      // number of restarts before this start of the job
   int max_restarts = 0;
@@ -30,9 +41,12 @@ struct LaunchOptions {
   // The time after SIGINT, SIGTERM or SIGHUP at which ranks that still run are killed.
   std::chrono::seconds kill_after{60};
   std::vector<std::string> command;
+
+  int world_size() const { return hosts.count * ranks; }
+  RankRange local() const { return {hosts.index * ranks, ranks}; }
 };
 
-// The end of a job: the launcher's exit code and, if the code is not 0, lines for stderr.
+// The end of a job on this host: the launcher's exit code and, if the code is not 0, lines for stderr.
 struct JobEnd {
   int code = 0;
   std::string rank_line;     // error line of the first rank that failed, if only a log has it
@@ -40,13 +54,13 @@ struct JobEnd {
                              // cause if no rank printed it
   std::string log_line;      // warning if the log folder could not be written
   bool was_stopped = false;  // a signal to the launcher ended the job
-  // The first rank that failed; not set if all ended well or the job was stopped.
+  // The first rank of this host that failed; not set if all ended well or the job was stopped.
   int rank = 0;
   int wait_status = 0;
   bool out_of_memory = false;
 };
 
-// The processes of all ranks of a job.
+// The processes of all ranks of this host. Ranks have the job's numbers.
 class RankProcesses {
  public:
   // Returns the signals that wait() receives.
@@ -70,23 +84,26 @@ class RankProcesses {
  private:
   using Clock = std::chrono::steady_clock;
   struct Rank {
+    int number = 0;
     pid_t pid = 0;
     bool ended = false;
     bool killed_here = false;  // true if the launcher killed it after the grace period
     int wait_status = 0;
   };
 
-  void start(int rank);
+  void start(Rank& rank);
   [[noreturn]] void become_rank(int rank, pid_t launcher, int error_pipe);
   void export_environment(int rank) const;
+  void export_hosts() const;
   void redirect_output(int rank) const;
   void reap();
-  void note_end(int rank);
+  void note_end(Rank& ended);
   void on_signal(int signal);
   void send(int signal) const;
   void kill_all();
   bool all_ended() const;
-  int first_to_fail() const;
+  ErrorPlace place_of(int rank) const;
+  const Rank* first_to_fail() const;
   JobEnd judge() const;
   void log_ends() const;
 
@@ -96,9 +113,9 @@ class RankProcesses {
   ControlSegment control_;
   RankLogs logs_;
   RankOutput output_;
-  std::vector<Rank> ranks_;
+  std::vector<Rank> ranks_;  // of this host
   int64_t oom_kills_before_;
-  int first_bad_ = -1;
+  const Rank* first_bad_ = nullptr;
   int forwarded_signal_ = 0;  // the signal that ends the job; 0: none
   Clock::time_point forwarded_at_;
   std::optional<Clock::time_point> kill_at_;

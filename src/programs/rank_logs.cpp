@@ -17,17 +17,17 @@
 namespace fsdp {
 
 std::string RankLogs::path(int rank, const char* stream) const {
-  const std::string attempt = attempt_ > 0 ? fmt::format(".{}", attempt_) : "";
-  return fmt::format("{}/rank-{}{}.{}", folder_, rank, attempt, stream);
+  const std::string attempt = place_.attempt > 0 ? fmt::format(".{}", place_.attempt) : "";
+  return fmt::format("{}/rank-{}{}.{}", place_.folder, rank, attempt, stream);
 }
 
 void RankLogs::create_folder() const {
   if (!exist()) return;
   std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (!error && access(folder_.c_str(), W_OK) == 0) return;
+  std::filesystem::create_directories(place_.folder, error);
+  if (!error && access(place_.folder.c_str(), W_OK) == 0) return;
   throw IoError(ExitCode::kCannotCreate, {.what = "the log folder cannot be written",
-                                          .where = folder_,
+                                          .where = place_.folder,
                                           .cause = error ? error.message() : std::strerror(errno),
                                           .hint = "choose another --log-dir"});
 }
@@ -43,7 +43,7 @@ void RankLogs::redirect(int rank) const {
   redirect("err", STDERR_FILENO);
 }
 
-std::string RankLogs::error_of(int root, int code, int ranks) const {
+std::string RankLogs::error_of(int root, int code, RankRange ranks) const {
   if (!exist()) return {};
   std::string found;
   const auto look = [&](int rank, std::string_view begin) {
@@ -55,21 +55,21 @@ std::string RankLogs::error_of(int root, int code, int ranks) const {
   look(root, "fsdp: error[");
   if (code == static_cast<int>(ExitCode::kPeerFailed)) return found;
   const std::string same = fmt::format("fsdp: error[{}] ", code);
-  for (int rank = 0; rank < ranks && found.empty(); ++rank) look(rank, same);
+  for (int rank = ranks.begin; ranks.contains(rank) && found.empty(); ++rank) look(rank, same);
   return found;
 }
 
 void RankLogs::write_ends(const std::vector<RankEnd>& ends) const {
   if (!exist()) return;
-  const std::string path = folder_ + "/ends.jsonl";
-  std::ofstream file(path, attempt_ > 0 ? std::ios::app : std::ios::trunc);
-  for (size_t rank = 0; rank < ends.size(); ++rank) {
-    const RankEnd& each = ends[rank];
+  const std::string host = place_.host < 0 ? "" : fmt::format("-host-{}", place_.host);
+  const std::string path = fmt::format("{}/ends{}.jsonl", place_.folder, host);
+  std::ofstream file(path, place_.attempt > 0 ? std::ios::app : std::ios::trunc);
+  for (const RankEnd& each : ends) {
     const bool killed = WIFSIGNALED(each.wait_status);
     file
         << fmt::format(
                R"({{"attempt": {}, "rank": {}, "pid": {}, "{}": {}, "first": {}, "by_launcher": {}}})",
-               attempt_, rank, each.pid, killed ? "signal" : "code",
+               place_.attempt, each.rank, each.pid, killed ? "signal" : "code",
                killed ? WTERMSIG(each.wait_status) : WEXITSTATUS(each.wait_status), each.is_first,
                each.by_launcher)
         << '\n';

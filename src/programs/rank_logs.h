@@ -5,12 +5,16 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "comm/job/control_segment.h"
 
 namespace fsdp {
 
 // How the process of a rank ended.
 struct RankEnd {
+  int rank = 0;
   pid_t pid = 0;
   int wait_status = 0;
   bool is_first = false;     // true for the rank that failed first
@@ -19,11 +23,15 @@ struct RankEnd {
 
 class RankLogs {
  public:
-  // `folder`: empty if there are no logs. The functions below then do nothing. `attempt`: number of
-  // restarts before this start of the job. The logs of a restarted job do not replace earlier ones.
-  RankLogs(std::string folder, int attempt) : folder_(std::move(folder)), attempt_(attempt) {}
+  struct Place {
+    std::string folder;  // empty: there are no logs, and the functions below do nothing
+    int attempt = 0;     // number of restarts before this start of the job
+    int host = -1;       // number of this host if the job has several, which may share the folder
+  };
+  // The logs of a restarted job do not replace earlier ones.
+  explicit RankLogs(Place place) : place_(std::move(place)) {}
 
-  bool exist() const { return !folder_.empty(); }
+  bool exist() const { return !place_.folder.empty(); }
   // Returns "D/rank-0.out", and "D/rank-0.2.out" after two restarts. `stream`: "out" or "err".
   std::string path(int rank, const char* stream) const;
   // Creates the folder. Errors: IoError kCannotCreate if it cannot be written.
@@ -35,14 +43,14 @@ class RankLogs {
   // ranks throw the same error, only one of them may print it. So if the log has no error line,
   // returns a line with the exit code `code` from another rank's log, or an empty string. Code 75
   // is not searched for in other logs: it only says that another rank has failed.
-  std::string error_of(int root, int code, int ranks) const;
-  // Writes ends.jsonl, one line for each rank. A restarted job appends its lines.
+  std::string error_of(int root, int code, RankRange ranks) const;
+  // Writes ends.jsonl, one line for each rank, or ends-host-H.jsonl if the job has several hosts. A
+  // restarted job appends its lines.
   // Errors: IoError kIoError.
   void write_ends(const std::vector<RankEnd>& ends) const;
 
  private:
-  std::string folder_;
-  int attempt_;
+  Place place_;
 };
 
 }  // namespace fsdp

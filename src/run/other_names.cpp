@@ -92,8 +92,7 @@ constexpr std::array kOtherNames{
     OtherNames{"--push-to-hub --push-to-hub-* --hub-* --cache-dir --model-revision --token "
                "--use-auth-token --trust-remote-code",
                "", "use folders: nothing is downloaded or uploaded"},
-    OtherNames{"--nnodes --node-rank --master-addr --master-port --rdzv-*", "--nproc-per-node",
-               "use torchrun or srun for several hosts: fsdp-run starts ranks of this host only"},
+    OtherNames{"--rdzv-*", "--nproc-per-node", "use --master-addr and --master-port"},
     OtherNames{"--standalone --no-python", "--nproc-per-node",
                "leave it out: fsdp-run always works this way"},
 };

@@ -140,12 +140,11 @@ TEST_CASE("a wrong command line ends with code 64 and one line") {
                    "--nproc-per-node?") == 1);
   CHECK(lines_with(run_process({FSDP_RUN, "-n", "2", "--log-dirr=x", "true"}).err,
                    "did you mean --log-dir?") == 1);
-  const std::vector<std::string> torchruns{FSDP_RUN, "--nnodes", "2", "--max_restarts=3",
-                                           "--node-rank=0"};
+  const std::vector<std::string> torchruns{FSDP_RUN, "--rdzv-endpoint=a:1", "--max_restarts=3",
+                                           "--rdzv_id=x"};
   CHECK(lines_with(run_process(torchruns).err,
-                   "there are no flags --nnodes, --node-rank; hint: --nnodes, --node-rank: use "
-                   "torchrun or srun for several hosts: fsdp-run starts ranks of this host only; "
-                   "use fsdp-run -n N") == 1);
+                   "there are no flags --rdzv-endpoint, --rdzv_id; hint: --rdzv-endpoint, "
+                   "--rdzv_id: use --master-addr and --master-port; use fsdp-run -n N") == 1);
   CHECK(lines_with(run_process({FSDP_RUN, "-n", "2", "--min-ranks", "1", "true"}).err,
                    "--min-ranks and --restart-after need restarts (command line); hint: add "
                    "--max-restarts N") == 1);
