@@ -1,5 +1,5 @@
-// fsdp-run -n N [--log-dir D] PROGRAM ARGS… starts N ranks of a program on this host. With --nnodes H, one
-// fsdp-run on each of H hosts starts the ranks of its host.
+// fsdp-run -n N [--log-dir D] PROGRAM ARGS… starts N ranks of a program on this host. With --nnodes
+// H, one fsdp-run on each of H hosts starts the ranks of its host.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -177,8 +177,8 @@ void check_hosts(const HostFlags& flags, const fsdp::LaunchOptions& options) {
   }
 }
 
-// Returns the hosts that the flags describe. Errors: InvalidArgument (78) if the token file cannot be
-// used.
+// Returns the hosts that the flags describe. Errors: InvalidArgument (78) if the token file cannot
+// be used.
 fsdp::HostOptions hosts_of(const HostFlags& flags) {
   if (flags.address.empty()) return {};
   const std::string token_file =

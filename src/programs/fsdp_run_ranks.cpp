@@ -146,8 +146,8 @@ void RankProcesses::export_environment(int rank) const {
   set_number("LOCAL_RANK", rank - options_.local().begin);
   set_number("LOCAL_WORLD_SIZE", options_.ranks);
   if (!options_.hosts.address.empty()) export_hosts();
-  // Divides the cores of the host among its ranks. If OMP_NUM_THREADS were not set, each rank would start a
-  // thread for every core of the host.
+  // Divides the cores of the host among its ranks. If OMP_NUM_THREADS were not set, each rank would
+  // start a thread for every core of the host.
   if (getenv("OMP_NUM_THREADS") == nullptr) {
     set_number("OMP_NUM_THREADS", std::max(1, cores() / options_.ranks));
   }
@@ -317,8 +317,8 @@ ErrorPlace RankProcesses::place_of(int rank) const {
 }
 
 // Returns the rank of this host that failed first. It is not always the rank that ended first,
-// because a survivor may end earlier than the rank that it reports. If a rank of another host failed
-// the job, it is the rank of this host that ended first. Null if no rank failed.
+// because a survivor may end earlier than the rank that it reports. If a rank of another host
+// failed the job, it is the rank of this host that ended first. Null if no rank failed.
 const RankProcesses::Rank* RankProcesses::first_to_fail() const {
   const std::optional<Failure> failure = first_failure(control_.failure());
   if (!failure || !control_.is_local(failure->rank)) return first_bad_;

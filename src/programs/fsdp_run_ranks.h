@@ -46,7 +46,8 @@ struct LaunchOptions {
   RankRange local() const { return {hosts.index * ranks, ranks}; }
 };
 
-// The end of a job on this host: the launcher's exit code and, if the code is not 0, lines for stderr.
+// The end of a job on this host: the launcher's exit code and, if the code is not 0, lines for
+// stderr.
 struct JobEnd {
   int code = 0;
   std::string rank_line;     // error line of the first rank that failed, if only a log has it

@@ -163,7 +163,7 @@ class Job:
                  for file in (folder / f"rank-{rank}.{end}" for end in ("out", "err"))]
         if self.by_hand:
             return End(rank, self.processes[rank].poll(), seconds, *texts)
-        file = folder / "ends.jsonl"
+        file = folder / f"ends-host-{rank // self.ranks}.jsonl"
         ends = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         own = [end for end in ends if end["rank"] == rank]
         if not own:  # fsdp-run has started no rank

@@ -228,7 +228,8 @@ TEST_CASE("a rank of another number of ranks than the job has is refused") {
       run_process({FSDP_RUN, "-n", "2", "sh", "-c",
                    std::string("WORLD_SIZE=3 exec ") + RANK_PROGRAM + " steps 1"});
   CHECK(result.code == 78);
-  CHECK(result.err.find("MASTER_ADDR is not set, but the ranks are on several hosts") != std::string::npos);
+  CHECK(result.err.find("MASTER_ADDR is not set, but the ranks are on several hosts") !=
+        std::string::npos);
 }
 
 }  // namespace
