@@ -24,6 +24,7 @@
 
 #include "comm/make_mesh.h"
 #include "comm/mesh_state.h"
+#include "libtorch/gloo_links.h"
 #include "runtime/buffer.h"
 #include "runtime/stream.h"
 
@@ -66,7 +67,7 @@ struct Memory {
 class Probe {
  public:
   explicit Probe(const Mesh& mesh)
-      : communicator_(state_of(mesh).gather_communicator(Axis::kShard)),
+      : communicator_(state_of(mesh).gather_communicator(Axis::kWorld)),
         control_(state_of(mesh).control_communicator()),
         stream_(fsdp::cpu_device().make_stream({.name = "probe", .runs_beside = false})) {}
 
@@ -262,8 +263,9 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: fsdp-run -n RANKS collectives_probe FIFO\n");
     return 64;
   }
-  // Between commands the ranks wait in a collective for as long as the peer computes.
+  // Between commands the ranks wait in a collective for as long as the peer computes. Only ranks of
+  // several hosts use Gloo (tools/bench hosts).
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { return fsdp::serve(mesh, argv[1]); },
-      {.timeout = std::chrono::minutes(10)}, {});
+      {.timeout = std::chrono::minutes(10)}, {.open_transport = fsdp::open_gloo});
 }
