@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -60,7 +61,7 @@ inline std::vector<ProcessResult> run_ranks_by_hand(const std::vector<std::strin
     environment["TEST_TIMEOUT_MS"] = timeout_ms;
     processes.emplace_back(command, environment);
   }
-  return wait_for_all(processes);
+  return wait_for_all(processes, std::chrono::seconds(150));
 }
 
 }  // namespace fsdp::testing

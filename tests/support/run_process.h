@@ -141,11 +141,12 @@ class Process {
 };
 
 // Waits for all processes at the same time, and returns their results in the same order.
-inline std::vector<ProcessResult> wait_for_all(std::vector<Process>& processes) {
+inline std::vector<ProcessResult> wait_for_all(
+    std::vector<Process>& processes, std::chrono::seconds at_most = std::chrono::seconds(60)) {
   std::vector<ProcessResult> results(processes.size());
   std::vector<std::thread> waiters;
   for (size_t i = 0; i < processes.size(); ++i) {
-    waiters.emplace_back([&, i] { results[i] = processes[i].wait(); });
+    waiters.emplace_back([&, i] { results[i] = processes[i].wait(at_most); });
   }
   for (std::thread& waiter : waiters) waiter.join();
   return results;
