@@ -34,11 +34,14 @@ class Bench:
     by_hand: bool = False  # ranks are started as torchrun does
     numbers: itertools.count = dataclasses.field(default_factory=itertools.count)
 
-    def job(self, network, ranks, words, name, **options):
-        """Starts a job of hosts_rank."""
-        folder = self.output / f"{next(self.numbers):03}-{name.replace(' ', '-')}"
+    def folder(self, name):
+        """Returns the path of a new folder."""
+        return self.output / f"{next(self.numbers):03}-{name.replace(' ', '-')}"
+
+    def job(self, network, ranks, words, name, program="hosts_rank", **options):
+        """Starts a job."""
         options = {"by_hand": self.by_hand, **options}
-        return Job(network, ranks, [self.bin / "hosts_rank", *words], folder, bin_folder=self.bin, **options)
+        return Job(network, ranks, [self.bin / program, *words], self.folder(name), bin_folder=self.bin, **options)
 
 
 def require_success(ends):

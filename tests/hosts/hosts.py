@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""usage: tools/test hosts [--only PATTERN] [--by-hand] [--output FOLDER] [--seconds N]
+"""usage: tools/test hosts [--only PATTERN] [--launchers] [--by-hand] [--output FOLDER] [--seconds N]
 
 Tests ranks on the CPUs of several hosts, in fifteen minutes. The hosts are network namespaces of this machine, so this
 needs Linux and root; elsewhere all parts are skipped. On 2 × 2, 3 × 1 and 2 × 3 ranks: every collective, random
@@ -7,6 +7,9 @@ collectives, ranks that disagree, bits of a GPT and of a BERT, and bytes that le
 is killed or stopped, a link that is down, a host that vanishes, a slow network, two jobs, and strangers that connect
 to the job's ports. Prints a line per part. Exits with 1 if one failed.
   --only PATTERN    only parts with such a name: '2 x 2: *'
+  --launchers       also train on 2 x 2 ranks that fsdp-run, torchrun, mpirun or srun has started, and compare the bytes
+                    of the models. torchrun needs tools/setup --peers, and the others need the Debian packages
+                    openmpi-bin and slurm-wlm; a launcher that is not installed is skipped
   --by-hand         start ranks as torchrun does, without fsdp-run
   --output FOLDER   folder for the ranks' output (build/cpu/hosts)
   --seconds N       time limit of all parts together (900)
@@ -24,6 +27,7 @@ sys.path.append(str(ROOT / "tools/gpu_proof"))
 
 import collective_cases  # noqa: E402
 import fault_cases  # noqa: E402
+import launcher_cases  # noqa: E402
 import network  # noqa: E402
 import parts  # noqa: E402
 
@@ -31,12 +35,13 @@ SECONDS = 900
 TOPOLOGIES = ((2, 2), (3, 1), (2, 3))
 
 
-def parts_of(bench):
+def parts_of(bench, launchers):
     found = []
     for hosts, ranks in TOPOLOGIES:
         for name, limit, run in collective_cases.ALL:
             found.append(parts.Part(f"{hosts} x {ranks}: {name}", limit, functools.partial(run, bench, hosts, ranks)))
-    return found + [parts.Part(name, limit, functools.partial(run, bench)) for name, limit, run in fault_cases.ALL]
+    others = fault_cases.ALL + (launcher_cases.ALL if launchers else [])
+    return found + [parts.Part(name, limit, functools.partial(run, bench)) for name, limit, run in others]
 
 
 def main():
@@ -46,6 +51,7 @@ def main():
     parser.error = lambda message: parser.exit(64, f"test hosts: {message}\n")
     parser.add_argument("build", type=pathlib.Path, help=argparse.SUPPRESS)
     parser.add_argument("--only", default="*", help=argparse.SUPPRESS)
+    parser.add_argument("--launchers", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--by-hand", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--output", type=pathlib.Path, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=SECONDS, help=argparse.SUPPRESS)
@@ -55,7 +61,7 @@ def main():
     # SIGTERM ends this program as Ctrl-C does, so that the namespaces are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     bench = collective_cases.Bench(options.build.resolve() / "bin", output, options.by_hand)
-    chosen = [part for part in parts_of(bench) if fnmatch.fnmatchcase(part.name, options.only)]
+    chosen = [part for part in parts_of(bench, options.launchers) if fnmatch.fnmatchcase(part.name, options.only)]
     if not chosen:
         parser.error(f"--only: no part is called '{options.only}'")
     why = network.why_not()

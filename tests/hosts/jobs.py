@@ -17,6 +17,20 @@ PORT = 29500
 TOLD = "fsdp: error["
 
 
+def first_error(text):
+    """Returns the first error line of fsdp in a text, without the hint, or else the end of the text."""
+    told = [line for line in text.splitlines() if line.startswith(TOLD)]
+    return told[0].partition("; hint:")[0] if told else " ".join(text.split())[-300:] or "nothing"
+
+
+def make_token(folder):
+    """Makes a token file in a folder, and returns its path."""
+    token = folder / "token"
+    token.touch(mode=0o600)
+    token.write_bytes(secrets.token_bytes(32))
+    return token
+
+
 @dataclasses.dataclass
 class End:
     rank: int
@@ -28,8 +42,7 @@ class End:
     @property
     def line(self):
         """Returns the rank's first error line, without the hint."""
-        told = [line for line in self.errors.splitlines() if line.startswith(TOLD)]
-        return told[0].partition("; hint:")[0] if told else " ".join(self.errors.split())[-300:] or "nothing"
+        return first_error(self.errors)
 
     @property
     def cause(self):
@@ -44,22 +57,80 @@ def children_of(pid):
         return []
 
 
-class Job:
-    """One program on `ranks` ranks of each of the first `hosts` hosts of a network (default: all). A context manager:
-    the end kills what still runs."""
+class Processes:
+    """Programs on the hosts of a network, with their output in a new folder. A context manager: the end kills what
+    still runs."""
+
+    def __init__(self, network, folder):
+        self.network, self.folder = network, pathlib.Path(folder)
+        self.folder.mkdir(parents=True)
+        self.processes, self.ended_at, self.files = [], {}, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def start_process(self, host, name, command, environment):
+        files = [open(self.folder / f"{name}.{end}", "wb") for end in ("out", "err")]
+        self.files += files
+        self.processes.append(subprocess.Popen(
+            self.network.command(host, command), stdin=subprocess.DEVNULL, stdout=files[0], stderr=files[1],
+            start_new_session=True, env={**os.environ, **environment}))
+
+    def look(self, numbers=None):
+        """Notes the processes that have ended. Returns True if all have, or all with these numbers."""
+        for number, process in enumerate(self.processes):
+            if number not in self.ended_at and process.poll() is not None:
+                self.ended_at[number] = time.monotonic()
+        return self.ended_at.keys() >= set(range(len(self.processes)) if numbers is None else numbers)
+
+    def wait_until(self, condition, deadline, why):
+        while not condition():
+            if self.look():
+                raise parts.Failed(f"{why}: {self.told()}")
+            if deadline.left() <= 0:
+                raise parts.Failed(f"{why} within {deadline.seconds:.0f} s")
+            time.sleep(POLL)
+
+    def wait_for_ends(self, deadline, numbers=None):
+        """Waits for the processes with these numbers (default: all). Raises parts.Failed at the deadline."""
+        while not self.look(numbers):
+            if deadline.left() <= 0:
+                late = sorted(set(range(len(self.processes))) - self.ended_at.keys())
+                raise parts.Failed(f"processes {late} did not end within {deadline.seconds:.0f} s: {self.told()}")
+            time.sleep(POLL)
+
+    def told(self):
+        """Returns the error lines of all processes."""
+        names = [pathlib.Path(file.name) for file in self.files if file.name.endswith(".err")]
+        return "; ".join(f"{name.stem}: {first_error(name.read_text(errors='replace'))}" for name in names)
+
+    def close(self):
+        for process in self.processes:
+            if process.poll() is None:
+                # fsdp-run and torchrun start each rank in its own process group.
+                for pid in [*children_of(process.pid), process.pid]:
+                    try:
+                        os.killpg(pid, signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+            process.wait()
+        for file in self.files:
+            file.close()
+
+
+class Job(Processes):
+    """One program on `ranks` ranks of each of the first `hosts` hosts of a network (default: all)."""
 
     def __init__(self, network, ranks, words, folder, *, hosts=None, timeout=8.0, port=PORT, by_hand=False,
                  bin_folder=None, environment=None):
-        self.network, self.ranks, self.folder = network, ranks, pathlib.Path(folder)
-        self.hosts, self.port = hosts or network.hosts, port
-        self.by_hand, self.bin = by_hand, bin_folder
-        self.folder.mkdir(parents=True)
-        self.token = self.folder / "token"
-        self.token.touch(mode=0o600)
-        self.token.write_bytes(secrets.token_bytes(32))
+        super().__init__(network, folder)
+        self.ranks, self.hosts, self.port = ranks, hosts or network.hosts, port
+        self.by_hand, self.bin, self.token = by_hand, bin_folder, make_token(self.folder)
         self.environment = {"TEST_TIMEOUT_MS": str(int(timeout * 1000)), "TEST_BEGUN": str(self.folder / "begun"),
                             "OMP_NUM_THREADS": "1", **(environment or {})}
-        self.processes, self.ended_at, self.files = [], {}, []
         self.began = self.hit_at = time.monotonic()
         try:
             for host in range(self.hosts):
@@ -67,12 +138,6 @@ class Job:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
     @property
     def world(self):
@@ -95,13 +160,6 @@ class Job:
                    "MASTER_PORT": self.port, "TORCHELASTIC_RESTART_COUNT": 0, "FSDP_JOB_TOKEN_FILE": self.token}
             self.start_process(host, f"rank-{rank}", words, {**shared, **{key: str(own[key]) for key in own}})
 
-    def start_process(self, host, name, command, environment):
-        files = [open(self.folder / f"{name}.{end}", "wb") for end in ("out", "err")]
-        self.files += files
-        self.processes.append(subprocess.Popen(
-            self.network.command(host, command), stdin=subprocess.DEVNULL, stdout=files[0], stderr=files[1],
-            start_new_session=True, env={**os.environ, **environment}))
-
     def logs(self, host):
         return self.folder / f"logs-{host}"
 
@@ -111,26 +169,11 @@ class Job:
             return self.processes[rank].pid
         return children_of(self.processes[rank // self.ranks].pid)[rank % self.ranks]
 
-    def look(self, numbers=None):
-        """Notes the processes that have ended. Returns True if all have, or all with these numbers."""
-        for number, process in enumerate(self.processes):
-            if number not in self.ended_at and process.poll() is not None:
-                self.ended_at[number] = time.monotonic()
-        return self.ended_at.keys() >= set(range(len(self.processes)) if numbers is None else numbers)
-
     def wait_for_begin(self, deadline):
         """Waits until the ranks run steps, and one second more."""
         self.wait_until(lambda: (self.folder / "begun").exists(), deadline, "the ranks did not begin")
         until = time.monotonic() + 1
         self.wait_until(lambda: time.monotonic() >= until, deadline, "the ranks did not begin")
-
-    def wait_until(self, condition, deadline, why):
-        while not condition():
-            if self.look():
-                raise parts.Failed(f"{why}: {self.ends()[0].line}")
-            if deadline.left() <= 0:
-                raise parts.Failed(f"{why} within {deadline.seconds:.0f} s")
-            time.sleep(POLL)
 
     def hit(self, act):
         """Causes a fault. Times count from here."""
@@ -140,17 +183,15 @@ class Job:
     def wait(self, deadline, ranks=None):
         """Waits for the ranks (default: all), and returns their Ends. Raises parts.Failed at the deadline."""
         numbers = None if ranks is None else {self.number(rank) for rank in ranks}
-        while not self.look(numbers):
-            if deadline.left() <= 0:
-                late = sorted(set(range(len(self.processes))) - self.ended_at.keys())
-                told = "; ".join(end.line for end in self.ends())
-                raise parts.Failed(f"processes {late} did not end within {deadline.seconds:.0f} s: {told}")
-            time.sleep(POLL)
+        self.wait_for_ends(deadline, numbers)
         return [end for end in self.ends() if ranks is None or end.rank in ranks]
 
     def number(self, rank):
         """Returns the index of the process of a rank, or of its launcher."""
         return rank if self.by_hand else rank // self.ranks
+
+    def told(self):
+        return "; ".join(end.line for end in self.ends())
 
     def ends(self):
         return [self.end(rank) for rank in range(self.world)]
@@ -170,16 +211,3 @@ class Job:
             texts[1] = (self.folder / f"host-{rank // self.ranks}.err").read_text(errors="replace")
             return End(rank, self.processes[number].poll(), seconds, *texts)
         return End(rank, own[0].get("code", -own[0].get("signal", 0)), seconds, *texts)
-
-    def close(self):
-        for process in self.processes:
-            if process.poll() is None:
-                # Under fsdp-run each rank has its own process group.
-                for pid in [*children_of(process.pid), process.pid]:
-                    try:
-                        os.killpg(pid, signal.SIGKILL)
-                    except ProcessLookupError:
-                        pass
-            process.wait()
-        for file in self.files:
-            file.close()

@@ -19,6 +19,7 @@ import time
 
 MTU = 9000           # of each interface; headers then are less than 1 % of the bytes
 NAME = re.compile(r"fsdp-(\d+)-(\d+|switch)$")
+KILL_SECONDS = 10
 TUNSETIFF = 0x400454CA
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 
@@ -56,12 +57,15 @@ def is_running(pid):
 
 
 def delete_namespace(name):
-    """Kills the processes of a namespace and deletes it, with its interfaces."""
-    for pid in ip("netns", "pids", name).split():
-        try:
-            os.kill(int(pid), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    """Kills the processes of a namespace, waits until they end, and deletes it, with its interfaces."""
+    until = time.monotonic() + KILL_SECONDS
+    while (pids := ip("netns", "pids", name).split()) and time.monotonic() < until:
+        for pid in pids:
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.01)
     ip("netns", "delete", name)
 
 
