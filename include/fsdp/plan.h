@@ -20,6 +20,7 @@
 #include <fsdp/memory.h>
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
+#include <fsdp/rates.h>
 #include <fsdp/traffic.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -69,6 +70,8 @@ struct PlanRequest {
   // Set: the plan includes the size of a checkpoint, and the memory for copies of the state
   // (CheckpointOptions::state_copies). Of these options, only those about both are read.
   std::optional<CheckpointOptions> checkpoints{};
+  // Set: the plan includes the time of the step. Such a plan always runs LibTorch's operators.
+  std::optional<Rates> rates{};
 };
 
 // Bytes of LibTorch's tensors on one rank: activations, gradients that the engine has not captured
@@ -79,6 +82,34 @@ struct TorchMemoryPlan {
   int64_t after_forward = 0;  // tensors saved for backward or held by the caller
   int64_t backward_peak = 0;
   bool operator==(const TorchMemoryPlan&) const = default;
+};
+
+// The time of a step, from the end of the previous step to the end of this one, in nanoseconds. The
+// engine's own schedule runs in virtual time, with all its waits, prefetch, offload and
+// recomputation. The parts add up to the total, except for rounding. `docs/rehearsal.md` lists
+// effects that are not included.
+struct StepTime {
+  int64_t total_ns = 0;
+  // Work of the compute stream, slowed by collectives that run at the same time.
+  int64_t products_ns = 0;   // matrix products and convolutions
+  int64_t attention_ns = 0;  // scaled_dot_product_attention
+  int64_t operators_ns = 0;  // all other operators of LibTorch
+  int64_t kernels_ns = 0;    // the engine's kernels: casts, accumulation, copies
+  int64_t optimizer_ns = 0;  // updates, norms and clipping
+  // Time in which compute waits for a gather, for a reduction or for a copy between device and host
+  // (on an inline CPU stream: all of their time).
+  int64_t exposed_gather_ns = 0;
+  int64_t exposed_reduce_ns = 0;
+  int64_t exposed_transfer_ns = 0;
+  int64_t host_ns = 0;  // time in which compute has no work, because the rank's thread issued none
+  // Time in which gathers and reductions ran, exposed or not.
+  int64_t gather_ns = 0;
+  int64_t reduce_ns = 0;
+  double flops = 0;   // operations of products and attention, including recomputation
+  std::string basis;  // the origin of the rates, and the operators that they priced
+
+  // Returns the time of LibTorch's operators and the engine's kernels.
+  int64_t compute_ns() const { return products_ns + attention_ns + operators_ns + kernels_ns; }
 };
 
 // The plan of a step after the first steps of a run. The engine then knows the order of units, and
@@ -103,6 +134,7 @@ struct StepPlan {
   // Unset if PlanRequest::checkpoints is. Buffers are assumed to be equal on all ranks; if one is
   // not, a checkpoint has it once per rank.
   std::optional<CheckpointSize> checkpoint{};
+  std::optional<StepTime> time{};  // unset if PlanRequest::rates is
 
   // Returns the device bytes that the step needs: the engine's held bytes plus LibTorch's peak.
   int64_t peak_bytes() const;
@@ -156,8 +188,9 @@ class Planner {
 // Requires: neither function reads a tensor's values (item(), data_ptr(), accessor). Tensors that
 //   the host fills must be made with torch::kCPU.
 // Errors: InvalidArgument for everything that an Engine refuses, and if shard · replicate is not
-//   `ranks`. InvalidArgument that names the operator and the unit if an operator needs values.
-//   Exceptions that build or step throws are rethrown.
+//   `ranks`. InvalidArgument if the rates lack a rate that the step uses. InvalidArgument that
+//   names the operator and the unit if an operator needs values. Exceptions that build or
+//   step throws are rethrown.
 template <class Build, class Step>
 StepPlan plan(const PlanRequest& request, Build&& build, Step&& step) {
   return Planner(std::ref(build), std::ref(step)).plan(request);

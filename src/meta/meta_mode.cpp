@@ -1,8 +1,6 @@
 #include "meta/meta_mode.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/core/stack.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
@@ -23,6 +21,7 @@ struct PlanningThread {
   bool plans = false;
   bool cpu_is_planned = false;
   bool guards = false;
+  OperatorWatch* watch = nullptr;
 };
 thread_local PlanningThread planning;
 
@@ -122,7 +121,9 @@ void call_planned(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   const bool is_factory = planning.guards && !takes_tensors(op, *stack);
   if (planning.plans) meet(op.schema(), *stack);
   keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kModeKey);
+  if (planning.watch) planning.watch->before(op, *stack);
   op.redispatchBoxed(keys, stack);
+  if (planning.watch) planning.watch->after(op, *stack);
   if (is_factory && !stack->empty()) guard(stack->back());
 }
 
@@ -139,9 +140,9 @@ void register_mode() {
 
 }  // namespace
 
-MetaMode::MetaMode(bool cpu_is_planned)
+MetaMode::MetaMode(bool cpu_is_planned, OperatorWatch* watch)
     : factories_((register_mode(), add_meta_kernels(), at::Device(at::kMeta))), key_(kModeKey) {
-  planning = {.plans = true, .cpu_is_planned = cpu_is_planned};
+  planning = {.plans = true, .cpu_is_planned = cpu_is_planned, .watch = watch};
 }
 
 MetaMode::~MetaMode() { planning = {}; }

@@ -1,12 +1,24 @@
 // Changes how LibTorch's operators behave in a thread that plans.
 #pragma once
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "libtorch/default_device.h"
 #include "meta/operator_probe.h"
 
 namespace fsdp {
+
+// Observes the operators of a thread that plans. It is not called for operators inside others.
+class OperatorWatch {
+ public:
+  virtual ~OperatorWatch() = default;
+  // `stack` ends with the arguments.
+  virtual void before(const c10::OperatorHandle& op, const torch::jit::Stack& stack) = 0;
+  // `stack` ends with the results.
+  virtual void after(const c10::OperatorHandle& op, const torch::jit::Stack& stack) = 0;
+};
 
 // A mode of the calling thread. It is active while the object exists.
 // - Factories without a device argument make meta tensors.
@@ -16,7 +28,8 @@ namespace fsdp {
 // - Operators without a meta kernel run on zeros (operator_probe.h).
 class MetaMode {
  public:
-  explicit MetaMode(bool cpu_is_planned);
+  // `watch` observes the operators; null: nothing does. Requires: it outlives the mode.
+  explicit MetaMode(bool cpu_is_planned, OperatorWatch* watch = nullptr);
   // A guard for tensors that a factory makes while the guard exists. An access to the memory of
   // such a tensor (data_ptr, accessor) throws an error that names a remedy. Without the guard the
   // access would return an invalid address.

@@ -9,6 +9,8 @@
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "kernels/kernel_table.h"
+#include "planner/time/timed_kernels.h"
+#include "planner/time/timed_stream.h"
 #include "runtime/span_log.h"
 
 namespace fsdp {
@@ -92,14 +94,42 @@ const kernels::KernelTable& kernels_that_do_nothing() {
   return kTable;
 }
 
+StreamUse use_of(std::string_view name) {
+  if (name == "fsdp-gather") return StreamUse::kGather;
+  if (name == "fsdp-reduce") return StreamUse::kReduce;
+  return name == "upload" || name == "download" ? StreamUse::kTransfer : StreamUse::kOther;
+}
+
+// `clock` may be null.
+std::unique_ptr<Stream> stream_of(const Device& device, StepClock* clock, StreamUse use,
+                                  bool is_inline, bool is_host) {
+  if (clock == nullptr) return std::make_unique<MetaStream>(device, is_inline);
+  return std::make_unique<TimedStream>(device, *clock, use, is_inline, is_host);
+}
+
 }  // namespace
 
-MetaDevice::MetaDevice(bool compute_is_inline)
-    : compute_(std::make_unique<MetaStream>(*this, compute_is_inline)) {}
+MetaDevice::MetaDevice(bool compute_is_inline, StepClock* clock)
+    : MetaDevice(compute_is_inline, clock, /*is_host=*/false) {}
+
+MetaDevice::MetaDevice(bool compute_is_inline, StepClock* clock, bool is_host)
+    : clock_(clock),
+      is_host_(is_host),
+      compute_(stream_of(*this, clock, is_host ? StreamUse::kOther : StreamUse::kCompute,
+                         compute_is_inline, is_host)) {
+  if (clock == nullptr || is_host) return;
+  clock->set_compute(static_cast<const TimedStream&>(*compute_).number());
+}
+
+std::unique_ptr<MetaDevice> MetaDevice::host_with(StepClock& clock) {
+  return std::unique_ptr<MetaDevice>(
+      new MetaDevice(/*compute_is_inline=*/true, &clock, /*is_host=*/true));
+}
+
 MetaDevice::~MetaDevice() = default;
 
 std::unique_ptr<Stream> MetaDevice::make_stream(const StreamOptions& options) const {
-  return std::make_unique<MetaStream>(*this, !options.runs_beside);
+  return stream_of(*this, clock_, use_of(options.name), !options.runs_beside, is_host_);
 }
 
 Stream& MetaDevice::compute_stream(void* /*native*/) const { return *compute_; }
@@ -110,6 +140,8 @@ Buffer MetaDevice::allocate(int64_t bytes, MemoryKind kind) const {
   return {address_without_memory(bytes), bytes, nullptr};
 }
 
-const kernels::KernelTable* MetaDevice::kernels() const { return &kernels_that_do_nothing(); }
+const kernels::KernelTable* MetaDevice::kernels() const {
+  return clock_ == nullptr ? &kernels_that_do_nothing() : &timed_kernels();
+}
 
 }  // namespace fsdp

@@ -34,12 +34,13 @@ struct Planner::State {
 
 StepPlan Planner::State::plan(const PlanRequest& request) {
   // The engine is always built anew. If an earlier plan had the same key, the results of that plan
-  // are used, and no step runs LibTorch's operators.
+  // are used, and no step runs LibTorch's operators. With rates they always run, because
+  // the time of the operators is needed.
   PlannedRun run(request, build);
   StepKey key = run.key();
   const auto found = std::ranges::find(seen, key, &std::pair<StepKey, SeenStep>::first);
   const bool is_new = found == seen.end();
-  StepPlan plan = is_new ? run.steady_step() : run.replay(found->second);
+  StepPlan plan = is_new || request.rates ? run.steady_step() : run.replay(found->second);
   // A replay cannot reproduce learned bytes (MemoryPlan::learned_bytes), so a step with such bytes
   // is not reused.
   if (is_new && plan.memory.learned_bytes == 0) seen.emplace_back(std::move(key), run.seen(plan));

@@ -26,6 +26,43 @@ const PlanRequest& checked(const PlanRequest& request) {
   return request;
 }
 
+[[noreturn]] void refuse_rates(const PlanRequest& request, std::string_view lacks,
+                               std::string_view hint) {
+  throw InvalidArgument(
+      {.what = fmt::format("the rates of '{}' have no {}", request.rates->machine, lacks),
+       .where = "PlanRequest::rates",
+       .hint = std::string(hint)});
+}
+
+bool offloads_from_gpu(const PlanRequest& request) {
+  return request.options.cpu_offload && request.mesh.device == DeviceKind::kCuda;
+}
+
+std::unique_ptr<StepClock> clock_of(const PlanRequest& request) {
+  if (!request.rates) return nullptr;
+  const Rates& rates = *request.rates;
+  if (request.shares_gpu) {
+    refuse_rates(request, "rates of ranks that share a GPU", "plan a GPU for each rank");
+  }
+  if (offloads_from_gpu(request) && (rates.host_copy == 0 || rates.transfer == 0)) {
+    refuse_rates(request, "rates of a host for CPU offload",
+                 "add host_copy_gbps and transfer_gbps to \"device\"");
+  }
+  if (request.ranks > 1 && rates.host.bytes == 0) {
+    refuse_rates(request, "link between ranks of a host",
+                 "add a link with the scope host, or plan one rank");
+  }
+  const bool one_host = request.ranks_per_host == 0 || request.ranks_per_host == request.ranks;
+  if (!one_host && rates.net.bytes == 0) {
+    refuse_rates(request, "link between hosts",
+                 "add a link with the scope net, or plan the ranks of one host");
+  }
+  Rates used = rates;
+  if (request.mesh.device != DeviceKind::kCuda)
+    used.transfer = 0;  // the CPU's memory is the host's
+  return std::make_unique<StepClock>(used);
+}
+
 // Returns Capabilities::hosts of a group: `members` ranks whose numbers differ by `stride`. Each
 // host has `a_host` ranks.
 int hosts_of(int members, int stride, int a_host) {
@@ -38,8 +75,18 @@ int hosts_of(int members, int stride, int a_host) {
 }  // namespace
 
 PlannedMesh::PlannedMesh(const PlanRequest& request)
-    : device_(std::make_unique<MetaDevice>(checked(request).mesh.device != DeviceKind::kCuda)),
+    : clock_(clock_of(checked(request))),
+      device_(std::make_unique<MetaDevice>(request.mesh.device != DeviceKind::kCuda, clock_.get())),
+      host_(clock_ && offloads_from_gpu(request) ? MetaDevice::host_with(*clock_) : nullptr),
       mesh_(make(request)) {}
+
+std::function<void(const Collective&, Stream&)> PlannedMesh::issue_with(
+    const TimedGroup& group) const {
+  if (!clock_) return {};
+  return [group, clock = clock_.get()](const Collective& collective, Stream& stream) {
+    clock->issue_collective(group, collective, stream);
+  };
+}
 
 Mesh PlannedMesh::make(const PlanRequest& request) {
   const int a_host = request.ranks_per_host == 0 ? request.ranks : request.ranks_per_host;
@@ -50,23 +97,27 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
   // planned back-end, because the engine chooses its buffers by them.
   const auto group = [&](int size, int stride) {
     const int hosts = hosts_of(size, stride, a_host);
-    return std::make_unique<SimulatedCommunicator>(
-        SimulatedGroup{.size = size,
-                       .peers = SimulatedPeers::kAbsent,
-                       .device = device_.get(),
-                       // Ranks map the memory of their own host only.
-                       .capabilities = {.averages = !by_nccl,
-                                        .takes_runs = !by_nccl,
-                                        .maps_ranks = request.maps_shards && hosts == 1,
-                                        .hosts = by_nccl ? 1 : hosts},
-                       .has_windows = by_nccl});
+    return std::make_unique<SimulatedCommunicator>(SimulatedGroup{
+        .size = size,
+        .peers = SimulatedPeers::kAbsent,
+        .on_issue = issue_with({.ranks = size,
+                                .hosts = hosts,
+                                .ranks_of_host = a_host,
+                                .by_network = request.mesh.device != DeviceKind::kCuda}),
+        .device = device_.get(),
+        // Ranks map the memory of their own host only.
+        .capabilities = {.averages = !by_nccl,
+                         .takes_runs = !by_nccl,
+                         .maps_ranks = request.maps_shards && hosts == 1,
+                         .hosts = by_nccl ? 1 : hosts},
+        .has_windows = by_nccl});
   };
   const auto axis = [&](int size, int stride) {
     return AxisCommunicators{.gather = group(size, stride), .reduce = group(size, stride)};
   };
   MeshParts parts{
       .device = device_.get(),
-      .host = device_.get(),
+      .host = host_ ? host_.get() : device_.get(),
       .control_plane = std::make_unique<SimulatedControlPlane>(0, request.ranks),
       .topology = {.host = "planned",
                    .local_rank = 0,

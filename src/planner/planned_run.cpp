@@ -89,7 +89,7 @@ std::vector<std::unique_ptr<Optimizer>> make_optimizers(Engine& engine,
 PlannedRun::PlannedRun(const PlanRequest& request, const Build& build)
     : request_(request),
       mesh_(request),
-      mode_(request.mesh.device != DeviceKind::kCuda),
+      mode_(request.mesh.device != DeviceKind::kCuda, mesh_.clock()),
       metered_(meter_),
       model_(built(build)),
       engine_(model_.root, mesh_.mesh(), request.options),
@@ -143,6 +143,7 @@ StepPlan PlannedRun::step() {
   // The optimizers' update sends no bytes. It runs here so that the engine has run a whole step.
   for (const auto& each : optimizers_) each->step();
   engine_.zero_grad();  // also clears gradients of parameters that no optimizer has
+  if (mesh_.clock() != nullptr) mesh_.clock()->end_step();
   describe_engine(plan);
   return plan;
 }
@@ -177,6 +178,12 @@ StepPlan PlannedRun::steady_step() {
   }
   for (const std::string& name : mode_.probed()) {
     last.notes.push_back(fmt::format("{} was run on zeros: LibTorch has no meta kernel", name));
+  }
+  if (StepClock* const clock = mesh_.clock()) {
+    // One more step, so that the timed step follows a step with the same order of units and with
+    // full pools.
+    step();
+    last.time = clock->last_step();
   }
   return last;
 }
@@ -240,6 +247,7 @@ StepPlan PlannedRun::replay(const SeenStep& seen) {
 // of this allocation names.
 std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& build) {
   request.options.try_beyond_plan = true;
+  request.rates.reset();
   try {
     PlannedRun run(request, build);
     run.step();

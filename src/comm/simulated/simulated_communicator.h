@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 
 #include "comm/communicator.h"
 
@@ -25,6 +26,8 @@ struct SimulatedGroup {
   SimulatedPeers peers = SimulatedPeers::kAlike;
   // The time for which each all_gather and each reduce_scatter occupies its stream.
   std::chrono::nanoseconds wire_time{};
+  // Called for each collective that is issued, except barriers. A plan computes its time.
+  std::function<void(const Collective& collective, Stream& stream)> on_issue{};
   const Device* device = nullptr;  // provides the memory; null: host memory
   Capabilities capabilities{};     // if maps_ranks is set, views have addresses of `device`
   bool has_windows = false;        // if false, with_windows throws

@@ -1,0 +1,206 @@
+#include "fsdp/rates.h"
+
+#include <c10/core/ScalarType.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "fsdp/error.h"
+#include "io/json_text.h"
+#include "io/mapped_file.h"
+
+namespace fsdp {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kFormat = "fsdp rates 1";
+constexpr double kGiga = 1e9;
+
+// An object of the file, with its place for messages.
+class RatesObject {
+ public:
+  RatesObject(const json& object, std::string place, const std::string& file)
+      : object_(object), place_(std::move(place)), file_(file) {
+    if (!object_.is_object()) fail(fmt::format("{} is not an object", what()));
+  }
+
+  bool has(const char* key) const { return object_.contains(key); }
+  const json& at(const char* key) const {
+    if (!has(key)) fail(fmt::format("{} has no \"{}\"", what(), key));
+    return object_[key];
+  }
+  std::string text(const char* key) const {
+    const json& value = at(key);
+    if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
+      fail(fmt::format("\"{}\" of {} is not a text", key, what()));
+    }
+    return value.get<std::string>();
+  }
+  double number(const char* key, bool may_be_zero) const {
+    return number_of(at(key), fmt::format("\"{}\" of {}", key, what()), may_be_zero);
+  }
+  double rate(const char* key) const { return number(key, /*may_be_zero=*/false); }
+  double number_of(const json& value, const std::string& name, bool may_be_zero) const {
+    const double number = value.is_number() ? value.get<double>() : -1;
+    if (number > 0 || (may_be_zero && number == 0)) return number;
+    fail(fmt::format("{} is {}, expected a number {} 0", name, value.dump(),
+                     may_be_zero ? "of at least" : "above"));
+  }
+  RatesObject object(const char* key) const { return {at(key), key, file_}; }
+  const json& array(const char* key) const {
+    if (!at(key).is_array()) fail(fmt::format("\"{}\" of {} is not an array", key, what()));
+    return object_[key];
+  }
+  RatesObject element(const json& value, std::string place) const {
+    return {value, std::move(place), file_};
+  }
+  // Refuses a key that is not in the list, because its value would have no effect.
+  void allow(std::initializer_list<std::string_view> keys) const {
+    for (const auto& [key, value] : object_.items()) {
+      if (std::ranges::find(keys, key) == keys.end()) {
+        fail(fmt::format("{} has an unknown field \"{}\"", what(), key));
+      }
+    }
+  }
+  const json& json_of() const { return object_; }
+
+  [[noreturn]] void fail(std::string text) const {
+    throw IoError(ExitCode::kCorruptData,
+                  {.what = std::move(text),
+                   .where = file_,
+                   .hint = "docs/rehearsal.md describes the format of a rates file"});
+  }
+
+ private:
+  std::string what() const { return place_.empty() ? "the file" : fmt::format("\"{}\"", place_); }
+
+  const json& object_;
+  const std::string place_;
+  const std::string& file_;
+};
+
+constexpr std::pair<std::string_view, c10::ScalarType> kTypes[] = {
+    {"float32", c10::ScalarType::Float},
+    {"bfloat16", c10::ScalarType::BFloat16},
+    {"float16", c10::ScalarType::Half},
+    {"float64", c10::ScalarType::Double}};
+
+// Returns the rates of the type, which are added if they do not exist yet.
+TypeRates& type_of(Rates& rates, const RatesObject& object, std::string_view name) {
+  const auto* type =
+      std::ranges::find(kTypes, name, &std::pair<std::string_view, c10::ScalarType>::first);
+  if (type == std::end(kTypes)) {
+    object.fail(
+        fmt::format("\"{}\" is no element type, expected float32, bfloat16, float16 or "
+                    "float64",
+                    name));
+  }
+  for (TypeRates& each : rates.types) {
+    if (each.dtype == type->second) return each;
+  }
+  rates.types.push_back(TypeRates{.dtype = type->second});
+  return rates.types.back();
+}
+
+void read_products(Rates& rates, const RatesObject& products) {
+  for (const auto& [name, points] : products.json_of().items()) {
+    TypeRates& type = type_of(rates, products, name);
+    const std::string what = fmt::format("the rates of {} products", name);
+    if (!points.is_array() || points.empty()) products.fail(what + " are not a list of pairs");
+    for (const json& point : points) {
+      if (!point.is_array() || point.size() != 2) products.fail(what + " are not a list of pairs");
+      const double side = products.number_of(point[0], "a side of " + what, false);
+      const double flops = products.number_of(point[1], "one of " + what, false);
+      if (!type.products.empty() && type.products.back().side >= side) {
+        products.fail(what + " are not in ascending order of their sides");
+      }
+      type.products.push_back({.side = side, .flops = flops});
+    }
+  }
+}
+
+void read_links(Rates& rates, const RatesObject& file) {
+  for (const json& each : file.array("link")) {
+    const RatesObject link = file.element(each, "link");
+    const std::string scope = link.text("scope");
+    if (scope != "host" && scope != "net") {
+      link.fail(fmt::format("\"scope\" of a link is '{}', expected host or net", scope));
+    }
+    LinkRates& rate = scope == "host" ? rates.host : rates.net;
+    if (rate.bytes > 0) link.fail(fmt::format("two links have the scope {}", scope));
+    rate = {.bytes = kGiga * link.rate("gbps"), .step_ns = link.number("step_ns", true)};
+    if (scope == "host") {
+      link.allow({"scope", "gbps", "base_ns", "step_ns"});
+      rates.base_ns = link.number("base_ns", true);
+    } else {
+      link.allow({"scope", "gbps", "step_ns"});
+    }
+  }
+  if (rates.net.bytes > 0 && rates.host.bytes == 0) {
+    file.fail("\"link\" has the scope net, but not the scope host");
+  }
+}
+
+void read_device(Rates& rates, const RatesObject& device) {
+  device.allow({"copy_gbps", "host_ns_per_call", "host_copy_gbps", "transfer_gbps"});
+  rates.copy = kGiga * device.rate("copy_gbps");
+  rates.host_ns_per_call = device.number("host_ns_per_call", true);
+  if (device.has("host_copy_gbps")) rates.host_copy = kGiga * device.rate("host_copy_gbps");
+  if (device.has("transfer_gbps")) rates.transfer = kGiga * device.rate("transfer_gbps");
+}
+
+void read_residuals(Rates& rates, const RatesObject& file) {
+  for (const json& each : file.array("residuals")) {
+    const RatesObject row = file.element(each, "residuals");
+    row.allow({"rows", "count", "median", "p90", "worst"});
+    rates.residuals.push_back({.rows = row.text("rows"),
+                               .count = static_cast<int64_t>(row.rate("count")),
+                               .median = row.number("median", true),
+                               .p90 = row.number("p90", true),
+                               .worst = row.number("worst", true)});
+  }
+}
+
+}  // namespace
+
+const TypeRates* Rates::find(c10::ScalarType dtype) const {
+  const auto found = std::ranges::find(types, dtype, &TypeRates::dtype);
+  return found == types.end() ? nullptr : &*found;
+}
+
+Rates parse_rates(std::string_view text, const std::string& file) {
+  const json document = parse_json({.text = text, .file = file});
+  const RatesObject root(document, "", file);
+  if (const std::string format = root.text("format"); format != kFormat) {
+    root.fail(fmt::format("the format is '{}', expected '{}'", format, kFormat));
+  }
+  root.allow({"format", "machine", "source", "device", "products", "attention", "peak", "link",
+              "contention", "residuals"});
+  Rates rates{.machine = root.text("machine"), .source = root.text("source")};
+  read_device(rates, root.object("device"));
+  read_products(rates, root.object("products"));
+  const auto read_numbers = [&](const char* key, double TypeRates::*field) {
+    if (!root.has(key)) return;
+    const RatesObject object = root.object(key);
+    for (const auto& [name, value] : object.json_of().items()) {
+      type_of(rates, object, name).*field = object.rate(name.c_str());
+    }
+  };
+  read_numbers("attention", &TypeRates::attention);
+  read_numbers("peak", &TypeRates::peak);
+  read_links(rates, root);
+  rates.contention = root.number("contention", true);
+  if (root.has("residuals")) read_residuals(rates, root);
+  return rates;
+}
+
+Rates read_rates(const std::filesystem::path& file) {
+  return parse_rates(MappedFile(file).text(), file.string());
+}
+
+}  // namespace fsdp

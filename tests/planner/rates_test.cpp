@@ -1,0 +1,79 @@
+// Tests the reader of rates files.
+#include <fsdp/error.h>
+#include <fsdp/rates.h>
+
+#include <string>
+
+#include "support/torch_doctest.h"
+
+using namespace fsdp;
+
+namespace {
+
+const std::string kGood = R"({"format": "fsdp rates 1", "machine": "m", "source": "s",
+  "device": {"copy_gbps": 2000, "host_ns_per_call": 0},
+  "products": {"bfloat16": [[64, 1e14], [4096, 5e14]]}, "attention": {"bfloat16": 2e14},
+  "peak": {"bfloat16": 9.894e14},
+  "link": [{"scope": "host", "gbps": 360, "base_ns": 8400, "step_ns": 3400},
+           {"scope": "net", "gbps": 350, "step_ns": 14000}],
+  "contention": 0.5,
+  "residuals": [{"rows": "r", "count": 3, "median": 0.02, "p90": 0.05, "worst": 0.1}]})";
+
+std::string with(const std::string& old, const std::string& other) {
+  std::string text = kGood;
+  const size_t at = text.find(old);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, old.size(), other);
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    parse_rates(text, "rates.json");
+  } catch (const IoError& error) {
+    CHECK(error.code() == ExitCode::kCorruptData);
+    CHECK(error.text().where.starts_with("rates.json"));
+    return error.text().what;
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("a rates file is read with its units") {
+  const Rates rates = parse_rates(kGood, "rates.json");
+  CHECK(rates.copy == 2e12);
+  CHECK(rates.host.bytes == 3.6e11);
+  CHECK(rates.net.step_ns == 14000);
+  CHECK(rates.base_ns == 8400);
+  REQUIRE(rates.find(torch::kBFloat16) != nullptr);
+  CHECK(rates.find(torch::kBFloat16)->products.size() == 2);
+  CHECK(rates.find(torch::kBFloat16)->peak == 9.894e14);
+  CHECK(rates.find(torch::kFloat32) == nullptr);
+  CHECK(rates.residuals.at(0).count == 3);
+}
+
+TEST_CASE("a bad rates file is refused with one line that names the field") {
+  CHECK(refusal(kGood) == "accepted");
+  CHECK(refusal(with("fsdp rates 1", "fsdp rates 2")) ==
+        "the format is 'fsdp rates 2', expected 'fsdp rates 1'");
+  CHECK(refusal(with("2000", "0")) ==
+        "\"copy_gbps\" of \"device\" is 0, expected a number above 0");
+  CHECK(refusal(with("360", "-1")) == "\"gbps\" of \"link\" is -1, expected a number above 0");
+  CHECK(refusal(with("5e14", "-5e14")) ==
+        "one of the rates of bfloat16 products is -500000000000000.0, expected a number above 0");
+  CHECK(refusal(with("[4096,", "[64,")) ==
+        "the rates of bfloat16 products are not in ascending order of their sides");
+  CHECK(refusal(with("\"contention\": 0.5,", "")) == "the file has no \"contention\"");
+  CHECK(refusal(with("\"machine\": \"m\"", "\"machine\": 3")) ==
+        "\"machine\" of the file is not a text");
+  CHECK(refusal(with("bfloat16", "bf16")) ==
+        "\"bf16\" is no element type, expected float32, bfloat16, float16 or float64");
+  CHECK(refusal(with("\"contention\"", "\"operators\": [], \"contention\"")) ==
+        "the file has an unknown field \"operators\"");
+  CHECK(refusal(with("\"net\"", "\"host\"")) == "two links have the scope host");
+  CHECK(refusal("[]") == "the file is not an object");
+  for (size_t size = 0; size < kGood.size(); size += 7) {
+    CAPTURE(size);
+    CHECK(refusal(kGood.substr(0, size)) != "accepted");
+  }
+}
