@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "planning/known_gpus.h"
+#include "planning/known_rates.h"
 
 namespace planning {
 namespace {
@@ -135,6 +136,13 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
                    .value_name = "TFLOP/s",
                    .meaning = "10^12 operations a second that a rank achieves; with --bandwidth"},
                   settings.teraflops_per_second, 1e-6, 1e9),
+      {.name = "--time",
+       .value_name = "FILE|NAME",
+       .meaning = fmt::format("also print the time of a step, from a file of rates "
+                              "(docs/rehearsal.md) or from those of {}",
+                              fmt::join(rates_names(), ", ")),
+       .set = [&settings](
+                  std::string_view value) { settings.rates = find_rates(std::string(value)); }},
       {.name = "--json",
        .meaning = "print a line of JSON for each run",
        .set = [&settings](std::string_view) { settings.json = true; }},
@@ -218,8 +226,11 @@ void check(const PlanSettings& settings) {
            "set both or neither");
   }
   if (settings.is_table() && settings.teraflops_per_second > 0) {
-    refuse("a table has no times, but --bandwidth and --flops are set",
-           "leave them out, or plan one run");
+    refuse("a table has no times by --bandwidth and --flops, but they are set",
+           "use --time, or plan one run");
+  }
+  if (settings.rates && settings.teraflops_per_second > 0) {
+    refuse("--time is set, but --bandwidth and --flops are set, too", "leave out one of them");
   }
   const fsdp::CheckpointOptions& checkpoints = settings.run.checkpoints;
   checkpoints.require_valid();

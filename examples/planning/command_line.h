@@ -1,6 +1,7 @@
 // Parses fsdp-plan's command line. It describes the run to plan and the available memory.
 #pragma once
 
+#include <fsdp/rates.h>
 #include <fsdp/run_options.h>
 
 #include <algorithm>
@@ -38,11 +39,12 @@ struct PlanSettings {
   int64_t memory_bytes = 0;  // of a rank's device; 0: unknown
   // The part of memory_bytes that no plan counts: a GPU's context, NCCL, and gaps in the allocator.
   std::optional<int64_t> reserve_bytes;
-  int64_t host_memory_bytes = 0;    // of a host, for all its ranks; 0: unknown
-  double gigabytes_per_second = 0;  // NCCL's bus bandwidth of a rank, in 10^9; 0: unknown
-  double teraflops_per_second = 0;  // achieved by a rank, in 10^12
-  bool ema = false;                 // the run has an fsdp::Ema
-  bool save = false;                // the plan includes the size of a checkpoint
+  int64_t host_memory_bytes = 0;     // of a host, for all its ranks; 0: unknown
+  double gigabytes_per_second = 0;   // NCCL's bus bandwidth of a rank, in 10^9; 0: unknown
+  double teraflops_per_second = 0;   // achieved by a rank, in 10^12
+  std::optional<fsdp::Rates> rates;  // --time: the plan includes the time of the step
+  bool ema = false;                  // the run has an fsdp::Ema
+  bool save = false;                 // the plan includes the size of a checkpoint
   fsdp::RunOptions run;
   std::string help;  // if not empty, the program prints it and ends
 

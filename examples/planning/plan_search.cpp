@@ -73,6 +73,7 @@ PlanSearch::PlanSearch(const PlanSettings& settings, Planners& planners)
 fsdp::PlanRequest PlanSearch::asked() const {
   fsdp::PlanRequest asked = request(settings_.ranks, options_of(settings_, planners_.model()));
   if (settings_.save) asked.checkpoints = settings_.run.checkpoints;
+  asked.rates = settings_.rates;
   return asked;
 }
 

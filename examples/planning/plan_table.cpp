@@ -33,9 +33,13 @@ TableRow row_of(const PlanSettings& settings, Planners& planners) {
       .rest_bytes = search.plan().memory.rest.total() + search.plan().torch.rest,
       .sent_bytes = search.plan().traffic.total_bytes(),
       .checkpoint_bytes = search.plan().checkpoint ? search.plan().checkpoint->most_bytes : 0,
+      .time = search.plan().time,
       .parameters = search.plan().parameters,
       .units = search.plan().units};
   row.fits = fits(row.needed, settings.room());
+  if (row.time) {
+    row.utilization = flops_utilization(settings, planners.model(), row.parameters, *row.time);
+  }
   return row;
 }
 
@@ -122,6 +126,33 @@ Column column_of(std::string name, const std::vector<TableRow>& rows, const Cell
   return column;
 }
 
+// Returns the tokens per second of a rank. 0 if the row has no batch that fits.
+double rate_of(const PlanSettings& settings, const TableRow& row) {
+  return tokens_per_second({.sequences = row.sequences, .length = settings.batch.length},
+                           *row.time);
+}
+
+int64_t exposed_ns(const fsdp::StepTime& time) {
+  return time.exposed_gather_ns + time.exposed_reduce_ns;
+}
+
+// Adds the time of a step, the time in which compute waits for collectives, and tokens per second.
+void add_times(std::vector<Column>& columns, const PlanSettings& settings,
+               const std::vector<TableRow>& rows) {
+  columns.push_back(column_of("step", rows, [](const TableRow& row) {
+    return seconds_text(static_cast<double>(row.time->total_ns) / 1e9);
+  }));
+  columns.push_back(column_of("exposed", rows, [](const TableRow& row) {
+    return seconds_text(static_cast<double>(exposed_ns(*row.time)) / 1e9);
+  }));
+  columns.push_back(column_of("tokens/s", rows, [&](const TableRow& row) {
+    return fmt::format("{:.0f}", rate_of(settings, row));
+  }));
+  columns.push_back(column_of("MFU", rows, [](const TableRow& row) {
+    return row.utilization ? fmt::format("{:.1f} %", 100 * *row.utilization) : "-";
+  }));
+}
+
 std::string command_of(const PlanSettings& settings, const TableRow& row) {
   std::vector<std::string> words{"fsdp-plan"};
   words.insert(words.end(), settings.common_words.begin(), settings.common_words.end());
@@ -191,6 +222,7 @@ std::string table_text(const PlanSettings& settings, const KnownModel& model,
                                 [](const TableRow& row) { return format_bytes(row.needed.host); }));
   }
   columns.push_back(column_of("sent", rows, bytes(&TableRow::sent_bytes)));
+  if (settings.rates) add_times(columns, settings, rows);
   if (settings.save)
     columns.push_back(column_of("checkpoint", rows, bytes(&TableRow::checkpoint_bytes)));
   if (knows_room(room)) {
@@ -208,6 +240,10 @@ std::string table_text(const PlanSettings& settings, const KnownModel& model,
                 ? fmt::format(", without a reserve of {} (--reserve)\n",
                               format_bytes(settings.reserve()))
                 : "\n";
+  }
+  if (settings.rates) {
+    const std::string basis = "times: " + rows.front().time->basis;
+    for (const std::string& line : fsdp::wrapped(basis, 80)) text += line + '\n';
   }
   if (const int best = recommended(settings, rows); best >= 0) {
     text += "recommended: " + command_of(settings, rows[static_cast<size_t>(best)]) + '\n';
@@ -228,6 +264,13 @@ std::string table_json(const PlanSettings& settings, const std::vector<TableRow>
                                 {"device_bytes", row.needed.device},
                                 {"host_bytes", row.needed.host},
                                 {"sent_bytes", row.sent_bytes}};
+    if (row.time) {
+      json["step_ns"] = row.time->total_ns;
+      json["exposed_ns"] = exposed_ns(*row.time);
+      json["tokens_per_second"] = rate_of(settings, row);
+      json["optimizer_ns"] = row.time->optimizer_ns;
+      if (row.utilization) json["mfu"] = *row.utilization;
+    }
     if (settings.save) json["checkpoint_bytes"] = row.checkpoint_bytes;
     if (knows_room(settings.room())) json["fits"] = row.fits;
     text += json.dump() + '\n';

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,11 @@ struct TableRow {
   std::string strategy;   // a value of --strategy
   int64_t sequences = 0;  // per rank; 0: not even one fits
   Room needed;
-  int64_t rest_bytes = 0;        // of a device between steps
-  int64_t sent_bytes = 0;        // by a rank in a step
-  int64_t checkpoint_bytes = 0;  // on disk; 0 without --save
+  int64_t rest_bytes = 0;              // of a device between steps
+  int64_t sent_bytes = 0;              // by a rank in a step
+  int64_t checkpoint_bytes = 0;        // on disk; 0 without --save
+  std::optional<fsdp::StepTime> time;  // set with --time
+  std::optional<double> utilization;   // flops_utilization of `time`
   bool fits = true;
   int64_t parameters = 0;  // of the model
   int units = 0;

@@ -109,7 +109,7 @@ TEST_CASE("flags of tables that do not fit together are refused") {
              "64 --hosts has 2 numbers, but --ranks has 3"));
   CHECK(says(refused({"--ranks", "8,9", "--hosts", "2"}), "64 9 ranks cannot be divided equally"));
   CHECK(says(refused({"--ranks", "2,4", "--bandwidth", "10", "--flops", "10"}),
-             "64 a table has no times, but --bandwidth and --flops are set"));
+             "64 a table has no times by --bandwidth and --flops, but they are set"));
   CHECK(says(refused({"--ranks", "2", "--batch", "largest"}),
              "64 --batch largest needs to know the available memory"));
   CHECK(
