@@ -46,9 +46,10 @@ std::optional<StepPlan> plan_on_rank_0(const Mesh& mesh, const Options& options,
 // Collective.
 std::optional<int64_t> least_free_bytes(const Mesh& mesh) {
   const int64_t ranks = state_of(mesh).parts().topology.local_world_size;
-  const int64_t own = free_host_bytes().value_or(0) / ranks;
+  const std::optional<int64_t> free = free_host_bytes();
+  const int64_t own = free ? *free / ranks : -1;
   const int64_t least = -mesh.max(-own, "free memory");
-  return least == 0 ? std::nullopt : std::optional(least);
+  return least < 0 ? std::nullopt : std::optional(least);
 }
 
 // Returns the hint of the error for a plan beyond the limit: flags that lower the memory of the

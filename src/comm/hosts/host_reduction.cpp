@@ -53,7 +53,20 @@ std::vector<HostReduction::Slices> HostReduction::rounds_of(
 void HostReduction::run(std::span<const CollectivePart> parts, Pieces pieces, ReduceOp op,
                         HostExchange& exchange) {
   const Call call{parts, pieces, op, exchange};
-  const std::vector<Slices> rounds = rounds_of(parts);
+  try {
+    run_rounds(call);
+  } catch (...) {
+    // Messages in flight may use memory that the caller frees.
+    for (Half& half : halves_) {
+      half.sent.clear();
+      half.received.clear();
+    }
+    throw;
+  }
+}
+
+void HostReduction::run_rounds(const Call& call) {
+  const std::vector<Slices> rounds = rounds_of(call.parts);
   for (size_t i = 0; i <= rounds.size(); ++i) {
     if (i < rounds.size()) {
       Half& half = halves_[i % 2];

@@ -55,6 +55,7 @@ class HostReduction {
     HostExchange& exchange;
   };
 
+  void run_rounds(const Call& call);
   int64_t block_bytes() const;
   std::byte* to_send(Half& half, int host) const;
   std::byte* received(Half& half, int host) const;

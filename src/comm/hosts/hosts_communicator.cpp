@@ -34,6 +34,11 @@ std::optional<HostPlace> place_in(const RankGroup& group, int step, const HostsS
     const bool same = session.share_memory(ranks[at], ranks[at + 1]);
     const bool ends = (i + 1) % step == 0;
     if (same == ends) return std::nullopt;
+    // The ranks of a host must follow one another.
+    for (int other = (i / step + 1) * step; ends && other < group.size(); other += step) {
+      const bool again = session.share_memory(ranks[at], ranks[static_cast<size_t>(other)]);
+      if (again) return std::nullopt;
+    }
   }
   return HostPlace{.hosts = group.size() / step,
                    .ranks_of_host = step,

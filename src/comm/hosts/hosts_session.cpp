@@ -57,11 +57,14 @@ std::shared_ptr<HostLinks> HostsSession::links_to(const std::vector<int>& ranks)
   std::shared_ptr<HostLinks>& links = links_[ranks];
   if (!links) {
     const auto own = std::ranges::find(ranks, parts_.plane.rank()) - ranks.begin();
-    links = parts_.transport->connect(*parts_.store,
-                                      {.name = fmt::format("hosts/{}", fmt::join(ranks, ",")),
-                                       .rank = static_cast<int>(own),
-                                       .size = static_cast<int>(ranks.size())},
-                                      parts_.timeout);
+    links = parts_.transport->connect(
+        *parts_.store,
+        // A list of many ranks would be too long for a key.
+        {.name = fmt::format("hosts/{}-{:x}", ranks.size(),
+                             hash_of(fmt::format("{}", fmt::join(ranks, ",")))),
+         .rank = static_cast<int>(own),
+         .size = static_cast<int>(ranks.size())},
+        parts_.timeout);
   }
   return links;
 }

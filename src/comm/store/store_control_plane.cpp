@@ -239,7 +239,6 @@ void StoreRelay::hear_from(int rank, const std::string& said) {
   peer.said = said;
   peer.heard = Clock::now();
   const std::vector<std::string> words = parts_of(said, ' ', 3 + 2 * kOrders);
-  if (words[1] == "finished") control().status(rank).state.store(RankState::kFinished);
   for (int order = 0; order < kOrders; ++order) {
     const size_t at = 3 + 2 * static_cast<size_t>(order);
     const auto last = number_in<uint64_t>(words[at]);
@@ -249,6 +248,8 @@ void StoreRelay::hear_from(int rank, const std::string& said) {
     }
     peer.history[static_cast<size_t>(order)] = number_in<uint64_t>(words[at + 1]);
   }
+  // The places come first: a rank that finished after a collective must not seem to lack it.
+  if (words[1] == "finished") control().status(rank).state.store(RankState::kFinished);
   const auto wishes = number_in<uint64_t>(words[2]);
   if (std::exchange(peer.wishes_heard, wishes) == wishes) return;
   const std::lock_guard lock(mutex_);

@@ -40,7 +40,7 @@ enum class HostMemory : uint8_t { kSeparate, kShared };
 
 // Joins this process's rank and returns its parts. Their control plane works over the job's store
 // (open_job_store). The communicators of engines and modules are missing (connect_by_nccl and
-// connect_hosts add them). Blocks until all ranks have arrived.
+// hosts_mesh add them). Blocks until all ranks have arrived.
 // Errors: those of open_job_store and meet_at_store and, if memory is shared, those of
 //   ranks_of_host and join_host.
 StoreRanks store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
