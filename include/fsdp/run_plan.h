@@ -41,11 +41,11 @@ struct StrategyChoice {
   std::string reason;  // "hybrid-shard, because …"
 };
 
-// Chooses the strategy of a run whose user has named none (RunOptions::names_strategy). If the ranks
-// are on the CPUs of several hosts and each group of the mesh is a host, the choice is kHybridShard
-// if its plan fits into the free memory of every host. Then only gradients travel between hosts.
-// Otherwise the choice is kFullShard. In all other jobs nothing is chosen, and the result has
-// options.strategy.
+// Chooses the strategy of a run whose user has named none (RunOptions::names_strategy). If the
+// ranks are on the CPUs of several hosts and each group of the mesh is a host, the choice is
+// kHybridShard if its plan fits into the free memory of every host. Then only gradients travel
+// between hosts. Otherwise the choice is kFullShard. In all other jobs nothing is chosen, and the
+// result has options.strategy.
 // Requires, and errors: those of plan_run.
 StrategyChoice choose_strategy(const Mesh& mesh, const Options& options, const RunPlanOptions& how,
                                const std::function<StepPlan(const PlanRequest&)>& plan);

@@ -157,11 +157,11 @@ struct Capabilities {
 // Effects: the work is issued on `stream`. On an inline CPU stream the work is complete on return.
 //   The parts of one call form one collective, so the ranks wait for each other only once (on CPUs:
 //   once per 32 parts).
-// Ordering (except over NCCL and over several hosts): sums are formed in rank order 0, 1, …, size-1. Floating types
-//   narrower than 64 bits are summed in fp32 and rounded once. Other types are summed in the type
-//   itself, and integers wrap. So thread ranks and process ranks get the same bits. kAvg divides
-//   the sum by size() (exact IEEE division) and needs a floating type. kMax is NaN if any input is
-//   NaN.
+// Ordering (except over NCCL and over several hosts): sums are formed in rank order 0, 1, …,
+//   size-1. Floating types narrower than 64 bits are summed in fp32 and rounded once. Other types
+//   are summed in the type itself, and integers wrap. So thread ranks and process ranks get the
+//   same bits. kAvg divides the sum by size() (exact IEEE division) and needs a floating type. kMax
+//   is NaN if any input is NaN.
 // Errors: InvalidArgument if an argument is invalid on its own, whatever the other ranks pass.
 //   CommError in three cases: a rank died (the message names the rank and the cause), the deadline
 //   passed (the message names the missing rank), or ranks disagree (the message shows both sides

@@ -98,8 +98,8 @@ TEST_CASE("a rank that is stopped is named by its host and by the other host") {
     const ProcessResult result = processes[rank].wait();
     CAPTURE(result.err);
     CHECK(result.code == 75);
-    // Rank 3 waits for rank 2 inside its host, so the other host may miss both. All ranks report the
-    // failure that is found first.
+    // Rank 3 waits for rank 2 inside its host, so the other host may miss both. All ranks report
+    // the failure that is found first.
     CHECK(lines_with(result.err, ": rank 2") == 1);
     CHECK(lines_with(result.err, " did not ") == 1);
   }

@@ -42,8 +42,8 @@ class CollectivePeers {
   std::optional<Failure> gone(const std::vector<int>& ranks, const CallPlace& place,
                               PeerWatch& watch) const;
   // Returns the ranks that have not reached `sequence` in the collective sequence and are furthest
-  // behind. If all of `ranks` have reached it, returns other ranks of the same mesh that have not, because `ranks`
-  // may wait for those.
+  // behind. If all of `ranks` have reached it, returns other ranks of the same mesh that have not,
+  // because `ranks` may wait for those.
   std::vector<int> behind(const std::vector<int>& ranks, uint64_t sequence) const;
   // Returns the failure of a wait that has lasted longer than `within`: a rank is missing, or has
   // issued another collective. Empty if all ranks have issued the collective, or if that is unknown
