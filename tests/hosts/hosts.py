@@ -8,7 +8,7 @@ is killed or stopped, a link that is down, a host that vanishes, a slow network,
 to the job's ports. Prints a line per part. Exits with 1 if one failed.
   --only PATTERN    only parts with such a name: '2 x 2: *'
   --launchers       also train on 2 x 2 ranks that fsdp-run, torchrun, mpirun or srun has started, and compare the bytes
-                    of the models. torchrun needs tools/setup --peers, and the others need the Debian packages
+                    of the models. torchrun needs tools/setup --peers; mpirun and srun need the Debian packages
                     openmpi-bin and slurm-wlm; a launcher that is not installed is skipped
   --by-hand         start ranks as torchrun does, without fsdp-run
   --output FOLDER   folder for the ranks' output (build/cpu/hosts)

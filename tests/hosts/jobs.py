@@ -102,10 +102,14 @@ class Processes:
                 raise parts.Failed(f"processes {late} did not end within {deadline.seconds:.0f} s: {self.told()}")
             time.sleep(POLL)
 
+    def error_of(self, number):
+        """Returns the name of a process and its first error line."""
+        file = pathlib.Path(self.files[2 * number + 1].name)
+        return f"{file.stem}: {first_error(file.read_text(errors='replace'))}"
+
     def told(self):
         """Returns the error lines of all processes."""
-        names = [pathlib.Path(file.name) for file in self.files if file.name.endswith(".err")]
-        return "; ".join(f"{name.stem}: {first_error(name.read_text(errors='replace'))}" for name in names)
+        return "; ".join(map(self.error_of, range(len(self.processes))))
 
     def close(self):
         for process in self.processes:

@@ -16,7 +16,7 @@ from network import Network
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HOSTS, RANKS = 2, 2
-LIMIT = 90  # seconds, of a part
+LIMIT = 180  # seconds, of a part with its reference
 WORDS = ["--device", "cpu", "--preset", "tiny", "--max-steps", 10, "--max-new-tokens", 2, "--output-dir"]
 CONNECTED = f"{HOSTS * RANKS} ranks are connected by Gloo on host-0 (10.77.0.1), host-1 (10.77.0.2)"
 SLURM = """\
@@ -106,7 +106,7 @@ class Launched(Processes):
         for number in launchers:
             code = self.processes[number].returncode
             if code != 0:
-                raise parts.Failed(f"process {number} ended with code {code}: {self.told()}")
+                raise parts.Failed(f"code {code}, expected 0; {self.error_of(number)}")
         require_connected("".join(file.read_text(errors="replace") for file in self.folder.glob("*.err")))
 
 
