@@ -118,6 +118,7 @@ class Strangers:
         self.network, self.known, self.wildcards = network, set(), set()
         self.process = subprocess.Popen(network.command(HOSTS, [sys.executable, script, way]), stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
+        self.process.stdout.readline()  # "ready"
 
     def look(self):
         for host in range(HOSTS):
@@ -143,7 +144,7 @@ def strangers(bench, way, deadline):
     with Network(HOSTS + 1) as network:
         strange = Strangers(network, way)
         try:
-            with bench.job(network, RANKS, ["calls", 3, 60], f"stranger-{way}", hosts=HOSTS, timeout=30) as job:
+            with bench.job(network, RANKS, ["calls", 3, 200], f"stranger-{way}", hosts=HOSTS, timeout=30) as job:
                 while not job.look() and deadline.left() > 0:
                     strange.look()
                     time.sleep(0.05)

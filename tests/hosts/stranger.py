@@ -1,7 +1,7 @@
 """Connects to ports of a job to which it does not belong: stranger.py silent|noise|flood
 
-Reads lines with an address and a port from stdin. For each it starts a thread, until stdin ends. Prints the number of
-connections to each as a JSON object.
+Prints "ready", then reads lines with an address and a port from stdin. For each it starts a thread, until stdin ends.
+Then prints the number of connections to each as a JSON object.
 """
 import json
 import os
@@ -39,6 +39,7 @@ def attack(way, address, port, counts):
 
 def main():
     counts, threads = {}, []
+    print("ready", flush=True)
     for line in sys.stdin:
         address, port = line.split()
         counts[f"{address}:{port}"] = 0
