@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "launch.h"
+#include "multiproc/hosts_on_loopback.h"
 #include "multiproc/token_file.h"
-#include "multiproc/two_hosts.h"
 
 namespace fsdp::testing {
 namespace {
@@ -59,7 +59,7 @@ class TwoLaunchers {
  private:
   const TemporaryDirectory folder_;
   const TokenFile token_{'x'};
-  const std::string port_ = unused_port();
+  const std::string port_ = free_port();
 };
 
 std::string text_in(const std::string& path) {

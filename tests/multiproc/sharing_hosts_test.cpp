@@ -3,8 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "launch.h"
-#include "multiproc/token_file.h"
-#include "multiproc/two_hosts.h"
+#include "multiproc/hosts_on_loopback.h"
 
 namespace fsdp::testing {
 namespace {
@@ -13,19 +12,11 @@ namespace {
 // variable that has the number of the host.
 std::vector<Environment> ranks_on_two_hosts(const std::string& directory,
                                             const std::string& node = "FSDP_NODE") {
-  const std::string port = unused_port();
-  std::vector<Environment> environments;
-  for (int rank = 0; rank < 4; ++rank) {
-    environments.push_back({{"RANK", std::to_string(rank)},
-                            {"WORLD_SIZE", "4"},
-                            {"LOCAL_RANK", std::to_string(rank % 2)},
-                            {"LOCAL_WORLD_SIZE", "2"},
-                            {node, std::to_string(rank / 2)},
-                            {"MASTER_ADDR", "127.0.0.1"},
-                            {"MASTER_PORT", port},
-                            {"FSDP_JOB_TOKEN_FILE", token_file()},
-                            {"XDG_RUNTIME_DIR", directory},
-                            {"TEST_TIMEOUT_MS", "20000"}});
+  std::vector<Environment> environments = ranks_of_hosts(free_port());
+  for (Environment& environment : environments) {
+    environment[node] = environment["GROUP_RANK"];
+    environment["XDG_RUNTIME_DIR"] = directory;
+    environment["TEST_TIMEOUT_MS"] = "20000";
   }
   return environments;
 }

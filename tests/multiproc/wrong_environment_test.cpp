@@ -1,14 +1,12 @@
 // Checks that every wrong environment ends within ten seconds with code 78. Each process must print
 // one line that names the variable, its value and the remedy. rendezvous_test.cpp tests ranks that
 // connect wrongly.
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "comm/descriptor.h"
 #include "launch.h"
 #include "multiproc/error_texts.h"
+#include "multiproc/hosts_on_loopback.h"
 
 namespace fsdp::testing {
 namespace {
@@ -101,19 +99,13 @@ TEST_CASE(
 }
 
 TEST_CASE("on one host neither who holds the port nor what the address is matters") {
-  const Descriptor holder(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  REQUIRE(bind(holder.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0);
-  REQUIRE(listen(holder.get(), 1) == 0);
-  REQUIRE(getsockname(holder.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  const HeldPort holder;
+  REQUIRE(listen(holder.socket_.get(), 1) == 0);
   const TemporaryDirectory directory;
   std::vector<Environment> environments;
   for (int rank = 0; rank < 2; ++rank) {
     environments.push_back(torchrun_rank(rank, 2, directory.path()));
-    environments.back()["MASTER_PORT"] = std::to_string(ntohs(address.sin_port));
+    environments.back()["MASTER_PORT"] = std::to_string(holder.number);
     environments.back()["MASTER_ADDR"] = "no-such-host.invalid";
   }
   for (const ProcessResult& result : run_by_hand(environments, {"steps", "5"})) {

@@ -129,7 +129,8 @@ struct StoreAnswer {
 };
 static_assert(sizeof(StoreHello) == 72 && sizeof(StoreChallenge) == 80);
 
-// Returns a number that nobody can guess. Errors: CommError if the system has no random numbers.
+// Returns a random number that cannot be guessed. Errors: CommError if the system has no random
+// numbers.
 StoreNonce new_nonce();
 // The proofs of the three messages.
 Sha256 proof_of_hello(std::string_view key, const StoreNonce& client);
