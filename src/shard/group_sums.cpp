@@ -6,7 +6,7 @@
 
 namespace fsdp {
 
-void issue_collective(const UnitContext& unit, const AxisCollective& move,
+void issue_reduction(const UnitContext& unit, const AxisCollective& move,
                       std::span<const CollectivePart> parts) {
   ShardContext& shared = unit.shared;
   int64_t numel = 0;
@@ -48,7 +48,7 @@ void GroupSums::sum(std::vector<Summed>& sums) const {
       std::byte* const in_place = sum.at + own * size_of(sum.dtype);
       parts.push_back({std::exchange(sum.at, in_place), in_place, sum.numel, sum.dtype});
     }
-    issue_collective(unit_, move, parts);
+    issue_reduction(unit_, move, parts);
   }
 }
 

@@ -260,7 +260,7 @@ void UnitGradients::issue(const AxisCollective& move, std::vector<Summed>& sums,
     }
     sum.at = static_cast<std::byte*>(parts.back().recv);
   }
-  issue_collective(unit_, move, parts);
+  issue_reduction(unit_, move, parts);
 }
 
 void UnitGradients::give_back(bool reduced) {

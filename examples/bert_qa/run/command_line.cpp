@@ -201,7 +201,7 @@ void add_flags_of(CLI::App& group, std::vector<fsdp::RunFlag> flags) {
 void add_engine_flags(CLI::App& app, Settings& settings) {
   auto* group = app.add_option_group("engine");
   add_flags_of(*group, settings.run.engine_flags());
-  group->add_option("--num-threads", settings.num_threads, "threads per rank; 0: cores / ranks")
+  group->add_option("--num-threads", settings.num_threads, "threads per rank; 0: cores / ranks of the host")
       ->check(CLI::Range(0, 4096));
 }
 

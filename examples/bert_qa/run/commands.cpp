@@ -39,9 +39,11 @@ using nlohmann::ordered_json;
 // The step of a run at which memory is measured. The engine allocates nothing new after it.
 constexpr int64_t kMeasuredStep = 2;
 
+// Sets the number of threads to --num-threads or to an equal share of the host's cores.
 void set_threads(const Settings& settings, const fsdp::Mesh& mesh) {
+  const auto hosts = mesh.exchange("host names", mesh.host());
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
-  const int64_t share = std::max<int64_t>(1, cores / mesh.world_size());
+  const int64_t share = std::max<int64_t>(1, cores / std::ranges::count(hosts, mesh.host()));
   at::set_num_threads(static_cast<int>(settings.num_threads > 0 ? settings.num_threads : share));
 }
 

@@ -17,7 +17,7 @@
 #include "comm/job/collective_peers.h"
 #include "comm/job/collective_record.h"
 #include "comm/job/control_plane.h"
-#include "comm/nccl/call_watch.h"
+#include "comm/nccl/call_watchdog.h"
 #include "comm/nccl/nccl_library.h"
 #include "runtime/stream.h"
 
@@ -30,7 +30,7 @@ class Device;
 // every call while it holds the session's one mutex. Communicators are non-blocking. A call in
 // progress is polled under the mutex until it is complete, the job has failed, or the deadline has
 // passed. So every owner of the mutex releases it soon, and the watchdog can abort. If a faulty
-// call blocks nevertheless, this process cannot recover. CallWatch detects the blocked call, the
+// call blocks nevertheless, this process cannot recover. CallWatchdog detects the blocked call, the
 // job's other ranks are notified, and on_stuck ends the process.
 //
 // [Note: events after the launch] A collective of a non-blocking communicator may be launched after
@@ -122,7 +122,7 @@ class NcclSession {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Calls = CallWatch::Calls;
+  using Calls = CallWatchdog::Calls;
 
   // Fails the job and throws if `result` is an error. This function and those below require that
   // the caller holds the mutex.
@@ -150,7 +150,7 @@ class NcclSession {
   const Parts parts_;
   CollectivePeers peers_;
   const std::unique_ptr<Stream> own_stream_;
-  CallWatch watch_;
+  CallWatchdog watch_;
   std::mutex mutex_;  // held during all calls of NCCL; guards the members below
   std::list<MemberPtr> members_;
   bool aborted_ = false;

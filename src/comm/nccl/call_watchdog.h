@@ -14,22 +14,21 @@
 
 namespace fsdp {
 
-// A watch over calls. It runs in its own thread, which makes no such calls, so the watch cannot
-// hang.
-class CallWatch {
+// Watches calls from its own thread, which makes no such calls, so the watchdog cannot hang.
+class CallWatchdog {
  public:
   // Calls `on_stuck` once, for a call that has not returned after `at_most`.
   using OnStuck = std::function<void(std::string_view call, const std::string& where)>;
-  CallWatch(std::chrono::milliseconds at_most, OnStuck on_stuck);
-  ~CallWatch();
-  CallWatch(const CallWatch&) = delete;
-  CallWatch& operator=(const CallWatch&) = delete;
+  CallWatchdog(std::chrono::milliseconds at_most, OnStuck on_stuck);
+  ~CallWatchdog();
+  CallWatchdog(const CallWatchdog&) = delete;
+  CallWatchdog& operator=(const CallWatchdog&) = delete;
 
   // A scope in which a thread makes calls, one after the other. Only one thread may be in such a
   // scope.
   class Calls {
    public:
-    Calls(CallWatch& watch, const CallPlace& place);
+    Calls(CallWatchdog& watch, const CallPlace& place);
     ~Calls();
     Calls(const Calls&) = delete;
     Calls& operator=(const Calls&) = delete;
@@ -37,7 +36,7 @@ class CallWatch {
     void next(std::string_view name);
 
    private:
-    CallWatch& watch_;
+    CallWatchdog& watch_;
     const CallPlace place_;
   };
 

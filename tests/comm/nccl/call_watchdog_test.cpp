@@ -1,5 +1,5 @@
 // Tests that another thread reports a call that does not return.
-#include "comm/nccl/call_watch.h"
+#include "comm/nccl/call_watchdog.h"
 
 #include <doctest/doctest.h>
 
@@ -17,7 +17,7 @@ struct Told {
   std::mutex mutex;
   std::vector<std::string> lines;
 
-  CallWatch::OnStuck hear() {
+  CallWatchdog::OnStuck hear() {
     return [this](std::string_view call, const std::string& where) {
       const std::lock_guard lock(mutex);
       lines.push_back(std::string(call) + " for " + where);
@@ -31,9 +31,9 @@ struct Told {
 
 TEST_CASE("calls that come back are not told of, however many there are") {
   Told told;
-  CallWatch watch(milliseconds(200), told.hear());
+  CallWatchdog watch(milliseconds(200), told.hear());
   for (int i = 0; i < 100; ++i) {
-    CallWatch::Calls calls(watch, std::string_view("a place"));
+    CallWatchdog::Calls calls(watch, std::string_view("a place"));
     calls.next("one");
     calls.next("two");
     std::this_thread::sleep_for(milliseconds(1));
@@ -44,10 +44,10 @@ TEST_CASE("calls that come back are not told of, however many there are") {
 
 TEST_CASE("a call that does not come back is told of once, with its name and place") {
   Told told;
-  CallWatch watch(milliseconds(40), told.hear());
+  CallWatchdog watch(milliseconds(40), told.hear());
   const auto record = make_record({.tag = {.sequence = 12, .label = "end"}});
   {
-    CallWatch::Calls calls(watch, record);
+    CallWatchdog::Calls calls(watch, record);
     calls.next("ncclGroupStart");
     calls.next("ncclGroupEnd");
     while (told.all().empty()) std::this_thread::sleep_for(milliseconds(2));
@@ -59,8 +59,8 @@ TEST_CASE("a call that does not come back is told of once, with its name and pla
 
 TEST_CASE("time between calls of one thread is not a call's") {
   Told told;
-  CallWatch watch(milliseconds(60), told.hear());
-  CallWatch::Calls calls(watch, std::string_view("a place"));
+  CallWatchdog watch(milliseconds(60), told.hear());
+  CallWatchdog::Calls calls(watch, std::string_view("a place"));
   calls.next("one");
   calls.next({});
   std::this_thread::sleep_for(milliseconds(200));

@@ -1,14 +1,14 @@
-#include "comm/nccl/call_watch.h"
+#include "comm/nccl/call_watchdog.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace fsdp {
 
-CallWatch::CallWatch(std::chrono::milliseconds at_most, OnStuck on_stuck)
+CallWatchdog::CallWatchdog(std::chrono::milliseconds at_most, OnStuck on_stuck)
     : at_most_(at_most), on_stuck_(std::move(on_stuck)), thread_([this] { watch(); }) {}
 
-CallWatch::~CallWatch() {
+CallWatchdog::~CallWatchdog() {
   {
     const std::lock_guard lock(mutex_);
     ends_ = true;
@@ -17,11 +17,11 @@ CallWatch::~CallWatch() {
   thread_.join();
 }
 
-CallWatch::Calls::Calls(CallWatch& watch, const CallPlace& place) : watch_(watch), place_(place) {}
+CallWatchdog::Calls::Calls(CallWatchdog& watch, const CallPlace& place) : watch_(watch), place_(place) {}
 
-CallWatch::Calls::~Calls() { next({}); }
+CallWatchdog::Calls::~Calls() { next({}); }
 
-void CallWatch::Calls::next(std::string_view name) {
+void CallWatchdog::Calls::next(std::string_view name) {
   const std::lock_guard lock(watch_.mutex_);
   // `now_` points to place_, so it must be empty when a Calls object is destroyed.
   watch_.now_.reset();
@@ -30,7 +30,7 @@ void CallWatch::Calls::next(std::string_view name) {
 
 // Waits for a call that lasts too long. Reads the place under the mutex, because the place exists
 // only during the call.
-void CallWatch::watch() {
+void CallWatchdog::watch() {
   // With this pause a stuck call is noticed after at most 17/16 of the time limit.
   const auto pause = std::min<std::chrono::milliseconds>(at_most_ / 16, std::chrono::seconds(1));
   std::unique_lock lock(mutex_);
