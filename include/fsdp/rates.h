@@ -10,6 +10,8 @@
 //    "contention": 0.5,
 //    "residuals": [{"rows": "8 GPUs", "count": 18, "median": 0.02, "p90": 0.08, "worst": 0.1}]}
 //
+// If the rates come from a few published steps, the file also has "basis": "thin" and "rows": N.
+//
 // A gbps is 10^9 bytes per second. All rates are those of one rank while all ranks of its host
 // work, except those of the scope net.
 #pragma once
@@ -75,6 +77,9 @@ struct Rates {
   // While a collective runs, compute takes 1 + contention times as long.
   double contention = 0;
   std::vector<RatesResidual> residuals;
+  // Above 0: the basis is thin. The rates come from this number of published steps, which are too
+  // few to state the errors of predictions.
+  int64_t thin_rows = 0;
 
   // Returns the rates of a type, or null.
   const TypeRates* find(c10::ScalarType dtype) const;

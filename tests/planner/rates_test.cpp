@@ -50,6 +50,9 @@ TEST_CASE("a rates file is read with its units") {
   CHECK(rates.find(torch::kBFloat16)->peak == 9.894e14);
   CHECK(rates.find(torch::kFloat32) == nullptr);
   CHECK(rates.residuals.at(0).count == 3);
+  CHECK(rates.thin_rows == 0);
+  const std::string thin = with("\"contention\"", R"("basis": "thin", "rows": 2, "contention")");
+  CHECK(parse_rates(thin, "rates.json").thin_rows == 2);
 }
 
 TEST_CASE("a bad rates file is refused with one line that names the field") {
@@ -71,6 +74,17 @@ TEST_CASE("a bad rates file is refused with one line that names the field") {
   CHECK(refusal(with("\"contention\"", "\"operators\": [], \"contention\"")) ==
         "the file has an unknown field \"operators\"");
   CHECK(refusal(with("\"net\"", "\"host\"")) == "two links have the scope host");
+  const auto with_basis = [](const std::string& fields) {
+    return with("\"contention\"", fields + ", \"contention\"");
+  };
+  CHECK(refusal(with_basis(R"("basis": "solid", "rows": 2)")) ==
+        "\"basis\" of the file is 'solid', expected thin");
+  CHECK(refusal(with_basis(R"("basis": "thin")")) == "the file has no \"rows\"");
+  CHECK(refusal(with_basis(R"("rows": 2)")) == "the file has \"rows\", but no \"basis\"");
+  CHECK(refusal(with_basis(R"("basis": "thin", "rows": 0)")) ==
+        "\"rows\" of the file is 0, expected a whole number above 0");
+  CHECK(refusal(with_basis(R"("basis": "thin", "rows": 1.5)")) ==
+        "\"rows\" of the file is 1.5, expected a whole number above 0");
   CHECK(refusal("[]") == "the file is not an object");
   for (size_t size = 0; size < kGood.size(); size += 7) {
     CAPTURE(size);

@@ -166,6 +166,22 @@ void read_residuals(Rates& rates, const RatesObject& file) {
   }
 }
 
+void read_basis(Rates& rates, const RatesObject& file) {
+  if (!file.has("basis")) {
+    if (file.has("rows")) file.fail("the file has \"rows\", but no \"basis\"");
+    return;
+  }
+  if (const std::string basis = file.text("basis"); basis != "thin") {
+    file.fail(fmt::format("\"basis\" of the file is '{}', expected thin", basis));
+  }
+  const json& rows = file.at("rows");
+  if (!rows.is_number_integer() || rows.get<int64_t>() < 1) {
+    file.fail(
+        fmt::format("\"rows\" of the file is {}, expected a whole number above 0", rows.dump()));
+  }
+  rates.thin_rows = rows.get<int64_t>();
+}
+
 }  // namespace
 
 const TypeRates* Rates::find(c10::ScalarType dtype) const {
@@ -180,7 +196,7 @@ Rates parse_rates(std::string_view text, const std::string& file) {
     root.fail(fmt::format("the format is '{}', expected '{}'", format, kFormat));
   }
   root.allow({"format", "machine", "source", "device", "products", "attention", "peak", "link",
-              "contention", "residuals"});
+              "contention", "residuals", "basis", "rows"});
   Rates rates{.machine = root.text("machine"), .source = root.text("source")};
   read_device(rates, root.object("device"));
   read_products(rates, root.object("products"));
@@ -196,6 +212,7 @@ Rates parse_rates(std::string_view text, const std::string& file) {
   read_links(rates, root);
   rates.contention = root.number("contention", true);
   if (root.has("residuals")) read_residuals(rates, root);
+  read_basis(rates, root);
   return rates;
 }
 

@@ -74,6 +74,11 @@ StepTime StepClock::last_step() {
   time.basis = fmt::format("rates of {}: {}; {} operators by their operations, {} by their bytes",
                            rates_.machine, rates_.source, last.by_shape - first.by_shape,
                            last.by_bytes - first.by_bytes);
+  if (rates_.thin_rows > 0) {
+    time.basis += fmt::format(
+        "; the rates come from {} published step{}, so the error of this time is unknown",
+        rates_.thin_rows, rates_.thin_rows == 1 ? "" : "s");
+  }
   if (!unpriced_.empty()) {
     time.basis += fmt::format("; the products in {} are not counted", fmt::join(unpriced_, ", "));
   }
