@@ -150,11 +150,8 @@ void UnitGradients::zero_missing() {
   for (size_t i = 0; i < arrived_.size(); ++i) {
     const int parameter = static_cast<int>(i);
     if (arrived_[i] || !unit_.segment(unit_.layout.segment_of(parameter)).trainable) continue;
-    if (zero_copy_.lends(parameter)) {
-      zero_copy_.lend_zeros(parameter);
-    } else {
-      runs.push_back({place_of(parameter), unit_.layout.parameters()[i].numel, dtype()});
-    }
+    if (zero_copy_.lends(parameter)) zero_copy_.make_missing(parameter);
+    runs.push_back({place_of(parameter), unit_.layout.parameters()[i].numel, dtype()});
   }
   kernels::fill_zero(*unit_.shared.streams.compute, runs);
 }

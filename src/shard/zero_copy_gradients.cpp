@@ -1,7 +1,6 @@
 #include "shard/zero_copy_gradients.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <utility>
 
@@ -9,18 +8,15 @@
 #include "shard/gradient_order.h"
 
 namespace fsdp {
-namespace {
 
-// Returns true if the gradient and its memory have no other holder. A view is accepted if only it
-// holds its base, because LibTorch computes the gradient of a Linear's weight as such a view.
-bool is_sole(const at::Tensor& gradient) {
+// A view is accepted if only it holds its base, because LibTorch computes the gradient of a
+// Linear's weight as such a view.
+bool ZeroCopyGradients::is_sole(const at::Tensor& gradient) {
   if (gradient.use_count() != 1) return false;
   if (!gradient.is_view()) return gradient.storage().use_count() == 1;
   return gradient._base().use_count() == 1 && gradient.storage().use_count() == 2 &&
          gradient.storage().nbytes() == gradient.nbytes();
 }
-
-}  // namespace
 
 ZeroCopyGradients::ZeroCopyGradients(const UnitContext& unit, const GradientPlaces& places)
     : unit_(unit), places_(places), zero_copy_(unit.segments()) {}
@@ -59,8 +55,8 @@ bool ZeroCopyGradients::lend(int parameter, const at::Tensor& gradient, DType dt
   return false;
 }
 
-void ZeroCopyGradients::lend_zeros(int parameter) {
-  make(parameter).gradient = at::zeros({unit_.layout.parameters()[parameter].numel}, options());
+void ZeroCopyGradients::make_missing(int parameter) {
+  make(parameter).gradient = at::empty({unit_.layout.parameters()[parameter].numel}, options());
 }
 
 std::byte* ZeroCopyGradients::place(int parameter) const {

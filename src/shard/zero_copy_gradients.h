@@ -32,8 +32,10 @@ class ZeroCopyGradients {
   bool has(int parameter) const { return of(parameter) != nullptr; }
   // Returns the address of the gradient. has(parameter) must be true.
   std::byte* place(int parameter) const;
-  // Allocates zeros for a gradient that did not arrive.
-  void lend_zeros(int parameter);
+  // Allocates memory for a gradient that did not arrive. The caller fills it.
+  void make_missing(int parameter);
+  // Returns true if the gradient and its memory have no other holder.
+  static bool is_sole(const at::Tensor& gradient);
 
   // Returns true if the segment has a zero-copy gradient. The functions below require this.
   bool has_segment(int segment) const { return zero_copy_[segment] != nullptr; }
