@@ -8,10 +8,13 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <span>
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "engine/engine_parts.h"
+#include "engine/trace_file.h"
 #include "fsdp/error.h"
 #include "runtime/device_error_place.h"
 
@@ -148,6 +151,22 @@ std::string events_of(const SpanLog& log, const Mesh& mesh) {
   return events;
 }
 
+void write_trace(std::span<const std::string> events, const std::filesystem::path& file) {
+  std::ofstream out = create(file, std::ios::binary);
+  out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  std::string all;
+  for (const std::string& text : events) all += text;
+  all.resize(all.size() - 2);  // JSON allows no comma after the last event
+  out << all << "\n]}\n";
+  out.close();
+  if (!out) {
+    throw IoError(ExitCode::kIoError, {.what = "the trace file cannot be written",
+                                       .where = file.string(),
+                                       .cause = std::strerror(errno),
+                                       .hint = "check whether the disk is full"});
+  }
+}
+
 }  // namespace
 
 Trace::Trace(Engine& engine) : state_(state_of(engine)) {
@@ -166,6 +185,12 @@ Trace::~Trace() {
   if (!spans.is_on()) state_.steps.forget();
 }
 
+void write_trace_of_rank(EngineParts& engine, const std::filesystem::path& file) {
+  settle(*engine.context);
+  const std::string events = events_of(engine.context->spans, engine.context->mesh);
+  write_trace({&events, 1}, file);
+}
+
 void Trace::check_file(const std::filesystem::path& file) { create(file, std::ios::app); }
 
 void Trace::write(const std::filesystem::path& file) const {
@@ -173,24 +198,12 @@ void Trace::write(const std::filesystem::path& file) const {
   settle(*state_.context);
   // Each rank sends its events as text, and only rank 0 writes the file.
   const auto texts = mesh.exchange("trace", events_of(state_.context->spans, mesh));
-  if (mesh.rank() != 0) return;
-  std::ofstream out = create(file, std::ios::binary);
-  out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-  std::string all;
-  for (const std::string& text : texts) all += text;
-  all.resize(all.size() - 2);  // JSON allows no comma after the last event
-  out << all << "\n]}\n";
-  out.close();
-  if (!out) {
-    throw IoError(ExitCode::kIoError, {.what = "the trace file cannot be written",
-                                       .where = file.string(),
-                                       .cause = std::strerror(errno),
-                                       .hint = "check whether the disk is full"});
-  }
+  if (mesh.rank() == 0) write_trace(texts, file);
 }
 
 InputSpan::InputSpan(const Engine& engine) : state_(*engine.state_) {
-  if (state_.context->spans.is_on()) begin_ns_ = span_clock_ns();
+  const SpanLog& spans = state_.context->spans;
+  if (spans.is_on() && !spans.follows_stream()) begin_ns_ = span_clock_ns();
 }
 
 InputSpan::~InputSpan() {

@@ -19,7 +19,7 @@ void MemoryLedger::give(MemoryCategory category, int64_t bytes) {
 void MemoryLedger::note() const {
   if (log_ == nullptr || !log_->is_on()) return;
   static_assert(kByteCounts == kMemoryCategories);
-  log_->add(BytesAt{.at_ns = span_clock_ns(), .bytes = stats_.in_use.bytes});
+  log_->add_now(stats_.in_use.bytes);
 }
 
 void MemoryLedger::hold(int64_t bytes) {

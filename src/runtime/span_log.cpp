@@ -61,6 +61,11 @@ void SpanLog::add(const BytesAt& bytes) {
   bytes_.push_back(bytes);
 }
 
+void SpanLog::add_now(const std::array<int64_t, kByteCounts>& bytes) {
+  if (clock_ == nullptr) return add(BytesAt{.at_ns = span_clock_ns(), .bytes = bytes});
+  clock_->tell_time([this, bytes](int64_t ns) { add(BytesAt{.at_ns = ns, .bytes = bytes}); });
+}
+
 std::vector<Span> SpanLog::spans() const {
   const std::lock_guard lock(mutex_);
   return spans_;

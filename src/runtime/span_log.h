@@ -61,6 +61,13 @@ class SpanLog {
   bool is_on() const { return starts_ > 0; }
   void add(const Span& span);
   void add(const BytesAt& bytes);
+  // Adds the bytes in use now. They get the host's time or, after follow(), that of the stream.
+  void add_now(const std::array<int64_t, kByteCounts>& bytes);
+  // For a stream with a clock of its own (a plan): bytes get the time at which the stream reaches
+  // them. Requires: the stream is synchronized before this object is destroyed.
+  void follow(Stream& stream) { clock_ = &stream; }
+  // Returns true if times are those of a stream, so the host's times must not be added.
+  bool follows_stream() const { return clock_ != nullptr; }
   std::vector<Span> spans() const;
   std::vector<BytesAt> bytes() const;
 
@@ -69,6 +76,7 @@ class SpanLog {
   mutable std::mutex mutex_;
   std::vector<Span> spans_;
   std::vector<BytesAt> bytes_;
+  Stream* clock_ = nullptr;  // null: the host's clock
 };
 
 // A scope that logs one span: the work issued on `stream` between construction and destruction.
