@@ -26,6 +26,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -70,8 +71,11 @@ struct PlanRequest {
   // Set: the plan includes the size of a checkpoint, and the memory for copies of the state
   // (CheckpointOptions::state_copies). Of these options, only those about both are read.
   std::optional<CheckpointOptions> checkpoints{};
-  // Set: the plan includes the time of the step. Such a plan always runs LibTorch's operators.
+  // Set: the plan includes the time of the step.
   std::optional<Rates> rates{};
+  // With rates: the file of a trace of two steps in virtual time, for Perfetto. The second is the
+  // planned step. Empty: none. Such a plan always runs LibTorch's operators.
+  std::filesystem::path trace_file{};
 };
 
 // Bytes of LibTorch's tensors on one rank: activations, gradients that the engine has not captured
@@ -82,6 +86,20 @@ struct TorchMemoryPlan {
   int64_t after_forward = 0;  // tensors saved for backward or held by the caller
   int64_t backward_peak = 0;
   bool operator==(const TorchMemoryPlan&) const = default;
+};
+
+// The gathers or the reductions of a step.
+struct CollectiveUse {
+  int64_t count = 0;
+  int64_t ring_steps = 0;  // of the collective with the most steps
+  // Transfer time of all of them, each alone, by the link that limits the bandwidth.
+  int64_t host_ns = 0, net_ns = 0;
+  // Parts of the time in which compute waits for them: the latency of collectives, and the engine's
+  // kernels on their stream. The rest is transfer.
+  int64_t exposed_latency_ns = 0, exposed_kernels_ns = 0;
+
+  bool net_limits() const { return net_ns > host_ns; }
+  bool operator==(const CollectiveUse&) const = default;
 };
 
 // The time of a step, from the end of the previous step to the end of this one, in nanoseconds. The
@@ -105,6 +123,7 @@ struct StepTime {
   // Time in which gathers and reductions ran, exposed or not.
   int64_t gather_ns = 0;
   int64_t reduce_ns = 0;
+  CollectiveUse gathers{}, reductions{};
   double flops = 0;   // operations of products and attention, including recomputation
   std::string basis;  // the origin of the rates, and the operators that they priced
 

@@ -11,6 +11,7 @@
 //    "residuals": [{"rows": "8 GPUs", "count": 18, "median": 0.02, "p90": 0.08, "worst": 0.1}]}
 //
 // If the rates come from a few published steps, the file also has "basis": "thin" and "rows": N.
+// A file may also have "origins": {"products": "published", "copy": "assumed"}.
 //
 // A gbps is 10^9 bytes per second. All rates are those of one rank while all ranks of its host
 // work, except those of the scope net.
@@ -20,6 +21,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,6 +33,7 @@ namespace fsdp {
 struct ProductRate {
   double side = 0;
   double flops = 0;  // operations per second; a multiplication and an addition are two
+  bool operator==(const ProductRate&) const = default;
 };
 
 // The rates of one element type.
@@ -41,6 +44,7 @@ struct TypeRates {
   std::vector<ProductRate> products;
   double attention = 0;  // operations per second of scaled_dot_product_attention; 0: unknown
   double peak = 0;       // operations per second that the vendor states, for MFU; 0: unknown
+  bool operator==(const TypeRates&) const = default;
 };
 
 // The link over which collectives run.
@@ -50,6 +54,7 @@ struct LinkRates {
   // number of bytes that all ranks of a host send to other hosts per second.
   double bytes = 0;
   double step_ns = 0;  // latency of each step of a ring over this link
+  bool operator==(const LinkRates&) const = default;
 };
 
 // The differences between predicted and measured step times: predicted / measured - 1.
@@ -57,6 +62,7 @@ struct RatesResidual {
   std::string rows;  // describes the measured steps
   int64_t count = 0;
   double median = 0, p90 = 0, worst = 0;  // of the absolute differences
+  bool operator==(const RatesResidual&) const = default;
 };
 
 // The rates of a rank's device, its host and its links.
@@ -80,6 +86,11 @@ struct Rates {
   // Above 0: the basis is thin. The rates come from this number of published steps, which are too
   // few to state the errors of predictions.
   int64_t thin_rows = 0;
+  // The origin of rates, by their name: "products", "attention", "copy", "host" and "net" (links),
+  // "latency", "contention". An origin is "measured", "played" (each operator ran alone),
+  // "published" or "assumed". Names that are missing have an unknown origin.
+  std::map<std::string, std::string> origins;
+  bool operator==(const Rates&) const = default;
 
   // Returns the rates of a type, or null.
   const TypeRates* find(c10::ScalarType dtype) const;

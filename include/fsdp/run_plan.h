@@ -23,6 +23,7 @@ struct RunPlanOptions {
   int optimizer_moments = 2;                       // PlanRequest::optimizer_moments
   bool quantized_moments = false;                  // PlanRequest::quantized_moments
   std::optional<CheckpointOptions> checkpoints{};  // PlanRequest::checkpoints
+  std::optional<Rates> rates{};                    // PlanRequest::rates; only plan_run uses them
 };
 
 // Returns the request for a run on this mesh with these options. The request has the mesh's ranks,

@@ -198,7 +198,9 @@ void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor
                        autograd_hooks::current_sequence());
   }
   if (!unit.is_open()) of_.clock.fire_running(unit, autograd_hooks::current_task());
+  const bool is_sole = on_gradient_ && ZeroCopyGradients::is_sole(gradient);
   unit.take_gradient(parameter, gradient);
+  if (on_gradient_) on_gradient_(unit.index, parameter, gradient, is_sole);
 }
 
 void EnginePass::open(int unit, bool captures) {

@@ -6,6 +6,7 @@
 
 #include <fsdp/engine.h>
 
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -118,6 +119,11 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   // Throws StateError if fsdp::Gathered holds any unit.
   void require_not_gathered(std::string_view call) const;
   void observe(Engine::EventObserver observer) { observer_ = std::move(observer); }
+  // A function that is called after a gradient was captured. `is_sole`: no other holder had the
+  // gradient when it arrived.
+  using GradientObserver =
+      std::function<void(int unit, int parameter, const at::Tensor& gradient, bool is_sole)>;
+  void observe_gradients(GradientObserver observer) { on_gradient_ = std::move(observer); }
 
  private:
   void event(std::string_view name, int unit) const;
@@ -129,6 +135,7 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   Parts of_;
   std::unique_ptr<Pass> schedule_;
   Engine::EventObserver observer_;
+  GradientObserver on_gradient_;
   UnregisteredParameters unregistered_;
   int64_t count_ = 0;
   int gathered_ = 0;

@@ -99,6 +99,7 @@ class Pass {
   // program drops the results of many forwards without a backward.
   bool is_long() const { return record_.calls() > 2 * kept_calls_ + 2 * hint_.calls() + 64; }
   int recorded_calls() const { return record_.calls(); }
+  size_t recorded_events() const { return record_.events().size(); }
   // Drops all recorded calls except `calls`; see PassRecord::keep_only.
   void keep_only(std::span<const int> calls);
 

@@ -2,6 +2,8 @@
 #include "fsdp/plan.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -27,25 +29,46 @@ void note_limit(StepPlan& plan, const PlanRequest& request, const PlannedRun::Bu
 
 struct Planner::State {
   StepPlan plan(const PlanRequest& request);
+  bool takes_time_of(const StepPlan& plan, const SeenStep& step, const PlanRequest& request) const;
 
   PlannedRun::Build build;
   std::vector<std::pair<StepKey, SeenStep>> seen;
 };
 
+// The engine is always built anew. If an earlier plan had the same key, the results of that plan
+// are used, and no step runs LibTorch's operators.
 StepPlan Planner::State::plan(const PlanRequest& request) {
-  // The engine is always built anew. If an earlier plan had the same key, the results of that plan
-  // are used, and no step runs LibTorch's operators. With rates they always run, because
-  // the time of the operators is needed.
-  PlannedRun run(request, build);
-  StepKey key = run.key();
+  auto run = std::make_unique<PlannedRun>(request, build);
+  StepKey key = run->key();
   const auto found = std::ranges::find(seen, key, &std::pair<StepKey, SeenStep>::first);
-  const bool is_new = found == seen.end();
-  StepPlan plan = is_new || request.rates ? run.steady_step() : run.replay(found->second);
+  const bool is_known = found != seen.end();
+  const bool replays = is_known && request.trace_file.empty() &&
+                       (!request.rates || found->second.has_work_of(*request.rates));
+  StepPlan plan = replays ? run->replay(found->second) : run->steady_step();
+  if (request.checkpoints) plan.checkpoint = run->checkpoint_size(*request.checkpoints);
   // A replay cannot reproduce learned bytes (MemoryPlan::learned_bytes), so a step with such bytes
   // is not reused.
-  if (is_new && plan.memory.learned_bytes == 0) seen.emplace_back(std::move(key), run.seen(plan));
-  if (request.checkpoints) plan.checkpoint = run.checkpoint_size(*request.checkpoints);
+  if (replays || plan.memory.learned_bytes != 0) return plan;
+  SeenStep step = run->seen(plan);
+  run.reset();  // a thread plans one run at a time
+  if (step.work && !takes_time_of(plan, step, request)) step.work.reset();
+  if (!is_known) {
+    seen.emplace_back(std::move(key), std::move(step));
+  } else if (step.work) {
+    found->second = std::move(step);
+  }
   return plan;
+}
+
+// Returns true if a replay of the recorded step takes the same time as the step. It does not if the
+// engine did work that the record does not show, for example in a backward inside a forward. Then
+// later plans with rates run LibTorch's operators again.
+bool Planner::State::takes_time_of(const StepPlan& plan, const SeenStep& step,
+                                   const PlanRequest& request) const {
+  PlanRequest again = request;
+  again.trace_file.clear();
+  const StepTime replayed = PlannedRun(again, build).replay(step).time.value();
+  return std::abs(replayed.total_ns - plan.time.value().total_ns) <= 1;
 }
 
 Planner::Planner(std::function<Model()> build)

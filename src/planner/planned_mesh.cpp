@@ -23,6 +23,11 @@ const PlanRequest& checked(const PlanRequest& request) {
          .hint = "set ranks to 1 or more, and each of the other three to 0 or more (0: derived "
                  "from the others)"});
   }
+  if (!request.trace_file.empty() && !request.rates) {
+    throw InvalidArgument({.what = "trace_file is set, but rates are not",
+                           .where = "PlanRequest",
+                           .hint = "set rates, because the trace shows the time of the step"});
+  }
   return request;
 }
 

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <fsdp/trace.h>
 
 #include "checkpoint/checkpoint_size.h"
 #include "checkpoint/ema_object.h"
@@ -10,6 +11,7 @@
 #include "checkpoint/staged_shard.h"
 #include "checkpoint/value_objects.h"
 #include "engine/engine_parts.h"
+#include "engine/trace_file.h"
 #include "libtorch/torch_compat.h"
 
 namespace fsdp {
@@ -126,7 +128,7 @@ at::Tensor PlannedRun::forward() {
 }
 
 // The peak is reset before forward and before backward, so that each of them has its own peak.
-StepPlan PlannedRun::step() {
+StepPlan PlannedRun::step(StepRecorder* recorder) {
   StepPlan plan;
   plan.torch.rest = torch_now();
   const Traffic before = engine_.stats().sent;
@@ -136,16 +138,21 @@ StepPlan PlannedRun::step() {
   plan.torch.after_forward = torch_now();
   meter_->reset_peak();
   explained(place_, [&] { loss.backward(); });
+  if (recorder != nullptr) recorder->end();
   plan.torch.backward_peak = torch_peak();
   loss = at::Tensor();  // its bytes are not part of the optimizer's step
   clip();
   plan.traffic = engine_.stats().sent - before;
-  // The optimizers' update sends no bytes. It runs here so that the engine has run a whole step.
+  update();
+  describe_engine(plan);
+  return plan;
+}
+
+// The optimizers' update sends no bytes. It runs so that the engine has run a whole step.
+void PlannedRun::update() {
   for (const auto& each : optimizers_) each->step();
   engine_.zero_grad();  // also clears gradients of parameters that no optimizer has
   if (mesh_.clock() != nullptr) mesh_.clock()->end_step();
-  describe_engine(plan);
-  return plan;
 }
 
 // The all_reduce of the norm is traffic. An update in backward does not clip.
@@ -180,10 +187,21 @@ StepPlan PlannedRun::steady_step() {
     last.notes.push_back(fmt::format("{} was run on zeros: LibTorch has no meta kernel", name));
   }
   if (StepClock* const clock = mesh_.clock()) {
+    // A trace begins on idle streams, so another step precedes the timed one.
+    std::optional<Trace> trace;
+    if (!request_.trace_file.empty()) {
+      ShardContext& context = *state_of(engine_).context;
+      context.spans.follow(*context.streams.compute);
+      trace.emplace(engine_);
+      step();
+    }
     // One more step, so that the timed step follows a step with the same order of units and with
     // full pools.
-    step();
+    StepRecorder recorder(state_of(engine_), *clock);
+    step(&recorder);
+    work_ = recorder.take();
     last.time = clock->last_step();
+    if (trace) write_trace_of_rank(state_of(engine_), request_.trace_file);
   }
   return last;
 }
@@ -221,24 +239,29 @@ CheckpointSize PlannedRun::checkpoint_size(const CheckpointOptions& options) {
 StepKey PlannedRun::key() { return {request_, state_of(engine_)}; }
 
 SeenStep PlannedRun::seen(const StepPlan& plan) {
-  return {
-      .pass = state_of(engine_).pass.schedule().hint(), .torch = plan.torch, .notes = plan.notes};
+  return {.pass = state_of(engine_).pass.schedule().hint(),
+          .torch = plan.torch,
+          .notes = plan.notes,
+          .work = work_,
+          .rates = request_.rates};
 }
 
+// A timed step follows two others, as in steady_step.
 StepPlan PlannedRun::replay(const SeenStep& seen) {
-  const Traffic before = engine_.stats().sent;
   EngineParts& engine = state_of(engine_);
-  {
-    // In a real pass the hooks of autograd hold the same lock while they report events to the
-    // schedule.
-    const std::lock_guard lock(engine.clock->mutex);
-    engine.pass.schedule().expect(seen.pass);
-    engine.memory.follow(engine.pass.schedule());
-    play(seen.pass, engine.pass.schedule());
+  StepClock* const clock = mesh_.clock();
+  engine.pass.schedule().expect(seen.pass);
+  engine.memory.follow(engine.pass.schedule());
+  StepPlan plan{.torch = seen.torch, .notes = seen.notes};
+  for (int left = clock == nullptr ? 1 : 3; left > 0; --left) {
+    const Traffic before = engine_.stats().sent;
+    replay_pass(engine, seen, clock);
+    clip();
+    plan.traffic = engine_.stats().sent - before;
+    if (clock != nullptr) update();
   }
-  clip();
-  StepPlan plan{.torch = seen.torch, .traffic = engine_.stats().sent - before, .notes = seen.notes};
   describe_engine(plan);
+  if (clock != nullptr) plan.time = clock->last_step();
   return plan;
 }
 
@@ -248,6 +271,7 @@ StepPlan PlannedRun::replay(const SeenStep& seen) {
 std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& build) {
   request.options.try_beyond_plan = true;
   request.rates.reset();
+  request.trace_file.clear();
   try {
     PlannedRun run(request, build);
     run.step();

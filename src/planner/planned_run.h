@@ -17,8 +17,8 @@
 #include "libtorch/torch_memory.h"
 #include "memory/memory_meter.h"
 #include "meta/meta_mode.h"
-#include "plan/pass_record.h"
 #include "planner/planned_mesh.h"
+#include "planner/seen_step.h"
 #include "planner/step_key.h"
 
 namespace fsdp {
@@ -26,13 +26,6 @@ namespace fsdp {
 // The engine's last event and its unit, which errors name.
 struct PlannedPlace {
   std::string event, unit;
-};
-
-// The results of a step that do not depend on the number of ranks.
-struct SeenStep {
-  PassRecord pass;
-  TorchMemoryPlan torch;
-  std::vector<std::string> notes;
 };
 
 // One plan: the model, the engine and the optimizers on the meta device. A MetaMode is active while
@@ -49,11 +42,12 @@ class PlannedRun {
   // later step learns bytes that the record does not show (MemoryPlan::learned_bytes).
   StepPlan steady_step();
   // Returns the plan of a step without running LibTorch. The engine repeats the events that another
-  // run recorded in `seen`. Requires: key() equals the key of the other run.
+  // run recorded in `seen`. Requires: key() equals the key of the other run. With rates, `seen` has
+  // work.
   StepPlan replay(const SeenStep& seen);
-  // Runs one step. Errors: as the constructor.
-  StepPlan step();
-  // Returns the results of the last step. `plan` must be the plan of that step.
+  // Runs one step, and records it if `recorder` is not null. Errors: as the constructor.
+  StepPlan step(StepRecorder* recorder = nullptr);
+  // Returns the results of steady_step, which returned `plan`.
   SeenStep seen(const StepPlan& plan);
 
   // Returns the parts of a checkpoint of the run, and its size (StepPlan::checkpoint).
@@ -71,6 +65,7 @@ class PlannedRun {
   Model built(const Build& build) const;
   at::Tensor forward();
   void clip();
+  void update();
   void describe_engine(StepPlan& plan);
   int64_t torch_now() const { return meter_->reading().now.torch; }
   int64_t torch_peak() const { return meter_->reading().peaks.torch; }
@@ -85,6 +80,7 @@ class PlannedRun {
   Engine engine_;
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
   std::optional<Ema> ema_;
+  std::optional<std::vector<SeenWork>> work_;  // SeenStep::work of the timed step
 };
 
 // Returns the place in the step at which an allocation would first exceed the memory limit that the

@@ -36,6 +36,7 @@ std::optional<StepPlan> plan_on_rank_0(const Mesh& mesh, const Options& options,
     request.optimizer_moments = how.optimizer_moments;
     request.quantized_moments = how.quantized_moments;
     request.checkpoints = how.checkpoints;
+    request.rates = how.rates;
     planned = plan(request);
     accept(*planned);
   });
@@ -126,8 +127,10 @@ StrategyChoice choose_strategy(const Mesh& mesh, const Options& options, const R
   }
   Options hybrid = options;
   hybrid.strategy = Strategy::kHybridShard;
+  RunPlanOptions without_time = how;
+  without_time.rates.reset();
   const std::optional<StepPlan> planned =
-      plan_on_rank_0(mesh, hybrid, how, plan, [](const StepPlan&) {});
+      plan_on_rank_0(mesh, hybrid, without_time, plan, [](const StepPlan&) {});
   const int64_t need = mesh.max(planned ? host_bytes(mesh, *planned) : 0, "planned memory");
   const std::optional<int64_t> free = least_free_bytes(mesh);
   const bool fits =

@@ -16,7 +16,7 @@ const std::string kGood = R"({"format": "fsdp rates 1", "machine": "m", "source"
   "peak": {"bfloat16": 9.894e14},
   "link": [{"scope": "host", "gbps": 360, "base_ns": 8400, "step_ns": 3400},
            {"scope": "net", "gbps": 350, "step_ns": 14000}],
-  "contention": 0.5,
+  "contention": 0.5, "origins": {"products": "published"},
   "residuals": [{"rows": "r", "count": 3, "median": 0.02, "p90": 0.05, "worst": 0.1}]})";
 
 std::string with(const std::string& old, const std::string& other) {
@@ -53,6 +53,9 @@ TEST_CASE("a rates file is read with its units") {
   CHECK(rates.thin_rows == 0);
   const std::string thin = with("\"contention\"", R"("basis": "thin", "rows": 2, "contention")");
   CHECK(parse_rates(thin, "rates.json").thin_rows == 2);
+  CHECK(rates.origins.at("products") == "published");
+  CHECK_FALSE(rates.origins.contains("copy"));
+  CHECK(rates == parse_rates(kGood, "other.json"));
 }
 
 TEST_CASE("a bad rates file is refused with one line that names the field") {
@@ -85,6 +88,10 @@ TEST_CASE("a bad rates file is refused with one line that names the field") {
         "\"rows\" of the file is 0, expected a whole number above 0");
   CHECK(refusal(with_basis(R"("basis": "thin", "rows": 1.5)")) ==
         "\"rows\" of the file is 1.5, expected a whole number above 0");
+  CHECK(refusal(with("\"published\"", "\"guessed\"")) ==
+        "the origin of products is 'guessed', expected measured, played, published or assumed");
+  CHECK(refusal(with("{\"products\": \"p", "{\"product\": \"p")) ==
+        "\"origins\" has an unknown field \"product\"");
   CHECK(refusal("[]") == "the file is not an object");
   for (size_t size = 0; size < kGood.size(); size += 7) {
     CAPTURE(size);

@@ -14,19 +14,22 @@ CollectiveTime collective_time(const Rates& rates, const TimedGroup& group, Oper
   const double latency = rates.base_ns + (group.ranks - group.hosts) * rates.host.step_ns +
                          (group.hosts - 1) * rates.net.step_ns;
   const auto bytes = static_cast<double>(ring_bytes(operation, parts, group.ranks));
-  double seconds = 0;
-  if (group.hosts == 1) {
-    seconds = bytes / rates.host.bytes;
-  } else if (group.by_network) {
+  double by_host = bytes / rates.host.bytes, by_net = 0, seconds = by_host;
+  if (group.hosts > 1 && group.by_network) {
     const auto away =
         static_cast<double>(bytes_to_other_hosts(operation, parts, group.ranks, group.hosts));
-    seconds = bytes / rates.host.bytes + away * group.ranks_of_host / rates.net.bytes;
-  } else {
+    by_net = away * group.ranks_of_host / rates.net.bytes;
+    seconds = by_host + by_net;
+  } else if (group.hosts > 1) {
     const int members = group.ranks / group.hosts;
-    const double net = rates.net.bytes * members / group.ranks_of_host;
-    seconds = bytes / (members == 1 ? net : std::min(rates.host.bytes, net));
+    by_net = bytes / (rates.net.bytes * members / group.ranks_of_host);
+    if (members == 1) by_host = 0;
+    seconds = std::max(by_host, by_net);
   }
-  return {.latency_ns = rings * latency, .transfer_ns = kNanoseconds * seconds};
+  return {.latency_ns = rings * latency,
+          .transfer_ns = kNanoseconds * seconds,
+          .ring_steps = int64_t{rings} * (group.ranks - 1),
+          .net_limits = by_net > by_host};
 }
 
 }  // namespace fsdp

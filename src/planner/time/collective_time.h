@@ -21,6 +21,8 @@ struct TimedGroup {
 struct CollectiveTime {
   double latency_ns = 0;
   double transfer_ns = 0;  // shares the wire with other collectives
+  int64_t ring_steps = 0;
+  bool net_limits = false;  // the link between hosts limits the bandwidth
 };
 
 // Returns the duration of a collective on n ranks of k hosts, for a tensor of S bytes:

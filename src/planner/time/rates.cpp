@@ -182,6 +182,21 @@ void read_basis(Rates& rates, const RatesObject& file) {
   rates.thin_rows = rows.get<int64_t>();
 }
 
+void read_origins(Rates& rates, const RatesObject& origins) {
+  origins.allow({"products", "attention", "copy", "host", "net", "latency", "contention"});
+  for (const auto& [name, value] : origins.json_of().items()) {
+    const std::string origin = origins.text(name.c_str());
+    if (origin != "measured" && origin != "played" && origin != "published" &&
+        origin != "assumed") {
+      origins.fail(
+          fmt::format("the origin of {} is '{}', expected measured, played, published or "
+                      "assumed",
+                      name, origin));
+    }
+    rates.origins[name] = origin;
+  }
+}
+
 }  // namespace
 
 const TypeRates* Rates::find(c10::ScalarType dtype) const {
@@ -196,7 +211,7 @@ Rates parse_rates(std::string_view text, const std::string& file) {
     root.fail(fmt::format("the format is '{}', expected '{}'", format, kFormat));
   }
   root.allow({"format", "machine", "source", "device", "products", "attention", "peak", "link",
-              "contention", "residuals", "basis", "rows"});
+              "contention", "residuals", "origins", "basis", "rows"});
   Rates rates{.machine = root.text("machine"), .source = root.text("source")};
   read_device(rates, root.object("device"));
   read_products(rates, root.object("products"));
@@ -213,6 +228,7 @@ Rates parse_rates(std::string_view text, const std::string& file) {
   rates.contention = root.number("contention", true);
   if (root.has("residuals")) read_residuals(rates, root);
   read_basis(rates, root);
+  if (root.has("origins")) read_origins(rates, root.object("origins"));
   return rates;
 }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <utility>
 
 #include "planner/time/timed_stream.h"
 
@@ -20,30 +22,42 @@ void StepClock::issue_collective(const TimedGroup& group, const Collective& coll
   const bool reduces = traits_of(collective.operation).reduces;
   const TimedKind kind = reduces ? TimedKind::kReduce : TimedKind::kGather;
   clock_.spend_on_host(rates_.host_ns_per_call);
-  timed->issue({.kind = kind, .ns = time.latency_ns, .collective = true});
+  const TimedKind latency = reduces ? TimedKind::kReduceLatency : TimedKind::kGatherLatency;
+  timed->issue({.kind = latency, .ns = time.latency_ns, .collective = true});
   timed->issue({.kind = kind, .ns = time.transfer_ns, .on_wire = true, .collective = true});
+  CollectiveUse& use = reduces ? counts_.reductions : counts_.gathers;
+  ++use.count;
+  use.ring_steps = std::max(use.ring_steps, time.ring_steps);
+  (time.net_limits ? use.net_ns : use.host_ns) += std::llround(time.transfer_ns);
 }
 
 void StepClock::before(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  pending_ = OperatorPrice(op, stack);
+  if (watches_) pending_ = OperatorPrice(op, stack);
 }
 
 void StepClock::after(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (!watches_) return;
   pending_.add_results(op, stack);
+  SeenOperator seen{.price = std::move(pending_), .hides_products = {}};
+  if (seen.price.hides_products()) seen.hides_products = op.schema().name();
+  run(seen);
+  if (observer_) observer_(std::move(seen));
+}
+
+void StepClock::run(const SeenOperator& op) {
   clock_.spend_on_host(rates_.host_ns_per_call);
-  if (!pending_.has_work()) return;
-  const TimedWork work = pending_.work(rates_);
-  clock_.issue(compute_, work);
-  counts_.flops += pending_.flops();
-  ++(pending_.flops() > 0 ? counts_.by_shape : counts_.by_bytes);
-  const std::string& name = op.schema().name();
-  if (pending_.hides_products() && std::ranges::find(unpriced_, name) == unpriced_.end()) {
+  if (!op.price.has_work()) return;
+  clock_.issue(compute_, op.price.work(rates_));
+  counts_.flops += op.price.flops();
+  ++(op.price.flops() > 0 ? counts_.by_shape : counts_.by_bytes);
+  const std::string& name = op.hides_products;
+  if (!name.empty() && std::ranges::find(unpriced_, name) == unpriced_.end()) {
     unpriced_.push_back(name);
   }
 }
 
 void StepClock::end_step() {
-  counts_at_end_.push_back(counts_);
+  counts_at_end_ = std::exchange(counts_, {});
   clock_.tell(compute_, [this](double ns) {
     ends_.push_back({.at_ns = ns, .seen = clock_.seen(), .busy = clock_.busy()});
   });
@@ -52,28 +66,39 @@ void StepClock::end_step() {
 StepTime StepClock::last_step() {
   clock_.run();
   const StepEnd &begin = ends_.at(ends_.size() - 2), &end = ends_.back();
-  const auto between = [&](const KindTimes StepEnd::*times, TimedKind kind) {
-    const auto i = static_cast<size_t>(kind);
-    return static_cast<int64_t>(std::llround((end.*times)[i] - (begin.*times)[i]));
+  const auto between = [&](const KindTimes StepEnd::*times,
+                           std::initializer_list<TimedKind> kinds) {
+    double ns = 0;
+    for (const TimedKind kind : kinds) {
+      ns += (end.*times)[static_cast<size_t>(kind)] - (begin.*times)[static_cast<size_t>(kind)];
+    }
+    return static_cast<int64_t>(std::llround(ns));
   };
-  const auto seen = [&](TimedKind kind) { return between(&StepEnd::seen, kind); };
-  const Counts &first = counts_at_end_[counts_at_end_.size() - 2], &last = counts_at_end_.back();
+  const auto seen = [&](auto... kinds) { return between(&StepEnd::seen, {kinds...}); };
+  const auto busy = [&](auto... kinds) { return between(&StepEnd::busy, {kinds...}); };
+  using enum TimedKind;
   StepTime time{.total_ns = std::llround(end.at_ns - begin.at_ns),
-                .products_ns = seen(TimedKind::kProducts),
-                .attention_ns = seen(TimedKind::kAttention),
-                .operators_ns = seen(TimedKind::kOperators),
-                .kernels_ns = seen(TimedKind::kKernels),
-                .optimizer_ns = seen(TimedKind::kOptimizer),
-                .exposed_gather_ns = seen(TimedKind::kGather),
-                .exposed_reduce_ns = seen(TimedKind::kReduce),
-                .exposed_transfer_ns = seen(TimedKind::kTransfer),
-                .host_ns = seen(TimedKind::kHost),
-                .gather_ns = between(&StepEnd::busy, TimedKind::kGather),
-                .reduce_ns = between(&StepEnd::busy, TimedKind::kReduce),
-                .flops = last.flops - first.flops};
-  time.basis = fmt::format("rates of {}: {}; {} operators by their operations, {} by their bytes",
-                           rates_.machine, rates_.source, last.by_shape - first.by_shape,
-                           last.by_bytes - first.by_bytes);
+                .products_ns = seen(kProducts),
+                .attention_ns = seen(kAttention),
+                .operators_ns = seen(kOperators),
+                .kernels_ns = seen(kKernels),
+                .optimizer_ns = seen(kOptimizer),
+                .exposed_gather_ns = seen(kGather, kGatherLatency, kGatherKernels),
+                .exposed_reduce_ns = seen(kReduce, kReduceLatency, kReduceKernels),
+                .exposed_transfer_ns = seen(kTransfer),
+                .host_ns = seen(kHost),
+                .gather_ns = busy(kGather, kGatherLatency, kGatherKernels),
+                .reduce_ns = busy(kReduce, kReduceLatency, kReduceKernels),
+                .gathers = counts_at_end_.gathers,
+                .reductions = counts_at_end_.reductions,
+                .flops = counts_at_end_.flops};
+  time.gathers.exposed_latency_ns = seen(kGatherLatency);
+  time.gathers.exposed_kernels_ns = seen(kGatherKernels);
+  time.reductions.exposed_latency_ns = seen(kReduceLatency);
+  time.reductions.exposed_kernels_ns = seen(kReduceKernels);
+  time.basis =
+      fmt::format("rates of {}: {}; {} operators by their operations, {} by their bytes",
+                  rates_.machine, rates_.source, counts_at_end_.by_shape, counts_at_end_.by_bytes);
   if (rates_.thin_rows > 0) {
     time.basis += fmt::format(
         "; the rates come from {} published step{}, so the error of this time is unknown",

@@ -33,9 +33,9 @@ TimedStream::TimedStream(const Device& device, StepClock& clock, StreamUse use, 
 TimedKind TimedStream::kind_of(TimedKind on_compute) const {
   switch (use_) {
     case StreamUse::kGather:
-      return TimedKind::kGather;
+      return TimedKind::kGatherKernels;
     case StreamUse::kReduce:
-      return TimedKind::kReduce;
+      return TimedKind::kReduceKernels;
     case StreamUse::kTransfer:
       return TimedKind::kTransfer;
     case StreamUse::kCompute:

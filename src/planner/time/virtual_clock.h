@@ -14,17 +14,21 @@ namespace fsdp {
 
 // The kinds of work to which a step's time is attributed.
 enum class TimedKind : uint8_t {
-  kProducts,   // matrix products and convolutions
-  kAttention,  // scaled_dot_product_attention
-  kOperators,  // all other operators of LibTorch
-  kKernels,    // the engine's kernels on the compute stream, except the optimizer's
-  kOptimizer,  // updates, norms and clipping
-  kGather,     // gathers, and the engine's kernels on the gather stream
-  kReduce,     // reductions, and the engine's kernels on the reduce stream
-  kTransfer,   // copies between device and host
-  kHost,       // the rank's thread has issued no work yet
+  kProducts,       // matrix products and convolutions
+  kAttention,      // scaled_dot_product_attention
+  kOperators,      // all other operators of LibTorch
+  kKernels,        // the engine's kernels on the compute stream, except the optimizer's
+  kOptimizer,      // updates, norms and clipping
+  kGather,         // transfers of gathers
+  kReduce,         // transfers of reductions
+  kGatherLatency,  // latency of gathers
+  kReduceLatency,  // latency of reductions
+  kGatherKernels,  // the engine's kernels on the gather stream
+  kReduceKernels,  // the engine's kernels on the reduce stream
+  kTransfer,       // copies between device and host
+  kHost,           // the rank's thread has issued no work yet
 };
-inline constexpr int kTimedKinds = 9;
+inline constexpr int kTimedKinds = 13;
 
 // A stream's work.
 struct TimedWork {
