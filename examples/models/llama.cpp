@@ -48,13 +48,17 @@ constexpr std::array kPresets = {
 
 constexpr double kInitialDeviation = 0.02;
 
-torch::nn::Linear make_projection(int64_t in_features, int64_t out_features) {
-  torch::nn::Linear linear(torch::nn::LinearOptions(in_features, out_features).bias(false));
+torch::nn::Linear make_projection(int64_t in_features, int64_t out_features, bool bias = false) {
+  torch::nn::Linear linear(torch::nn::LinearOptions(in_features, out_features).bias(bias));
   torch::nn::init::normal_(linear->weight, 0.0, kInitialDeviation);
+  if (bias) torch::nn::init::zeros_(linear->bias);
   return linear;
 }
 
-int64_t head_size(const LlamaConfig& config) { return config.hidden / config.heads; }
+// Returns the projection of the hidden states to `heads` heads.
+torch::nn::Linear make_heads(const LlamaConfig& config, int64_t heads) {
+  return make_projection(config.hidden, heads * config.size_of_head(), config.has_biases);
+}
 
 // Rotates pairs of features. The first feature of a pair is in the first half of a head's features,
 // and the second feature is in the second half.
@@ -94,18 +98,20 @@ LayerImpl::LayerImpl(const LlamaConfig& config)
     : attention_norm(
           register_module("attention_norm", RmsNorm(config.hidden, config.norm_epsilon))),
       mlp_norm(register_module("mlp_norm", RmsNorm(config.hidden, config.norm_epsilon))),
-      query(register_module("query", make_projection(config.hidden, config.hidden))),
-      key(register_module(
-          "key", make_projection(config.hidden, config.key_value_heads * head_size(config)))),
-      value(register_module(
-          "value", make_projection(config.hidden, config.key_value_heads * head_size(config)))),
-      attention_out(
-          register_module("attention_out", make_projection(config.hidden, config.hidden))),
+      query(register_module("query", make_heads(config, config.heads))),
+      key(register_module("key", make_heads(config, config.key_value_heads))),
+      value(register_module("value", make_heads(config, config.key_value_heads))),
+      attention_out(register_module(
+          "attention_out", make_projection(config.heads * config.size_of_head(), config.hidden))),
       gate(register_module("gate", make_projection(config.hidden, config.intermediate))),
       up(register_module("up", make_projection(config.hidden, config.intermediate))),
       down(register_module("down", make_projection(config.intermediate, config.hidden))),
       heads(config.heads),
-      key_value_heads(config.key_value_heads) {}
+      key_value_heads(config.key_value_heads) {
+  if (!config.normalizes_heads) return;
+  query_norm = register_module("query_norm", RmsNorm(config.size_of_head(), config.norm_epsilon));
+  key_norm = register_module("key_norm", RmsNorm(config.size_of_head(), config.norm_epsilon));
+}
 
 at::Tensor LayerImpl::attend(const at::Tensor& x_BSH, const Rotation& rotation) {
   const auto split = [](const at::Tensor& each_BSH, int64_t into) {
@@ -120,9 +126,13 @@ at::Tensor LayerImpl::attend(const at::Tensor& x_BSH, const Rotation& rotation) 
         .expand({sizes[0], sizes[1], heads / key_value_heads, sizes[2], sizes[3]})
         .flatten(1, 2);
   };
+  at::Tensor query_BNSD = split(query(x_BSH), heads), key_BGSD = split(key(x_BSH), key_value_heads);
+  if (query_norm) {
+    query_BNSD = query_norm(query_BNSD);
+    key_BGSD = key_norm(key_BGSD);
+  }
   const at::Tensor mixed_BNSD = at::scaled_dot_product_attention(
-      rotated(split(query(x_BSH), heads), rotation),
-      shared(rotated(split(key(x_BSH), key_value_heads), rotation)),
+      rotated(query_BNSD, rotation), shared(rotated(key_BGSD, rotation)),
       shared(split(value(x_BSH), key_value_heads)), /*attn_mask=*/{}, /*dropout_p=*/0.0,
       /*is_causal=*/true);
   return attention_out(mixed_BNSD.transpose(1, 2).flatten(2));
@@ -156,7 +166,7 @@ LlamaImpl::LlamaImpl(const LlamaConfig& of)
 Rotation LlamaImpl::rotation_for(const at::Tensor& x_BSH) const {
   // Angles grow with the position, so they are computed in fp32 and cast at the end.
   const auto numbers = x_BSH.options().dtype(at::kFloat).requires_grad(false);
-  const int64_t features = head_size(config);
+  const int64_t features = config.size_of_head();
   const at::Tensor places = at::arange(0, features, 2, numbers) / static_cast<double>(features);
   const at::Tensor angles =
       at::outer(at::arange(x_BSH.size(1), numbers), at::pow(config.rope_theta, -places));

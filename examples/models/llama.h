@@ -1,7 +1,8 @@
 // Defines a Llama, which predicts the next token, as ordinary LibTorch modules with some units.
 //
 // It has the structure of Llama 2 and 3: RMS norms before each block, rotary positions,
-// grouped-query attention, a gated MLP (SwiGLU), no biases. The units are the embedding of the
+// grouped-query attention, a gated MLP (SwiGLU), no biases. Mistral, Qwen2 and Qwen3 differ only in
+// the last fields of the configuration. The units are the embedding of the
 // tokens (its backward reads no weight), each layer, the head, and the root, which holds the last
 // norm. Suffixes of names give shapes: B sequences, S tokens, H hidden, N heads, G heads of keys
 // and values, D head size, V vocabulary.
@@ -21,8 +22,8 @@
 
 namespace llama {
 
-// The sizes of a Llama. Requires: all are positive; `heads` divides `hidden`; `key_value_heads`
-// divides `heads`; the size of a head is even.
+// The sizes of a Llama. Requires: all are positive; `heads` divides `hidden` if head_size is 0;
+// `key_value_heads` divides `heads`; the size of a head is even.
 struct LlamaConfig {
   int64_t layers = 32;
   int64_t hidden = 4096;
@@ -33,7 +34,13 @@ struct LlamaConfig {
   int64_t longest = 4096;  // longest sequence
   double rope_theta = 10000;
   double norm_epsilon = 1e-5;
-  bool ties_head = false;  // the head is the tokens' embedding, which is then in the root
+  bool ties_head = false;         // the head is the tokens' embedding, which is then in the root
+  int64_t head_size = 0;          // 0: hidden / heads
+  bool has_biases = false;        // of the projections to queries, keys and values (Qwen2)
+  bool normalizes_heads = false;  // queries and keys have an RMS norm (Qwen3)
+  const char* family = "llama";
+
+  int64_t size_of_head() const { return head_size > 0 ? head_size : hidden / heads; }
 };
 
 // Returns "tiny, 7b, 13b, 70b, 3-8b, 3-70b, 3-405b".
@@ -73,6 +80,7 @@ struct LayerImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x_BSH, const Rotation& rotation);
 
   RmsNorm attention_norm, mlp_norm;
+  RmsNorm query_norm{nullptr}, key_norm{nullptr};  // null: heads are not normalized
   torch::nn::Linear query, key, value, attention_out;
   torch::nn::Linear gate, up, down;
   int64_t heads, key_value_heads;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+
 #include "bert_qa/hf/config_reader.h"
 #include "bert_qa/hf/model_config.h"
 #include "bert_qa/text/text_file.h"
@@ -39,9 +42,11 @@ gpt::GptConfig gpt2_of(const ConfigReader& reader) {
   return config;
 }
 
+// Reads the configuration of a model with the structure of a Llama. The fields in which the
+// families differ keep their defaults.
 llama::LlamaConfig llama_of(const ConfigReader& reader) {
   for (const char* key : {"attention_bias", "mlp_bias"}) {
-    if (reader.flag(key)) reader.unsupported(key, "true", "use a llama without biases");
+    if (reader.flag(key)) reader.unsupported(key, "true", "use a model without these biases");
   }
   llama::LlamaConfig config{
       .layers = reader.size("num_hidden_layers", 1, bert_qa::kMaxLayers),
@@ -57,18 +62,40 @@ llama::LlamaConfig llama_of(const ConfigReader& reader) {
   config.key_value_heads = reader.has("num_key_value_heads")
                                ? reader.size("num_key_value_heads", 1, config.heads)
                                : config.heads;
-  require_multiple(reader, "hidden_size", config.hidden, "num_attention_heads", config.heads);
+  if (reader.has("head_dim")) {
+    config.head_size = reader.size("head_dim", 1, bert_qa::kMaxHidden);
+  } else {
+    require_multiple(reader, "hidden_size", config.hidden, "num_attention_heads", config.heads);
+  }
   require_multiple(reader, "num_attention_heads", config.heads, "num_key_value_heads",
                    config.key_value_heads);
-  const int64_t head_size = config.hidden / config.heads;
-  if (head_size % 2 != 0) {
-    reader.corrupt(fmt::format("a head has {} elements, expected an even number", head_size));
+  if (config.size_of_head() % 2 != 0) {
+    reader.corrupt(
+        fmt::format("a head has {} elements, expected an even number", config.size_of_head()));
   }
-  if (reader.has("head_dim") && reader.size("head_dim", 1, bert_qa::kMaxHidden) != head_size) {
-    reader.unsupported(
-        "head_dim", fmt::format("{}", reader.size("head_dim", 1, 1 << 20)),
-        fmt::format("use hidden_size / num_attention_heads, which is {}", head_size));
-  }
+  return config;
+}
+
+// A plan has attention to all earlier tokens, so sequences end with the sliding window.
+void limit_to_window(const ConfigReader& reader, llama::LlamaConfig& config) {
+  if (!reader.has("sliding_window")) return;
+  config.longest =
+      std::min(config.longest, reader.size("sliding_window", 1, bert_qa::kMaxPositions));
+}
+
+llama::LlamaConfig mistral_of(const ConfigReader& reader) {
+  llama::LlamaConfig config = llama_of(reader);
+  config.family = "mistral";
+  limit_to_window(reader, config);
+  return config;
+}
+
+llama::LlamaConfig qwen_of(const ConfigReader& reader, bool is_third) {
+  llama::LlamaConfig config = llama_of(reader);
+  config.family = is_third ? "qwen3" : "qwen2";
+  config.has_biases = !is_third;
+  config.normalizes_heads = is_third;
+  if (reader.flag("use_sliding_window")) limit_to_window(reader, config);
   return config;
 }
 
@@ -78,16 +105,17 @@ FolderConfig read_folder(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "config.json";
   const std::string text = bert_qa::read_text(file);
   const ConfigReader reader(text, file.string());
-  if (!reader.has("model_type")) {
-    reader.corrupt("model_type is missing", "use bert, megatron-bert, gpt2 or llama");
-  }
+  const std::string hint = "use bert, megatron-bert, gpt2, llama, mistral, qwen2 or qwen3";
+  if (!reader.has("model_type")) reader.corrupt("model_type is missing", hint);
   const std::string type = reader.text_or("model_type", {});
   if (type == "bert" || type == "megatron-bert") {
     return bert_qa::parse_model_config(text, file.string());
   }
   if (type == "gpt2") return gpt2_of(reader);
   if (type == "llama") return llama_of(reader);
-  reader.unsupported("model_type", type, "use bert, megatron-bert, gpt2 or llama");
+  if (type == "mistral") return mistral_of(reader);
+  if (type == "qwen2" || type == "qwen3") return qwen_of(reader, type == "qwen3");
+  reader.unsupported("model_type", type, hint);
 }
 
 }  // namespace planning

@@ -49,6 +49,7 @@ KnownModel known(const bert::Config& config) {
                                  config.num_attention_heads, config.vocab_size),
       .longest = config.max_position_embeddings,
       .attended_width = config.num_hidden_layers * config.hidden_size,
+      .counts_samples = true,
       .usual = {.length = std::min(kWindow, config.max_position_embeddings)},
       .unit_options = bert::unit_options,
       .build = build_of<bert::QuestionAnswering>(config),
@@ -68,11 +69,11 @@ KnownModel known(const gpt::GptConfig& config) {
 
 KnownModel known(const llama::LlamaConfig& config) {
   return {
-      .description = fmt::format(
-          "llama: {} layers, hidden {}, {} heads ({} of keys), vocabulary {}", config.layers,
-          config.hidden, config.heads, config.key_value_heads, config.vocabulary),
+      .description = fmt::format("{}: {} layers, hidden {}, {} heads ({} of keys), vocabulary {}",
+                                 config.family, config.layers, config.hidden, config.heads,
+                                 config.key_value_heads, config.vocabulary),
       .longest = config.longest,
-      .attended_width = config.layers * config.hidden,
+      .attended_width = config.layers * config.heads * config.size_of_head(),
       .usual = {.length = config.longest,
                 .device = fsdp::DeviceKind::kCuda,
                 .mixed_precision = {.param_dtype = torch::kBFloat16}},

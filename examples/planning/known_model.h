@@ -48,6 +48,7 @@ struct KnownModel {
   // The sum of the width of attention over all layers. For each pair of tokens, the score needs
   // this number of products, and the value needs the same number.
   int64_t attended_width = 0;
+  bool counts_samples = false;  // true: the cost of a run counts sequences instead of tokens
   Usual usual;
   std::function<fsdp::UnitOptions(std::string_view fqn)> unit_options;  // empty: none
   std::function<BlankModel(const BatchShape& batch)> build;

@@ -11,7 +11,6 @@
 #include "planning/plan_report.h"
 #include "planning/plan_search.h"
 #include "planning/support/plan_words.h"
-#include "support/scratch_folder.h"
 #include "support/torch_ranks.h"
 
 using namespace fsdp;
@@ -19,13 +18,6 @@ using namespace fsdp::testing;
 using namespace planning;
 
 namespace {
-
-int64_t parameters_of(const std::string& model) {
-  const PlanSettings settings =
-      settings_of({"--model", model.c_str(), "--ranks", "8", "--seq-len", "8"});
-  Planners planners(find_model(model), settings.batch.length);
-  return PlanSearch(settings, planners).plan().parameters;
-}
 
 std::string description_of(const PlanSettings& settings, const KnownModel& model) {
   Planners planners(model, settings.batch.length);
@@ -95,53 +87,6 @@ TEST_CASE("planned engine bytes are those of a run of the preset") {
   check_as_run<bert::QuestionAnswering>("bert-tiny", bert);
   check_as_run<gpt::Gpt>("gpt-tiny", gpt::preset_config("tiny"));
   check_as_run<llama::Llama>("llama-tiny", llama::preset_config("tiny"));
-}
-
-TEST_CASE("a folder is planned by its configuration alone") {
-  const auto parameters = [](std::string_view config) {
-    const ScratchFolder folder;
-    folder.write("config.json", config);
-    return parameters_of(folder.path());
-  };
-  CHECK(parameters(R"({"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12,
-                       "n_positions": 1024, "vocab_size": 50257, "n_inner": null})") ==
-        124'439'808);
-  CHECK(parameters(R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2,
-                       "n_positions": 16, "vocab_size": 10, "n_inner": 16})") ==
-        10 * 8 + 16 * 8 + 4 * 8 + 8 * 24 + 24 + 8 * 8 + 8 + 2 * 8 * 16 + 16 + 8 + 2 * 8);
-  CHECK(parameters(R"({"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096,
-                       "num_attention_heads": 32, "intermediate_size": 11008, "vocab_size": 32000,
-                       "max_position_embeddings": 4096, "rms_norm_eps": 1e-05,
-                       "tie_word_embeddings": false})") == 6'738'415'616);
-  CHECK(parameters(R"({"model_type": "llama", "num_hidden_layers": 16, "hidden_size": 2048,
-                       "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
-                       "intermediate_size": 8192, "vocab_size": 128256,
-                       "max_position_embeddings": 131072, "tie_word_embeddings": true})") ==
-        1'235'814'400);
-  CHECK(parameters(R"({"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 768,
-                       "num_attention_heads": 12, "intermediate_size": 3072, "vocab_size": 30522,
-                       "max_position_embeddings": 512})") == 108'893'186);
-}
-
-TEST_CASE("a folder that is no known model is refused with what is known") {
-  const auto refused = [](std::string_view config) {
-    const ScratchFolder folder;
-    folder.write("config.json", config);
-    return refusal_of([&] { find_model(folder.path()); });
-  };
-  const std::string other = refused(R"({"model_type": "t5"})");
-  CHECK(other.starts_with("78 model_type 't5' is not supported"));
-  CHECK(says(other, "use bert, megatron-bert, gpt2 or llama"));
-  CHECK(refused("{}").starts_with("65 model_type is missing"));
-  CHECK(refused(R"({"model_type": "llama"})").starts_with("65 num_hidden_layers is missing"));
-  CHECK(refused(R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 9, "n_head": 2,
-                    "n_positions": 16, "vocab_size": 10})")
-            .starts_with("65 n_embd 9 is not a multiple of n_head 2"));
-  const ScratchFolder empty;
-  CHECK(refusal_of([&] { find_model(empty.path()); }).starts_with("74 "));
-  const std::string misspelt = refusal_of([] { find_model("lama-70b"); });
-  CHECK(misspelt.starts_with("64 --model 'lama-70b' is neither a preset nor a folder"));
-  CHECK(says(misspelt, "did you mean llama-70b?"));
 }
 
 TEST_CASE("a command line that asks for what cannot be planned is refused with 64") {

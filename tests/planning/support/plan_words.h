@@ -3,12 +3,14 @@
 
 #include <fsdp/error.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "planning/command_line.h"
+#include "planning/plan_search.h"
 
 namespace fsdp::testing {
 
@@ -25,6 +27,14 @@ inline std::string refusal_of(const std::function<void()>& body) {
     return std::to_string(static_cast<int>(error.code())) + " " + error.what();
   }
   return "no error";
+}
+
+// Returns the parameters of a preset or a folder.
+inline int64_t parameters_of(const std::string& model) {
+  const planning::PlanSettings settings =
+      settings_of({"--model", model.c_str(), "--ranks", "8", "--seq-len", "8"});
+  planning::Planners planners(planning::find_model(model), settings.batch.length);
+  return planning::PlanSearch(settings, planners).plan().parameters;
 }
 
 inline bool says(const std::string& text, std::string_view part) {
