@@ -78,13 +78,17 @@ std::string gpu_names() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// The value of --time without a value.
+constexpr const char* kOfGpu = "of --gpu";
+
 std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
   constexpr int kMostRanks = 1 << 20;
   constexpr int64_t kMostTokens = 1 << 24;
   std::vector<fsdp::RunFlag> flags{
       {.name = "--model",
        .value_name = "NAME",
-       .meaning = "a preset, or a Hugging Face folder of bert, megatron-bert, gpt2 or llama",
+       .meaning = "a preset, or a Hugging Face folder of bert, megatron-bert, gpt2, llama, "
+                  "mistral, qwen2 or qwen3",
        .set = [&settings](std::string_view value) { settings.model = value; }},
       numbers_flag({.name = "--ranks",
                     .meaning = "ranks of the job; several numbers print a table",
@@ -139,10 +143,29 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
       {.name = "--time",
        .value_name = "FILE|NAME",
        .meaning = fmt::format("also print the time of a step, from a file of rates "
-                              "(docs/rehearsal.md) or from those of {}",
+                              "(docs/rehearsal.md) or from those of {}; without a value: those "
+                              "of --gpu",
                               fmt::join(rates_names(), ", ")),
-       .set = [&settings](
-                  std::string_view value) { settings.rates = find_rates(std::string(value)); }},
+       .alone = kOfGpu,
+       .set =
+           [&settings](std::string_view value) {
+             settings.time_of_gpu = value == kOfGpu;
+             if (!settings.time_of_gpu) settings.rates = find_rates(std::string(value));
+           }},
+      {.name = "--trace",
+       .value_name = "FILE",
+       .meaning = "with --time: write a trace of the step, for ui.perfetto.dev",
+       .set = [&settings](std::string_view value) { settings.trace_file = value; }},
+      number_flag({.name = "--price",
+                   .value_name = "DOLLARS",
+                   .meaning = "with --time: price of a GPU-hour; prints the cost of 10^9 tokens "
+                              "(of 10^9 samples for BERT)"},
+                  settings.dollars_per_hour, 1e-6, 1e6),
+      number_flag({.name = "--watts",
+                   .value_name = "W",
+                   .meaning = "with --time: power of a GPU and its part of the host; prints kWh "
+                              "as --price"},
+                  settings.watts, 1e-3, 1e6),
       {.name = "--json",
        .meaning = "print a line of JSON for each run",
        .set = [&settings](std::string_view) { settings.json = true; }},
@@ -229,8 +252,19 @@ void check(const PlanSettings& settings) {
     refuse("a table has no times by --bandwidth and --flops, but they are set",
            "use --time, or plan one run");
   }
-  if (settings.rates && settings.teraflops_per_second > 0) {
+  if ((settings.rates || settings.time_of_gpu) && settings.teraflops_per_second > 0) {
     refuse("--time is set, but --bandwidth and --flops are set, too", "leave out one of them");
+  }
+  const bool has_time = settings.rates || settings.time_of_gpu;
+  for (const auto& [flag, is_set] : {std::pair("--trace", !settings.trace_file.empty()),
+                                     std::pair("--price", settings.dollars_per_hour > 0),
+                                     std::pair("--watts", settings.watts > 0)}) {
+    if (is_set && !has_time) {
+      refuse(fmt::format("{} is set, but --time is missing", flag), "add --time FILE|NAME");
+    }
+  }
+  if (settings.is_table() && !settings.trace_file.empty()) {
+    refuse("a table has no trace, but --trace is set", "plan one run");
   }
   const fsdp::CheckpointOptions& checkpoints = settings.run.checkpoints;
   checkpoints.require_valid();
@@ -347,6 +381,7 @@ PlanSettings parse_command_line(int argc, const char* const* argv) {
   settings.ranks = settings.ranks_of.front();
   settings.hosts = settings.hosts_of.front();
   choose_gpu(settings);
+  if (settings.time_of_gpu) settings.rates = rates_of_gpu(settings.gpu);
   choose_usual(settings, find_model(settings.model).usual);
   check_room(settings);
   return settings;

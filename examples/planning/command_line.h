@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,10 @@ struct PlanSettings {
   double gigabytes_per_second = 0;   // NCCL's bus bandwidth of a rank, in 10^9; 0: unknown
   double teraflops_per_second = 0;   // achieved by a rank, in 10^12
   std::optional<fsdp::Rates> rates;  // --time: the plan includes the time of the step
+  bool time_of_gpu = false;          // --time without a value: the rates are those of --gpu
+  std::filesystem::path trace_file;  // of the planned step; empty: none
+  double dollars_per_hour = 0;       // of a GPU; 0: not given
+  double watts = 0;                  // of a GPU with its part of the host; 0: not given
   bool ema = false;                  // the run has an fsdp::Ema
   bool save = false;                 // the plan includes the size of a checkpoint
   fsdp::RunOptions run;

@@ -2,8 +2,8 @@
 // ones as a table. It does not allocate the model.
 //
 // Exit codes: 0 a step fits, or no memory was given; 64 wrong usage; 65, 74 the configuration of
-// a folder is wrong or cannot be read; 78 no step fits, or the ranks cannot be arranged as
-// requested.
+// a folder is wrong or cannot be read; 73, 74 the trace cannot be written; 78 no step fits, or the
+// ranks cannot be arranged as requested.
 #include <fmt/format.h>
 #include <fsdp/error.h>
 #include <fsdp/program_text.h>
@@ -57,7 +57,7 @@ void plan_run(const planning::PlanSettings& settings, planning::Planners& planne
 
 void plan_table(const planning::PlanSettings& settings, planning::Planners& planners) {
   const std::vector<planning::TableRow> rows = planning::plan_rows(settings, planners);
-  print(settings.json ? planning::table_json(settings, rows)
+  print(settings.json ? planning::table_json(settings, planners.model(), rows)
                       : planning::table_text(settings, planners.model(), rows));
   if (std::ranges::any_of(rows, &planning::TableRow::fits)) return;
   throw fsdp::InvalidArgument({.what = "none of these runs fits",

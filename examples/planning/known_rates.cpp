@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <fsdp/error.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "planning/shipped_rates.h"
@@ -14,6 +15,17 @@ std::vector<std::string> rates_names() {
   std::vector<std::string> names;
   for (const ShippedRates& each : kShippedRates) names.emplace_back(each.name);
   return names;
+}
+
+fsdp::Rates rates_of_gpu(const std::string& gpu) {
+  const std::vector<std::string> names = rates_names();
+  if (std::ranges::find(names, gpu) != names.end()) return find_rates(gpu);
+  throw fsdp::InvalidArgument(
+      {.what = gpu.empty() ? "--time has no value, and there is no --gpu"
+                           : fmt::format("there are no rates of --gpu {}", gpu),
+       .hint =
+           fmt::format("use --time FILE|NAME, or --gpu with one of {}", fmt::join(names, ", "))},
+      fsdp::ExitCode::kUsage);
 }
 
 fsdp::Rates find_rates(const std::string& name_or_file) {

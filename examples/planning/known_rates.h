@@ -16,4 +16,8 @@ std::vector<std::string> rates_names();
 //   names. The errors of fsdp::read_rates.
 fsdp::Rates find_rates(const std::string& name_or_file);
 
+// Returns the rates of a GPU of fsdp-plan's --gpu; empty: no --gpu is given.
+// Errors: InvalidArgument kUsage if there are none.
+fsdp::Rates rates_of_gpu(const std::string& gpu);
+
 }  // namespace planning

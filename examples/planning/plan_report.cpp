@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/placement.h"
+#include "planning/time_report.h"
 
 namespace planning {
 namespace {
@@ -23,16 +24,6 @@ std::string parameters_text(int64_t count) {
   if (count < 1'000'000) return fmt::format("{} parameters", count);
   if (count < 1'000'000'000) return fmt::format("{:.1f} million parameters", count / 1e6);
   return fmt::format("{:.2f} billion parameters", count / 1e9);
-}
-
-// Returns the operations of a step for each token. A product with a parameter needs two operations
-// in forward and four in backward. For recomputed units the forward counts twice. The products of
-// attention, for all pairs of tokens, count in the same way.
-double operations_per_token(const PlanSettings& settings, const KnownModel& model,
-                            int64_t parameters, int recompute) {
-  const double passes = recompute == 0 ? 3.0 : 3.0 + 1.0 / recompute;  // every recompute-th unit
-  const double pairs = 2.0 * static_cast<double>(settings.batch.length * model.attended_width);
-  return 2.0 * passes * (static_cast<double>(parameters) + pairs);
 }
 
 std::string overlap_text(const PlanSettings& settings, const KnownModel& model,
@@ -53,46 +44,6 @@ std::string overlap_text(const PlanSettings& settings, const KnownModel& model,
   if (sending <= computing) return text + "communication can hide behind compute\n";
   return text + fmt::format("communication cannot hide: it could from {:.0f} tokens a rank on\n",
                             std::ceil(sending / per_token));
-}
-
-std::string time_text(const PlanSettings& settings, const KnownModel& model,
-                      const fsdp::StepPlan& plan) {
-  if (!plan.time) return {};
-  const fsdp::StepTime& time = *plan.time;
-  const auto text_of = [](int64_t ns) { return seconds_text(static_cast<double>(ns) / 1e9); };
-  std::string text = fmt::format("\na step {:>20}  {:.0f} tokens/s a rank", text_of(time.total_ns),
-                                 tokens_per_second(settings.batch, time));
-  if (const auto part = flops_utilization(settings, model, plan.parameters, time)) {
-    text += fmt::format(", MFU {:.1f} %", 100 * *part);
-  }
-  text += '\n';
-  const auto row = [&](std::string_view name, int64_t ns, const std::string& rest) {
-    if (ns == 0 && rest.empty()) return;
-    const double part = static_cast<double>(ns) / static_cast<double>(time.total_ns);
-    text += fmt::format("  {:<12} {:>12} {:>5.1f} %  {}", name, text_of(ns), 100 * part, rest);
-    text.erase(text.find_last_not_of(' ') + 1);
-    text += '\n';
-  };
-  const auto exposed = [&](int64_t busy) {
-    return busy == 0 ? "" : fmt::format("exposed of {}", text_of(busy));
-  };
-  row("compute", time.compute_ns(), "");
-  row("  products", time.products_ns, "");
-  row("  attention", time.attention_ns, "");
-  row("  other", time.operators_ns + time.kernels_ns, "");
-  row("gathers", time.exposed_gather_ns, exposed(time.gather_ns));
-  row("reductions", time.exposed_reduce_ns, exposed(time.reduce_ns));
-  row("transfers", time.exposed_transfer_ns, "");
-  row("optimizer", time.optimizer_ns, "");
-  row("host", time.host_ns, "");
-  for (const std::string& line : fsdp::wrapped("basis: " + time.basis, 80)) text += line + '\n';
-  for (const fsdp::RatesResidual& each : settings.rates->residuals) {
-    const std::string residual =
-        fmt::format("errors of predicted steps: {}: {}, median {:.1f} %, worst {:.1f} %", each.rows,
-                    each.count, 100 * each.median, 100 * each.worst);
-    for (const std::string& line : fsdp::wrapped(residual, 80)) text += line + '\n';
-  }
-  return text;
 }
 
 std::string checkpoint_text(const PlanSettings& settings, const fsdp::StepPlan& plan) {
@@ -172,26 +123,6 @@ std::string remedy_of(const std::vector<ChangeNeeds>& changes,
 }
 
 }  // namespace
-
-std::string seconds_text(double seconds) {
-  if (seconds >= 1) return fmt::format("{:.3g} s", seconds);
-  if (seconds >= 1e-3) return fmt::format("{:.3g} ms", seconds * 1e3);
-  return fmt::format("{:.3g} us", seconds * 1e6);
-}
-
-double tokens_per_second(const BatchShape& batch, const fsdp::StepTime& time) {
-  return 1e9 * static_cast<double>(batch.sequences * batch.length) /
-         static_cast<double>(time.total_ns);
-}
-
-std::optional<double> flops_utilization(const PlanSettings& settings, const KnownModel& model,
-                                        int64_t parameters, const fsdp::StepTime& time) {
-  const auto dtype = settings.run.engine.mixed_precision.param_dtype.value_or(torch::kFloat32);
-  const fsdp::TypeRates* const type = settings.rates->find(dtype);
-  if (type == nullptr || type->peak == 0) return std::nullopt;
-  return operations_per_token(settings, model, parameters, /*recompute=*/0) *
-         tokens_per_second(settings.batch, time) / type->peak;
-}
 
 std::string_view type_name(const fsdp::MixedPrecision& types) {
   if (types.param_dtype == torch::kBFloat16) return "bfloat16";

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,15 +13,6 @@ namespace planning {
 
 // Returns the model's name, its description and its size.
 std::string title_of(const KnownModel& model, int64_t parameters, int units);
-// Returns "1.19 s", "512 ms" or "9.02 us".
-std::string seconds_text(double seconds);
-// Returns the tokens that a rank processes per second in a planned step.
-double tokens_per_second(const BatchShape& batch, const fsdp::StepTime& time);
-// Returns the model FLOPs utilization: the operations of the model, without those of recomputation,
-// divided by those that the device could run at its peak. Unset if the rates have no peak of the
-// run's type.
-std::optional<double> flops_utilization(const PlanSettings& settings, const KnownModel& model,
-                                        int64_t parameters, const fsdp::StepTime& time);
 // Returns the type of forward and backward: "bfloat16".
 std::string_view type_name(const fsdp::MixedPrecision& types);
 

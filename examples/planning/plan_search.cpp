@@ -74,6 +74,7 @@ fsdp::PlanRequest PlanSearch::asked() const {
   fsdp::PlanRequest asked = request(settings_.ranks, options_of(settings_, planners_.model()));
   if (settings_.save) asked.checkpoints = settings_.run.checkpoints;
   asked.rates = settings_.rates;
+  asked.trace_file = settings_.trace_file;
   return asked;
 }
 

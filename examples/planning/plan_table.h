@@ -8,6 +8,7 @@
 
 #include "planning/command_line.h"
 #include "planning/plan_search.h"
+#include "planning/time_report.h"
 
 namespace planning {
 
@@ -23,6 +24,7 @@ struct TableRow {
   int64_t checkpoint_bytes = 0;        // on disk; 0 without --save
   std::optional<fsdp::StepTime> time;  // set with --time
   std::optional<double> utilization;   // flops_utilization of `time`
+  StepCost cost;                       // set with --price and --watts
   bool fits = true;
   int64_t parameters = 0;  // of the model
   int units = 0;
@@ -44,6 +46,7 @@ int recommended(const PlanSettings& settings, const std::vector<TableRow>& rows)
 std::string table_text(const PlanSettings& settings, const KnownModel& model,
                        const std::vector<TableRow>& rows);
 // Returns a line of JSON for each row.
-std::string table_json(const PlanSettings& settings, const std::vector<TableRow>& rows);
+std::string table_json(const PlanSettings& settings, const KnownModel& model,
+                       const std::vector<TableRow>& rows);
 
 }  // namespace planning

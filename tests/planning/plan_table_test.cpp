@@ -92,7 +92,7 @@ TEST_CASE("a table recommends a command line whose plan fits") {
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("recommended: ")) CHECK(line.size() <= 80);
   }
-  const std::string json = table_json(settings, rows);
+  const std::string json = table_json(settings, find_model(settings.model), rows);
   CHECK(std::ranges::count(json, '\n') == std::ssize(rows));
   CHECK(says(json, "{\"model\":\"gpt-tiny\",\"ranks\":2,\"hosts\":1,\"strategy\":\""));
   CHECK(says(json, "\"fits\":true}"));

@@ -1,5 +1,8 @@
 // Tests the times that fsdp-plan prints.
+#include "planning/time_report.h"
+
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -43,7 +46,7 @@ TEST_CASE("the time in a table's row is that of the plan of that run alone") {
   const PlanSettings settings =
       timed({"--ranks", "8,16", "--hosts", "1,2", "--strategy", "all", "--json"});
   const std::vector<TableRow> rows = timed_rows(settings);
-  std::istringstream lines(table_json(settings, rows));
+  std::istringstream lines(table_json(settings, find_model(settings.model), rows));
   for (const TableRow& row : rows) {
     CAPTURE(row.strategy);
     const std::string ranks = std::to_string(row.ranks), hosts = std::to_string(row.hosts);
@@ -96,12 +99,124 @@ TEST_CASE("shipped rates are read, and each states where it comes from and its e
   }
 }
 
+TEST_CASE("--gpu and --time without a value choose memory, rates and links of a GPU") {
+  const std::vector<const char*> words = {"--model", "gpt-tiny", "--seq-len", "16", "--gpu"};
+  const auto with = [&](const char* gpu) {
+    std::vector<const char*> all = words;
+    all.insert(all.end(), {gpu, "--time"});
+    return settings_of(all);
+  };
+  const PlanSettings settings = with("h100");
+  CHECK(settings.rates.value() == find_rates("h100"));
+  CHECK(settings.memory_bytes == int64_t{81559} << 20);
+  CHECK(refusal_of([&] { with("t4"); })
+            .starts_with("64 there are no rates of --gpu t4; hint: use --time FILE|NAME, or --gpu "
+                         "with one of "));
+}
+
+TEST_CASE("--price and --watts give the cost of a billion tokens, or samples of BERT") {
+  const std::vector<const char*> price = {"--ranks", "8", "--price", "2.5", "--watts", "1000"};
+  const PlanSettings settings = timed(price);
+  Planners planners(find_model("gpt-tiny"), 16);
+  const fsdp::StepTime time = PlanSearch(settings, planners).plan().time.value();
+  // A GPU-hour processes 32 tokens in each step.
+  const double hours = static_cast<double>(time.total_ns) / 3.6e12 * 1e9 / 32;
+  const std::string text = report_of(settings);
+  CHECK(says(text, "a billion tokens cost $" + cost_text(2.5 * hours) + " and " + cost_text(hours) +
+                       " kWh\n"));
+  std::vector<const char*> rows = price;
+  rows.push_back("--json");
+  const PlanSettings table = timed(rows);
+  const auto json = nlohmann::json::parse(table_json(table, planners.model(), timed_rows(table)));
+  CHECK(json.at("dollars_per_billion_tokens").get<double>() == doctest::Approx(2.5 * hours));
+  CHECK(json.at("kwh_per_billion_tokens").get<double>() == doctest::Approx(hours));
+  CHECK(says(table_text(table, planners.model(), timed_rows(table)), "$/10^9 tokens"));
+
+  PlanSettings bert = settings_of({"--model", "bert-tiny", "--device", "cuda", "--time", "h100",
+                                   "--param-dtype", "bfloat16", "--price", "2.5"});
+  // BERT's loss has a product in float32, of which the shipped rates have none.
+  fsdp::TypeRates wide = *bert.rates.value().find(torch::kBFloat16);
+  wide.dtype = torch::kFloat32;
+  bert.rates->types.push_back(wide);
+  CHECK(says(report_of(bert), "a billion samples cost $"));
+  CHECK_FALSE(says(report_of(timed({"--ranks", "8"})), "cost"));
+
+  const auto refused = [](std::vector<const char*> words) {
+    words.insert(words.begin(), {"--model", "gpt-tiny"});
+    return refusal_of([&] { settings_of(words); });
+  };
+  CHECK(refused({"--price", "2"}).starts_with("64 --price is set, but --time is missing"));
+  CHECK(refused({"--watts", "2"}).starts_with("64 --watts is set, but --time is missing"));
+  CHECK(refused({"--trace", "x"}).starts_with("64 --trace is set, but --time is missing"));
+  for (const char* bad : {"0", "-1", "nan", "inf", "2.5x", "1e9", ""}) {
+    CAPTURE(std::string(bad));
+    CHECK(says(refused({"--time", "h100", "--price", bad}), "64 --price cannot be '"));
+    CHECK(says(refused({"--time", "h100", "--watts", bad}), "64 --watts cannot be '"));
+  }
+  CHECK(refused({"--time", "h100", "--trace", "x", "--ranks", "1,2"})
+            .starts_with("64 a table has no trace, but --trace is set"));
+}
+
+TEST_CASE("a table states the part of the speed that more ranks keep") {
+  const PlanSettings settings = timed({"--ranks", "8,64,128", "--hosts", "1,8,16"});
+  const std::vector<TableRow> rows = timed_rows(settings);
+  const auto part = [&](size_t i) {
+    return fmt::format("{:.2f}", static_cast<double>(rows[0].time->total_ns) /
+                                     static_cast<double>(rows[i].time->total_ns));
+  };
+  const std::string text = table_text(settings, find_model("gpt-tiny"), rows);
+  CHECK(says(text, "full-shard: from 8 to 64 ranks it keeps " + part(1) + ", to 128 " + part(2) +
+                       " of the tokens/s a rank\n"));
+  const PlanSettings one = timed({"--ranks", "8,8", "--json"});
+  CHECK_FALSE(says(table_text(one, find_model("gpt-tiny"), timed_rows(one)), "it keeps"));
+}
+
+TEST_CASE("the slowest part of a step has the cause that the rates give it") {
+  const auto slowest = [](double base_ns, double host_gbps, double net_gbps, double copy,
+                          const char* hosts) {
+    PlanSettings settings = timed({"--ranks", "16", "--hosts", hosts});
+    fsdp::Rates& rates = settings.rates.value();
+    rates.base_ns = base_ns;
+    rates.host.step_ns = rates.net.step_ns = 0;
+    rates.host.bytes = host_gbps * 1e9;
+    rates.net.bytes = net_gbps * 1e9;
+    rates.copy = copy;
+    Planners planners(find_model("gpt-tiny"), 16);
+    const fsdp::StepTime time = PlanSearch(settings, planners).plan().time.value();
+    const SlowestPart part = slowest_part(rates, time);
+    return part.part + ": " + part.cause;
+  };
+  constexpr double kFast = 1e9;  // GB/s
+  CHECK(says(slowest(1e9, kFast, kFast, 1e15, "1"), "the latency of 15 ring steps in each of "));
+  CHECK(says(slowest(0, 0.01, kFast, 1e15, "1"),
+             "the bandwidth between the ranks of a host (0 GB/s)"));
+  CHECK(says(slowest(0, kFast, 0.01, 1e15, "2"), "the bandwidth between hosts (0 GB/s)"));
+  CHECK(says(slowest(0, kFast, kFast, 1e6, "1"), "the bandwidth of device memory (0 GB/s)"));
+  const std::string text = report_of(timed({"--ranks", "16", "--hosts", "2"}));
+  CHECK(says(text, "slowest thing to change: "));
+  CHECK(says(text, "network binds"));
+  CHECK(says(text, "assumed"));  // the origin of the links
+}
+
+TEST_CASE("the interval of a step's time follows from the errors of the rates") {
+  fsdp::Rates rates;
+  const fsdp::StepTime time{.total_ns = 1'100'000};
+  CHECK_FALSE(interval_of(rates, time));
+  rates.residuals = {{.rows = "a", .p90 = 0.1}, {.rows = "b", .p90 = 0.05}};
+  CHECK(interval_of(rates, time)->least_ns == 1'000'000);
+  CHECK(interval_of(rates, time)->most_ns == 1'222'222);
+  CHECK(says(report_of(timed({"--ranks", "16", "--hosts", "2"})),
+             "by the errors of nine of ten tried steps"));
+}
+
 TEST_CASE("--time with a bad value is refused with 64 and the names") {
   const auto refused = [](std::vector<const char*> words) {
     words.insert(words.begin(), {"--model", "gpt-tiny"});
     return refusal_of([&] { settings_of(words); });
   };
-  CHECK(refused({"--time"}).starts_with("64 --time has no value; hint: use --time FILE|NAME"));
+  CHECK(refused({"--time"})
+            .starts_with(
+                "64 --time has no value, and there is no --gpu; hint: use --time FILE|NAME"));
   CHECK(says(refused({"--time"}), "h100"));
   CHECK(refused({"--time", "h1000"})
             .starts_with("64 --time cannot be 'h1000', which is no file; hint: use a file of "
