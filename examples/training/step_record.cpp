@@ -50,6 +50,10 @@ ordered_json fields_of(const StepRecord& record) {
                          {"memory_bytes", memory},
                          {"sent_bytes", record.sent.total_bytes()}};
   if (record.tokens > 0) fields["tokens_per_second"] = record.tokens_per_second();
+  if (record.predicted_ms) {
+    fields["step_ms"] = record.seconds * 1e3;
+    fields["predicted_ms"] = *record.predicted_ms;
+  }
   if (!record.first_nonfinite.empty()) fields["first_nonfinite"] = record.first_nonfinite;
   if (record.save) {
     fields["save_step"] = record.save->step;

@@ -30,9 +30,10 @@ struct StepRecord {
   int64_t samples = 0;  // of all ranks
   int64_t tokens = 0;   // of all ranks; 0 if the samples are not texts
   double seconds = 0;
-  double exposed_comm_ms = 0;  // time that this rank's compute waited for communication
-  double input_ms = 0;         // time that this rank waited for its batch
-  fsdp::MemoryBytes peak;      // engine buffers of this rank at the peak of the step
+  std::optional<double> predicted_ms;  // planned time of the step, if rates were given
+  double exposed_comm_ms = 0;          // time that this rank's compute waited for communication
+  double input_ms = 0;                 // time that this rank waited for its batch
+  fsdp::MemoryBytes peak;              // engine buffers of this rank at the peak of the step
   // All bytes that this rank used on its device at the peak, LibTorch's tensors included. 0 without
   // a memory limit.
   int64_t device_peak_bytes = 0;

@@ -26,7 +26,16 @@ void TrainSummary::add(const StepRecord& record) {
   peak_device_bytes = std::max(peak_device_bytes, record.device_peak_bytes);
   peak_host_bytes = std::max(peak_host_bytes, record.host_peak.total());
   sent_bytes = record.sent.total_bytes();
+  predicted_ms = record.predicted_ms;
+  if (predicted_ms) step_ms.push_back(record.seconds * 1e3);
   add(record.save);
+}
+
+double TrainSummary::median_step_ms() const {
+  std::vector<double> sorted = step_ms;
+  std::ranges::sort(sorted);
+  const size_t half = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
 void TrainSummary::add(const std::optional<fsdp::SaveStats>& save) {
@@ -62,6 +71,10 @@ std::string summary_text(const fsdp::Engine& engine, const TrainSummary& summary
   if (peak > 0) {
     text += fmt::format("\nengine: {} a rank at peak, {}", fsdp::format_bytes(peak),
                         peak == planned ? "as planned" : "planned " + fsdp::format_bytes(planned));
+  }
+  if (summary.predicted_ms) {
+    text += fmt::format("\npredicted {:.1f} ms, took {:.1f} ms a step (median)",
+                        *summary.predicted_ms, summary.median_step_ms());
   }
   if (summary.saves > 0) {
     text += fmt::format("\n{} saved, the training waited {:.1f} s",

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "training/step_record.h"
 
@@ -32,19 +33,24 @@ struct TrainSummary {
   int64_t sent_bytes = 0;            // by this rank in the last step
   int64_t saves = 0;                 // of checkpoints
   double save_stall_ms = 0;          // time that this rank waited for them
+  // With StepRecord::predicted_ms: the times of the steps since the resume, and the prediction.
+  std::vector<double> step_ms;
+  std::optional<double> predicted_ms;
   void add(const StepRecord& record);
   // Adds a save that was completed after the last step. Does nothing without one.
   void add(const std::optional<fsdp::SaveStats>& save);
   // Adds the sums to the checkpoints. `steps` is the step of the checkpoint, so the caller sets it.
   void add_to(fsdp::TrainingState& state);
   double samples_per_second() const { return seconds > 0 ? samples / seconds : 0; }
+  // Returns the median of step_ms. Requires: it is not empty.
+  double median_step_ms() const;
   // Returns the fraction of the steps' time in which this rank waited for batches.
   double input_share() const { return seconds > 0 ? input_ms / 1e3 / seconds : 0; }
 };
 
 // Returns the lines that programs print at the end of a training: steps, samples, time and speed;
-// the engine's bytes at the peak beside the plan; saves, and restarts by the launcher, if there
-// were any. Collective.
+// the engine's bytes at the peak beside the plan; the time of a step beside the prediction; saves,
+// and restarts by the launcher, if there were any. Collective.
 std::string summary_text(const fsdp::Engine& engine, const TrainSummary& summary);
 
 }  // namespace training

@@ -1,6 +1,7 @@
 #include "bert_qa/run/command_line.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fsdp/error.h>
 #include <fsdp/program_text.h>
 
@@ -19,6 +20,7 @@
 #include "bert_qa/run/task_flags.h"
 #include "models/bert/presets.h"
 #include "named_optimizer.h"
+#include "planning/known_rates.h"
 
 namespace bert_qa {
 namespace {
@@ -201,7 +203,9 @@ void add_flags_of(CLI::App& group, std::vector<fsdp::RunFlag> flags) {
 void add_engine_flags(CLI::App& app, Settings& settings) {
   auto* group = app.add_option_group("engine");
   add_flags_of(*group, settings.run.engine_flags());
-  group->add_option("--num-threads", settings.num_threads, "threads per rank; 0: cores / ranks of the host")
+  group
+      ->add_option("--num-threads", settings.num_threads,
+                   "threads per rank; 0: cores / ranks of the host")
       ->check(CLI::Range(0, 4096));
 }
 
@@ -231,7 +235,15 @@ void add_run_flags(CLI::App& app, Settings& settings) {
   add_flags_of(*app.add_option_group("reports"), settings.run.report_flags());
   add_flags_of(*app.add_option_group("checkpoints"), settings.run.checkpoint_flags());
   add_flags_of(*app.add_option_group("diagnostics"), settings.run.diagnostic_flags());
-  add_flags_of(*app.add_option_group("plan"), settings.run.plan_flags());
+  auto* plan = app.add_option_group("plan");
+  add_flags_of(*plan, settings.run.plan_flags());
+  plan->add_option_function<std::string>(
+          "--time",
+          [&settings](const std::string& name) { settings.rates = planning::find_rates(name); },
+          fmt::format("predict the time of a step: a file of rates (docs/rehearsal.md), or those "
+                      "of {}",
+                      fmt::join(planning::rates_names(), ", ")))
+      ->type_name("FILE|NAME");
 }
 
 // Sets the values of the recipe, except values that the command line sets.

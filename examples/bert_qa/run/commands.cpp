@@ -105,7 +105,8 @@ std::optional<fsdp::StepPlan> plan_training(Settings& settings, const Inputs& in
   const fsdp::RunPlanOptions how{.force = settings.run.force,
                                  .optimizer_moments = optimizer_named(settings.train.optim).moments,
                                  .quantized_moments = optimizer_named(settings.train.optim).is_8bit,
-                                 .checkpoints = settings.run.checkpoints};
+                                 .checkpoints = settings.run.checkpoints,
+                                 .rates = settings.rates};
   const auto build = [&] { return fsdp::Unit<bert::QuestionAnswering>(inputs.config); };
   const auto step = [&](auto& model) { return bert::blank_loss(model, windows, length); };
   if (!settings.run.names_strategy) {
@@ -330,6 +331,7 @@ void finetune(Settings settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place
   std::optional<fsdp::Trace> trace;
   if (!settings.run.trace_file.empty()) trace.emplace(*sharded.engine);
   QaTrainer trainer(sharded.model, *sharded.engine, *windows, settings);
+  if (plan && plan->time) trainer.set_predicted_ms(static_cast<double>(plan->time->total_ns) / 1e6);
   const training::TrainSummary& summary = trainer.summary();
   const auto end_early = [&] {
     say(console, "stopped by a signal after step {}; --resume auto continues\n", summary.steps);

@@ -94,6 +94,7 @@ bool QaTrainer::train(const OnStep& on_step, const Evaluate& evaluate) {
     }
     training::StepRecord record = train_step(step, inputs);
     record.save = checkpoints_.completed_save();
+    record.predicted_ms = predicted_ms_;
     summary_.add(record);
     summary_.planned_engine_bytes = engine_.memory_plan().peak_bytes();
     on_step(record, summary_);

@@ -55,6 +55,8 @@ class QaTrainer {
   bool train(const OnStep& on_step, const Evaluate& evaluate);
   // Loads the best evaluated model, if --load-best-model-at-end is given. Collective.
   void load_best() { best_.load(state_); }
+  // Sets the planned time of a step, which all records then have.
+  void set_predicted_ms(double ms) { predicted_ms_ = ms; }
   const fsdp::BestModel& best() const { return best_; }
   // Saves if a rank got a signal. Returns true if the run must stop. Collective.
   bool poll() { return checkpoints_.poll(); }
@@ -74,6 +76,7 @@ class QaTrainer {
   fsdp::Optimizer& optimizer_;
   fsdp::LrSchedule schedule_;               // its factor depends only on the step
   std::optional<fsdp::LossScaler> scaler_;  // with float16 parameters
+  std::optional<double> predicted_ms_;
   training::TrainSummary summary_;
   fsdp::BestModel best_;
   fsdp::TrainingState state_;

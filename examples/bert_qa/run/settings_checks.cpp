@@ -92,6 +92,14 @@ void check_settings(Settings& settings) {
     refuse("a run without communication has no checkpoints",
            "leave out --ablate, or --save-steps, --save-dir and --resume");
   }
+  if (settings.rates && settings.train.accumulation_steps > 1) {
+    refuse("--time is set, but a step has several micro-batches, and the plan has one",
+           "leave out --time or --gradient-accumulation-steps");
+  }
+  if (settings.rates && settings.ablated()) {
+    refuse("--time predicts a step with communication, but --ablate leaves it out",
+           "leave out one of them");
+  }
   if (finetune) resolve_evaluation(settings);
 }
 

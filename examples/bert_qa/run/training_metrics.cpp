@@ -34,6 +34,10 @@ nlohmann::ordered_json training_metrics(const training::TrainSummary& summary,
   if (options.cpu_offload) {
     metrics["peak_host_bytes"] = mesh.max(summary.peak_host_bytes, "host");
   }
+  if (summary.predicted_ms) {
+    metrics["predicted_step_ms"] = *summary.predicted_ms;
+    metrics["median_step_ms"] = summary.median_step_ms();
+  }
   if (!plan) return metrics;
   // The plan is for one micro-batch.
   metrics["planned_engine_bytes"] = plan->memory.peak_bytes();
