@@ -1,8 +1,10 @@
 // A file descriptor that closes itself.
 #pragma once
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace fsdp {
@@ -27,5 +29,17 @@ class Descriptor {
  private:
   int fd_ = -1;
 };
+
+// Raises this process's limit of open files, at most to a million. The usual limit of 1024 is less
+// than the connections of a large job. Returns true if the limit is higher than before.
+inline bool raise_descriptor_limit() {
+  constexpr rlim_t kMost = 1 << 20;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  const rlim_t most = std::min(limit.rlim_max, kMost);
+  if (limit.rlim_cur >= most) return false;
+  limit.rlim_cur = most;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
 
 }  // namespace fsdp

@@ -191,13 +191,14 @@ def store():
     yield request(3, [n], 5) + request(3, [n], -7) + request(6, [n, n]) + request(7, [n]) + request(6, [n])
     yield request(5, [a, b], 9) + request(5, [b], 5) + request(1, [b, b""]) + request(1, [a, b""])
     yield request(5, [a, b], 9) + request(1, [a, b""]) + request(7, [a]) + request(1, [b, b""]) + request(3, [a], 1)
+    yield request(1, [b"ab", b"1"]) + request(1, [b, b"2"]) + request(8, [a]) + request(4, [b"ab", b])
 
 
 def stranger():
     """Yields hellos to the ranks' store: one with a wrong hash, and one with the hash of the fuzz target's key."""
-    yield b"fsdpsto1" + bytes(64)
+    yield b"fsdpsto2" + bytes(64)
     proof = hmac.new(b"k" * 32, b"fsdp store hello" + bytes(64), "sha256").digest()
-    yield b"fsdpsto1" + bytes(32) + proof + bytes(32)
+    yield b"fsdpsto2" + bytes(32) + proof + bytes(32)
 
 
 def main():

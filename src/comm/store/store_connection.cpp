@@ -27,6 +27,13 @@ Message message_in(const std::string& bytes) {
   return message;
 }
 
+// Sends a message of the handshake. The buffer of a new socket has room for it.
+template <class Message>
+bool send_now(const Descriptor& socket, const Message& message) {
+  return ::send(socket.get(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(sizeof message);
+}
+
 }  // namespace
 
 StoreConnection::Result StoreConnection::receive(std::string_view key) {
@@ -77,10 +84,7 @@ StoreConnection::Result StoreConnection::process_hello(std::string_view key) {
     challenge.nonce = server_nonce_;
     challenge.proof = proof_of_server(key, client_nonce_, server_nonce_);
   }
-  // The buffer of a new socket has room for the challenge.
-  const ssize_t sent =
-      ::send(socket_.get(), &challenge, sizeof challenge, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (!is_valid || sent != static_cast<ssize_t>(sizeof challenge)) return Result::kClosed;
+  if (!send_now(socket_, challenge) || !is_valid) return Result::kClosed;
   stage_ = Stage::kChallenged;
   return Result::kOpen;
 }
@@ -89,6 +93,7 @@ StoreConnection::Result StoreConnection::process_answer(std::string_view key) {
   const auto answer = message_in<StoreAnswer>(handshake_);
   const Sha256 expected = proof_of_client(key, client_nonce_, server_nonce_);
   if (!equal_in_constant_time(answer.proof, expected)) return Result::kClosed;
+  if (!send_now(socket_, StoreAdmission{})) return Result::kClosed;
   stage_ = Stage::kAdmitted;
   return Result::kOpen;
 }

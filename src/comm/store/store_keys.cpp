@@ -19,7 +19,8 @@ StoreKeys::Value shared_text(std::string text) {
 void require_valid_request(const StoreMessage& request) {
   const auto kind = static_cast<StoreRequest>(request.kind);
   const bool has_value = kind == StoreRequest::kSet || kind == StoreRequest::kSetOnce;
-  const bool has_one_key = kind == StoreRequest::kAdd || kind == StoreRequest::kForget;
+  const bool has_one_key = kind == StoreRequest::kAdd || kind == StoreRequest::kForget ||
+                           kind == StoreRequest::kForgetAll;
   const size_t keys = has_value || has_one_key ? 1 : request.texts.size();
   const bool is_valid =
       request.texts.size() == keys + (has_value ? 1 : 0) &&
@@ -54,6 +55,9 @@ std::optional<StoreKeys::Reply> StoreKeys::serve(uint64_t client, StoreMessage r
       return get(texts);
     case StoreRequest::kForget:
       values_.erase(texts[0]);
+      return Reply{};
+    case StoreRequest::kForgetAll:
+      std::erase_if(values_, [&](const auto& each) { return each.first.starts_with(texts[0]); });
       return Reply{};
   }
   throw CommError({.what = "a request of an unknown kind", .where = "the ranks' store"});

@@ -14,11 +14,12 @@ namespace fsdp {
 
 // [Note: the protocol of the store] All numbers are little-endian.
 //
-// A connection begins with three messages of fixed sizes. No secret is sent, and each side proves
+// A connection begins with four messages of fixed sizes. No secret is sent, and each side proves
 // that it has the token (MAC is HMAC-SHA-256 with the token as the key):
 //   client: StoreHello      a new nonce, and MAC("hello", client's nonce)
 //   server: StoreChallenge  another new nonce, and MAC("server", both nonces)
 //   client: StoreAnswer     MAC("client", both nonces)
+//   server: StoreAdmission  the server has accepted the answer
 // The hello lets the server drop strangers before it spends time or a place on them. A recorded
 // hello can be sent again, so it grants no access. Only the answer does, because it depends on the
 // server's new nonce. If the hello's hash is wrong, the challenge has the verdict kRefused.
@@ -34,8 +35,9 @@ enum class StoreRequest : uint32_t {  // texts of the request → texts of the r
   kWait,                              // keys; number: milliseconds → none
   kGet,                               // keys → values
   kForget,                            // key → none
+  kForgetAll,                         // beginning of keys → none
 };
-inline constexpr uint32_t kStoreRequests = 7;
+inline constexpr uint32_t kStoreRequests = 8;
 
 enum class StoreReply : uint32_t {
   kDone = 101,
@@ -109,7 +111,7 @@ inline constexpr StoreMessageReader::Limits kReplyLimits{
     uint64_t{1} << 40};
 
 using StoreMagic = std::array<char, 8>;
-inline constexpr StoreMagic kStoreMagic{'f', 's', 'd', 'p', 's', 't', 'o', '1'};
+inline constexpr StoreMagic kStoreMagic{'f', 's', 'd', 'p', 's', 't', 'o', '2'};
 using StoreNonce = std::array<uint8_t, 32>;
 
 struct StoreHello {
@@ -127,12 +129,15 @@ struct StoreChallenge {
 struct StoreAnswer {
   Sha256 proof{};
 };
+struct StoreAdmission {
+  StoreMagic magic = kStoreMagic;
+};
 static_assert(sizeof(StoreHello) == 72 && sizeof(StoreChallenge) == 80);
 
 // Returns a random number that cannot be guessed. Errors: CommError if the system has no random
 // numbers.
 StoreNonce new_nonce();
-// The proofs of the three messages.
+// The proofs of the first three messages.
 Sha256 proof_of_hello(std::string_view key, const StoreNonce& client);
 Sha256 proof_of_server(std::string_view key, const StoreNonce& client, const StoreNonce& server);
 Sha256 proof_of_client(std::string_view key, const StoreNonce& client, const StoreNonce& server);

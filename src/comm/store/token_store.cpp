@@ -55,7 +55,11 @@ Admission seek_admission(const Descriptor& socket, const std::string& key, milli
   const Sha256 expected = proof_of_server(key, hello.nonce, challenge.nonce);
   if (!equal_in_constant_time(challenge.proof, expected)) return Admission::kFalseServer;
   const StoreAnswer answer{.proof = proof_of_client(key, hello.nonce, challenge.nonce)};
-  return send_message(socket, answer, at_most) ? Admission::kAdmitted : Admission::kNoAnswer;
+  StoreAdmission admission;
+  const bool is_admitted = send_message(socket, answer, at_most) &&
+                           receive_message(socket, admission, at_most) &&
+                           admission.magic == kStoreMagic;
+  return is_admitted ? Admission::kAdmitted : Admission::kNoAnswer;
 }
 
 [[noreturn]] void refuse_admission(const TokenStore::Parts& parts, const TcpAddress& address,
@@ -148,6 +152,10 @@ std::vector<std::string> TokenStore::get(const std::vector<std::string>& keys) {
 
 void TokenStore::forget(const std::string& key) {
   ask({.kind = StoreRequest::kForget, .keys = {key}});
+}
+
+void TokenStore::forget_all(const std::string& beginning) {
+  ask({.kind = StoreRequest::kForgetAll, .keys = {beginning}});
 }
 
 std::unique_ptr<KeyValueStore> TokenStore::connect_again() {

@@ -1,4 +1,4 @@
-// The ranks' own key-value store, to which only processes with the job's token have access.
+// The ranks' own key-value store. It admits connections of processes that have the job's token.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,9 @@ namespace fsdp {
 
 // A connection to a TokenStoreServer: [Note: the protocol of the store]. One request is one message
 // and one reply, also for many keys. A wait is a request that the server answers when the keys
-// exist. Keys have at most 1 KiB, and values at most 64 MiB. Values are not encrypted.
+// exist. Keys have at most 1 KiB, and values at most 64 MiB. Only the start of a connection proves
+// the token. Later messages are neither encrypted nor signed, so a program that can change packets
+// on the network can read and change keys: the network between the hosts must be private.
 class TokenStore final : public KeyValueStore {
  public:
   struct Parts {
@@ -48,6 +50,8 @@ class TokenStore final : public KeyValueStore {
   bool wait(const std::vector<std::string>& keys, std::chrono::milliseconds at_most) override;
   std::vector<std::string> get(const std::vector<std::string>& keys) override;
   void forget(const std::string& key) override;
+  // Forgets all keys that begin with this text.
+  void forget_all(const std::string& beginning);
   std::unique_ptr<KeyValueStore> connect_again() override;
 
  private:

@@ -4,7 +4,6 @@
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -24,7 +23,6 @@ constexpr int kAcceptsATurn = 64;  // so that a flood of connections does not de
 constexpr auto kStrangerStep = std::chrono::milliseconds(100);
 constexpr auto kPauseOfAccepts = std::chrono::milliseconds(10);
 constexpr auto kAnswerTime = std::chrono::milliseconds(1000);  // for a client with a valid hello
-constexpr rlim_t kMostDescriptors = 1 << 20;
 
 Descriptor required(int descriptor, const char* what) {
   if (descriptor < 0) {
@@ -149,16 +147,7 @@ bool TokenStoreServer::accept_one() {
 
 // Called if the process has no descriptor left for a connection.
 void TokenStoreServer::make_room() {
-  // The usual limit of 1024 open files is less than the connections of a large job.
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    const rlim_t most = std::min(limit.rlim_max, kMostDescriptors);
-    if (limit.rlim_cur < most) {
-      limit.rlim_cur = most;
-      if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
-    }
-  }
-  pause_accepts();
+  if (!raise_descriptor_limit()) pause_accepts();
 }
 
 void TokenStoreServer::handle(uint64_t id, uint32_t events) {

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -15,13 +16,25 @@
 namespace fsdp {
 namespace {
 
-// Both ends of each connection are in this process.
-bool may_open(int ranks) {
+rlimit limit_of_files() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-  return limit.rlim_max > static_cast<rlim_t>(2 * ranks + 256);
+  return limit;
+}
+
+// Both ends of each connection are in this process.
+bool may_open(int ranks) {
+  raise_descriptor_limit();
+  return limit_of_files().rlim_cur > static_cast<rlim_t>(2 * ranks + 256);
+}
+
+TEST_CASE("the limit of open files is raised once, as far as the system allows") {
+  rlimit low = limit_of_files();
+  low.rlim_cur = std::min<rlim_t>(low.rlim_max, 200);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &low) == 0);
+  CHECK(raise_descriptor_limit() == (low.rlim_max > 200));
+  CHECK(limit_of_files().rlim_cur == std::min<rlim_t>(low.rlim_max, 1 << 20));
+  CHECK_FALSE(raise_descriptor_limit());
 }
 
 // See [Note: the cost of a start at the store].

@@ -116,10 +116,47 @@ TEST_CASE("a server without the token is noticed, and learns no answer") {
   CHECK(after_challenge.empty());
 }
 
+TEST_CASE("a client whose answer the server does not confirm connects again") {
+  const Descriptor listener = listen_at(find_addresses("127.0.0.1", 0).addresses.front()).socket;
+  const TcpAddress address = address_of_socket(listener.get());
+  const ServedStore served;
+  int confirmed = 0;
+  std::thread server([&] {
+    for (const bool confirms : {false, true}) {
+      REQUIRE(wait_until_ready(listener, POLLIN, testing::kStoreTimeout));
+      const Descriptor client(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      StoreHello hello;
+      recv(client.get(), &hello, sizeof hello, MSG_WAITALL);
+      StoreChallenge challenge{.verdict = StoreVerdict::kAccepted, .nonce = new_nonce()};
+      challenge.proof = proof_of_server(served.key, hello.nonce, challenge.nonce);
+      send(client.get(), &challenge, sizeof challenge, MSG_NOSIGNAL);
+      StoreAnswer answer;
+      recv(client.get(), &answer, sizeof answer, MSG_WAITALL);
+      const StoreAdmission admission;
+      if (confirms) send(client.get(), &admission, sizeof admission, MSG_NOSIGNAL);
+      confirmed += confirms ? 1 : 0;
+    }
+  });
+  TokenStore::Parts parts = served.parts(served.key);
+  parts.addresses = {address};
+  const TokenStore client(parts);
+  server.join();
+  CHECK(confirmed == 1);
+}
+
+TEST_CASE("all keys with a beginning are forgotten at once") {
+  const ServedStore served;
+  TokenStore store(served.parts(served.key));
+  for (const char* const key : {"fsdp/1/a", "fsdp/1/b", "fsdp/10/a", "other"}) store.set(key, "1");
+  store.forget_all("fsdp/1/");
+  CHECK(store.have({"fsdp/1/a", "fsdp/1/b", "fsdp/10/a", "other"}) ==
+        std::vector<bool>{false, false, true, true});
+}
+
 TEST_CASE("strangers that send noise, guesses or old answers are closed, and get no key") {
   const ServedStore served;
   check_serves(served);
-  for (const std::string noise : {"GET / HTTP/1.1\r\n\r\n", "x", "fsdpsto2", "\0\0\0\0"}) {
+  for (const std::string noise : {"GET / HTTP/1.1\r\n\r\n", "x", "fsdpsto1", "\0\0\0\0"}) {
     const RawConnection stranger = served.connect_raw();
     stranger.send(noise + std::string(1, '\0'));
     CHECK(stranger.is_closed());
@@ -141,6 +178,7 @@ TEST_CASE("strangers that send noise, guesses or old answers are closed, and get
     CHECK(challenge.proof == proof_of_server(served.key, hello.nonce, challenge.nonce));
     if (!replays) recorded.proof = proof_of_client(served.key, hello.nonce, challenge.nonce);
     client.send_message(recorded);
+    if (!replays) CHECK(client.receive().size() == sizeof(StoreAdmission));
     client.send(encoded({.kind = static_cast<uint32_t>(StoreRequest::kHave), .texts = {"k"}}));
     CHECK(client.is_closed() == replays);
   }
@@ -189,6 +227,7 @@ RawConnection admitted(const ServedStore& served) {
   const StoreChallenge challenge = challenge_in(client.receive());
   client.send_message(
       StoreAnswer{.proof = proof_of_client(served.key, hello.nonce, challenge.nonce)});
+  CHECK(client.receive().size() == sizeof(StoreAdmission));
   return client;
 }
 

@@ -23,6 +23,7 @@ void check_reply(const Twin& twin, const StoreMessage& request, const StoreMessa
   switch (static_cast<StoreRequest>(request.kind)) {
     case StoreRequest::kSet:
     case StoreRequest::kForget:
+    case StoreRequest::kForgetAll:
       return demand(kind == StoreReply::kDone && reply.texts.empty(), "a reply with a value");
     case StoreRequest::kSetOnce:
     case StoreRequest::kAdd:
@@ -63,6 +64,9 @@ void apply(Twin& twin, const StoreMessage& request, const StoreMessage& reply) {
       break;
     case StoreRequest::kForget:
       twin.erase(request.texts[0]);
+      break;
+    case StoreRequest::kForgetAll:
+      std::erase_if(twin, [&](auto& each) { return each.first.starts_with(request.texts[0]); });
       break;
     case StoreRequest::kHave:
     case StoreRequest::kWait:
