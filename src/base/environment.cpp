@@ -245,6 +245,7 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
   // a host, so the host's name cannot identify a node. FSDP_NODE is for other launchers.
   found.node = text_of(lookup, lookup("FSDP_NODE") != nullptr ? "FSDP_NODE" : "GROUP_RANK");
   found.has_agent_store = text_of(lookup, "TORCHELASTIC_USE_AGENT_STORE") == "True";
+  found.has_launcher_store = is_set(lookup, "FSDP_LAUNCHER_STORE");
   found.job_token_file = text_of(lookup, "FSDP_JOB_TOKEN_FILE");
   found.no_token = is_set(lookup, "FSDP_NO_TOKEN");
   found.job_fds = descriptors(lookup);

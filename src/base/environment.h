@@ -32,11 +32,16 @@ struct LaunchEnvironment {
   std::string node{};
   // TORCHELASTIC_USE_AGENT_STORE: the launcher's agent runs a store at MASTER_ADDR, MASTER_PORT.
   bool has_agent_store = false;
+  // FSDP_LAUNCHER_STORE=1: fsdp-run serves the ranks' store at MASTER_ADDR, MASTER_PORT.
+  bool has_launcher_store = false;
   std::string job_token_file;  // FSDP_JOB_TOKEN_FILE: the file with the job's token
   bool no_token = false;       // FSDP_NO_TOKEN=1: the job needs no token
   std::string own_address;     // FSDP_ADDRESS: the address by which other hosts reach this host
   std::string error_file;      // TORCHELASTIC_ERROR_FILE: the agent reads the error there
   std::string runtime_dir;     // XDG_RUNTIME_DIR
+
+  // Returns true if no launcher serves the store of a job on several hosts, so that rank 0 does.
+  bool rank_0_serves_store() const { return !has_agent_store && !has_launcher_store; }
 };
 
 using Lookup = std::function<const char*(const char* name)>;

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <exception>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -93,10 +95,16 @@ MeshParts parts_on_hosts(const LaunchEnvironment& environment, const MeshOptions
   StoreRanks joined =
       store_mesh(environment, options, making.open_store,
                  own.device == nullptr ? HostMemory::kShared : HostMemory::kSeparate);
-  if (move_to_gpu(joined.parts, options, own)) return std::move(joined.parts);
-  require_transport(making);
-  return hosts_mesh(std::move(joined), making.open_transport,
-                    route_address(environment, options.timeout), options);
+  std::string address;
+  try {
+    if (move_to_gpu(joined.parts, options, own)) return std::move(joined.parts);
+    require_transport(making);
+    address = route_address(environment, options.timeout);
+  } catch (const std::exception& error) {
+    joined.parts.control_plane->abort(error.what());
+    throw;
+  }
+  return hosts_mesh(std::move(joined), making.open_transport, address, options);
 }
 
 }  // namespace

@@ -96,6 +96,18 @@ TEST_CASE("a rank that is stopped is named by its host and by the other host") {
   }
 }
 
+TEST_CASE("an error of rank 0 at the start is the error of the ranks on other hosts") {
+  const TemporaryDirectory directory;
+  auto environments = ranks_on_two_hosts(directory.path());
+  for (const int rank : {0, 1}) environments[rank]["XDG_RUNTIME_DIR"] = "/dev/null";
+  for (const ProcessResult& result : run_sharing(environments, {"5"})) {
+    CAPTURE(result.err);
+    CHECK(result.code == 78);
+    CHECK(lines_with(result.err, "\n") == 1);
+    CHECK(lines_with(result.err, "rendezvous directory cannot be used") == 1);
+  }
+}
+
 TEST_CASE("ranks that are not numbered host by host are refused on all hosts") {
   const TemporaryDirectory directory;
   auto environments = ranks_on_two_hosts(directory.path());

@@ -44,7 +44,15 @@ std::unique_ptr<KeyValueStore> open_store_of_agent(const LaunchEnvironment& envi
               timeout);
 }
 
-// Listens at the first of these addresses that belongs to this host.
+}  // namespace
+
+ErrorText warning_without_token(const MasterAddress& master, const StoreToken& token) {
+  return {.what = fmt::format("any process that reaches {}:{} can join this job", master.host,
+                              master.port),
+          .where = token.source,
+          .hint = "use a token unless the network is private"};
+}
+
 Descriptor listen_at_master(const MasterAddress& master) {
   const auto deadline = std::chrono::steady_clock::now() + kBindWithin;
   int error = 0;
@@ -67,8 +75,6 @@ Descriptor listen_at_master(const MasterAddress& master) {
                    : "if the port is in use, set another MASTER_PORT on all ranks"});
 }
 
-}  // namespace
-
 std::unique_ptr<KeyValueStore> open_job_store(const LaunchEnvironment& environment,
                                               const MeshOptions& options,
                                               OpenStore open_agent_store) {
@@ -79,14 +85,10 @@ std::unique_ptr<KeyValueStore> open_job_store(const LaunchEnvironment& environme
   StoreToken token = read_token(environment);
   MasterAddress master = find_master(environment, options.timeout);
   std::shared_ptr<TokenStoreServer> server;
-  if (environment.rank == 0) {
+  if (environment.rank == 0 && environment.rank_0_serves_store()) {
     if (!token.is_secret && options.on_event) {
       options.on_event(
-          {.kind = MeshEvent::Kind::kWarning,
-           .text = {.what = fmt::format("any process that reaches {}:{} can join this job",
-                                        master.host, master.port),
-                    .where = token.source,
-                    .hint = "use a token unless the network is private"}});
+          {.kind = MeshEvent::Kind::kWarning, .text = warning_without_token(master, token)});
     }
     server = std::make_shared<TokenStoreServer>(listen_at_master(master), token.key);
   }

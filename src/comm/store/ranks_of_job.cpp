@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "comm/mesh_parts.h"
@@ -20,9 +19,6 @@ using std::chrono::milliseconds;
 
 constexpr auto kStep = milliseconds(100);
 constexpr auto kStepOfRank = milliseconds(4);  // per rank of the job, to limit the store's load
-// The time for which rank 0 serves the store after a refusal, so that all ranks can read the
-// refusal.
-constexpr auto kHeardWithin = 5 * kStep;
 
 milliseconds milliseconds_until(Clock::time_point time) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(time - Clock::now()));
@@ -33,16 +29,13 @@ std::string who(int rank) { return fmt::format("who/{}", rank); }
 // Throws the job's first refusal or failure: the given one, unless another rank has stored one
 // before.
 [[noreturn]] void refuse_all(KeyValueStore& store, const LaunchEnvironment& environment,
-                             std::string what, std::string hint) {
+                             std::string what, std::string hint,
+                             ExitCode code = ExitCode::kConfiguration) {
   const Failure refusal{
       .rank = environment.rank,
-      .code = ExitCode::kConfiguration,
+      .code = code,
       .text = {.what = std::move(what), .where = "start of the job", .hint = std::move(hint)}};
   const Failure first = failure_of(store.set_once(kFailureKey, text_of(refusal)));
-  // The store ends with rank 0's process, so rank 0 first waits until the other ranks can have read
-  // the text.
-  const bool serves = environment.rank == 0 && !environment.has_agent_store;
-  if (serves) std::this_thread::sleep_for(kHeardWithin);
   throw_failure(first, {});
 }
 
@@ -66,7 +59,9 @@ void wait_for_all(KeyValueStore& store, const LaunchEnvironment& environment,
                  fmt::format("rank {} of {} did not arrive within {:.1f} s", rank,
                              environment.world_size, std::chrono::duration<double>(within).count()),
                  "make the mesh at the start of the program, before long work, and start "
-                 "WORLD_SIZE ranks");
+                 "WORLD_SIZE ranks",
+                 // fsdp-run has started the ranks of all hosts, so a host is lost.
+                 environment.has_launcher_store ? ExitCode::kPeerFailed : ExitCode::kConfiguration);
     }
   }
 }

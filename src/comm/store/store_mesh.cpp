@@ -1,7 +1,9 @@
 #include "comm/store/store_mesh.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -33,21 +35,76 @@ Buffer make_segment(const std::vector<PlaceOfRank>& places, const LaunchEnvironm
   return memory;
 }
 
-// Joins the memory of this host. If that fails, the ranks of other hosts get the error, too.
-HostRanks join_host_or_tell(KeyValueStore& store, const LaunchEnvironment& environment,
-                            const MeshOptions& options, const std::vector<PlaceOfRank>& places) {
+// The time for which rank 0 serves the store after an error of the start, so that all ranks can
+// read the error.
+constexpr auto kHeardWithin = std::chrono::milliseconds(2000);
+constexpr auto kLookEvery = std::chrono::milliseconds(50);
+constexpr char kLeft[] = "left";  // the number of other ranks that have ended with the error
+
+// Stores an error of the start, unless another rank has stored one before, so that all ranks end
+// with it. The store ends with the process that serves it, so this process then waits for the
+// others.
+void tell_start_error(KeyValueStore& store, const LaunchEnvironment& environment,
+                      const Error& error) {
+  try {
+    store.set_once(kFailureKey, text_of({.rank = environment.rank,
+                                         .code = static_cast<ExitCode>(error.exit_code()),
+                                         .text = error.text()}));
+    if (environment.rank > 0) store.add(kLeft, 1);
+    if (environment.rank > 0 || !environment.rank_0_serves_store()) return;
+    const auto until = std::chrono::steady_clock::now() + kHeardWithin;
+    while (store.add(kLeft, 0) < environment.world_size - 1 &&
+           std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(kLookEvery);
+    }
+  } catch (const CommError&) {
+    // The store does not answer any more, so the other ranks report that.
+  }
+}
+
+// Joins the ranks of this host, which share memory.
+HostRanks join_own_host(KeyValueStore& store, const LaunchEnvironment& environment,
+                        const MeshOptions& options, const std::vector<PlaceOfRank>& places) {
   const RankRange local = ranks_of_host(store, environment, places);
   std::vector<int> pids;
   for (const PlaceOfRank& place : places) pids.push_back(place.pid);
-  try {
-    return join_host(environment, local, options.timeout, pids);
-  } catch (const Error& error) {
-    const Failure failure{.rank = environment.rank,
-                          .code = static_cast<ExitCode>(error.exit_code()),
-                          .text = error.text()};
-    store.set_once(kFailureKey, text_of(failure));
-    throw;
+  return join_host(environment, local, options.timeout, pids);
+}
+
+StoreRanks join(std::unique_ptr<KeyValueStore> store, const LaunchEnvironment& environment,
+                const MeshOptions& options, HostMemory memory) {
+  // The rendezvous uses the connection that the relay will own later.
+  std::vector<PlaceOfRank> places =
+      meet_at_store(*store, environment, options.timeout, memory == HostMemory::kShared);
+  const PlaceOfRank own = places[static_cast<size_t>(environment.rank)];
+  HostRanks host;
+  std::shared_ptr<const Buffer> own_segment;
+  if (std::ranges::all_of(places, &PlaceOfRank::shares_memory)) {
+    host = join_own_host(*store, environment, options, places);
+  } else {
+    own_segment = std::make_shared<const Buffer>(make_segment(places, environment));
   }
+  StoreJob job = join_over_store(
+      {.rank = environment.rank,
+       .places = places,
+       .memory = own_segment ? std::shared_ptr<const void>(own_segment) : host.memory,
+       .control = own_segment ? view_of(*own_segment, environment) : host.memory->control(),
+       .store = std::move(store),  // on rank 0 it may also serve the store
+       .timeout = options.timeout,
+       .server = environment.rank_0_serves_store() ? std::optional(0) : std::nullopt},
+      options);
+  return {
+      .parts = {.control_plane = std::move(job.plane),
+                .topology = {.host = own.host,
+                             .local_rank = own.local_rank,
+                             .local_world_size = environment.local_world_size,
+                             .one_host = false},
+                .control = std::move(job.control),
+                .shape = shape_of(options, environment.world_size, environment.local_world_size),
+                .on_event = options.on_event},
+      .member = job.member,
+      .places = std::move(places),
+      .host = std::move(host)};
 }
 
 }  // namespace
@@ -84,40 +141,15 @@ StoreJob join_over_store(StoreRelay::Parts parts, const MeshOptions& options) {
 StoreRanks mesh_over_store(std::unique_ptr<KeyValueStore> store,
                            const LaunchEnvironment& environment, const MeshOptions& options,
                            HostMemory memory) {
-  // The rendezvous uses the connection that the relay will own later.
-  std::vector<PlaceOfRank> places =
-      meet_at_store(*store, environment, options.timeout, memory == HostMemory::kShared);
-  const PlaceOfRank own = places[static_cast<size_t>(environment.rank)];
   std::unique_ptr<KeyValueStore> of_others = store->connect_again();
-  HostRanks host;
-  std::shared_ptr<const Buffer> own_segment;
-  if (std::ranges::all_of(places, &PlaceOfRank::shares_memory)) {
-    host = join_host_or_tell(*store, environment, options, places);
-  } else {
-    own_segment = std::make_shared<const Buffer>(make_segment(places, environment));
+  try {
+    StoreRanks joined = join(std::move(store), environment, options, memory);
+    joined.store = std::move(of_others);
+    return joined;
+  } catch (const Error& error) {
+    tell_start_error(*of_others, environment, error);
+    throw;
   }
-  StoreJob job = join_over_store(
-      {.rank = environment.rank,
-       .places = places,
-       .memory = own_segment ? std::shared_ptr<const void>(own_segment) : host.memory,
-       .control = own_segment ? view_of(*own_segment, environment) : host.memory->control(),
-       .store = std::move(store),  // on rank 0 it may also serve the store
-       .timeout = options.timeout,
-       .server = environment.has_agent_store ? std::nullopt : std::optional(0)},
-      options);
-  return {
-      .parts = {.control_plane = std::move(job.plane),
-                .topology = {.host = own.host,
-                             .local_rank = own.local_rank,
-                             .local_world_size = environment.local_world_size,
-                             .one_host = false},
-                .control = std::move(job.control),
-                .shape = shape_of(options, environment.world_size, environment.local_world_size),
-                .on_event = options.on_event},
-      .member = job.member,
-      .places = std::move(places),
-      .store = std::move(of_others),
-      .host = std::move(host)};
 }
 
 }  // namespace fsdp
