@@ -9,13 +9,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 #include <vector>
 
+#include "comm/descriptor.h"
 #include "fsdp/error.h"
 
 namespace fsdp {
@@ -26,6 +29,7 @@ using std::chrono::milliseconds;
 // Gloo breaks a connection when a wait on it times out. The watch of the ranks' waits
 // (hosts_session.h) has the time-out instead, so Gloo's waits last as long as needed.
 constexpr auto kNoLimit = std::chrono::hours(24 * 365);
+constexpr auto kCheckEvery = milliseconds(100);
 
 std::vector<uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
 
@@ -63,11 +67,13 @@ auto as_comm_errors(ExitCode code, const char* what, Body body) {
 // Gives Gloo access to the ranks' store, in which it publishes addresses.
 class AddressStore final : public c10d::Store {
  public:
-  AddressStore(KeyValueStore& store, std::string prefix, milliseconds timeout)
-      : c10d::Store(timeout), store_(store), prefix_(std::move(prefix)) {}
+  // `check` is called while a rank waits for a key.
+  AddressStore(KeyValueStore& store, std::string prefix, milliseconds timeout,
+               std::function<void()> check)
+      : c10d::Store(timeout), store_(store), prefix_(std::move(prefix)), check_(std::move(check)) {}
 
   c10::intrusive_ptr<c10d::Store> clone() override {
-    return c10::make_intrusive<AddressStore>(store_, prefix_, timeout_);
+    return c10::make_intrusive<AddressStore>(store_, prefix_, timeout_, check_);
   }
   void set(const std::string& key, const std::vector<uint8_t>& value) override {
     store_.set(prefix_ + key, {reinterpret_cast<const char*>(value.data()), value.size()});
@@ -89,7 +95,12 @@ class AddressStore final : public c10d::Store {
   int64_t getNumKeys() override { return 0; }  // Gloo does not ask
   void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
   void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
-    if (store_.wait(prefixed(keys), timeout)) return;
+    const std::vector<std::string> wanted = prefixed(keys);
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    do {
+      if (store_.wait(wanted, std::min(timeout, kCheckEvery))) return;
+      check_();
+    } while (std::chrono::steady_clock::now() < deadline);
     throw CommError({.what = "a rank did not publish its address",
                      .where = "start of the job",
                      .hint = "see what the other ranks print"});
@@ -104,6 +115,7 @@ class AddressStore final : public c10d::Store {
 
   KeyValueStore& store_;
   const std::string prefix_;
+  const std::function<void()> check_;
 };
 
 class GlooTransfer final : public Transfer {
@@ -163,13 +175,13 @@ class GlooTransport final : public HostTransport {
             ExitCode::kConfiguration, "Gloo cannot listen at this host's address",
             [&] { return c10d::ProcessGroupGloo::createDeviceForHostname(address); })) {}
 
-  std::shared_ptr<HostLinks> connect(KeyValueStore& store, const Group& group,
-                                     milliseconds timeout) override {
+  std::shared_ptr<HostLinks> connect(KeyValueStore& store, const Group& group, milliseconds timeout,
+                                     const std::function<void()>& check) override {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout);
     options->devices = {device_};
     options->threads = 1;  // for Gloo's collectives, which are not used
-    auto addresses =
-        c10::make_intrusive<AddressStore>(store, fmt::format("gloo/{}/", group.name), timeout);
+    auto addresses = c10::make_intrusive<AddressStore>(store, fmt::format("gloo/{}/", group.name),
+                                                       timeout, check);
     return as_comm_errors(ExitCode::kPeerFailed, "the ranks cannot connect", [&] {
       return std::make_shared<GlooLinks>(c10::make_intrusive<c10d::ProcessGroupGloo>(
           std::move(addresses), group.rank, group.size, std::move(options)));
@@ -187,6 +199,8 @@ std::unique_ptr<HostTransport> open_gloo(const std::string& address) {
   if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
     std::signal(SIGPIPE, SIG_IGN);
   }
+  // A rank has a connection to each other host, for each list of ranks.
+  raise_descriptor_limit();
   return std::make_unique<GlooTransport>(address);
 }
 

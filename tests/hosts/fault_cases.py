@@ -66,7 +66,8 @@ def stopped(bench, deadline):
     def stop(_, job):
         os.kill(job.pid(GUILTY), signal.SIGSTOP)
 
-    return faulty(bench, deadline, "stopped", stop, (0, 1, 2), rf"rank ([0-9], )*{GUILTY}\b.*{TIMEOUT:.1f} s", TIMEOUT + LATE)
+    named = rf"^rank {GUILTY} did not .*{TIMEOUT:.1f} s"
+    return faulty(bench, deadline, "stopped", stop, (0, 1, 2), named, TIMEOUT + LATE)
 
 
 def link_down(bench, deadline):

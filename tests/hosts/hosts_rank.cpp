@@ -6,21 +6,28 @@
 //   hosts_rank reference MODEL STEPS COUNT WORLD HOSTS
 //                                          the same on threads of one process, whose sums have the
 //                                          order of HOSTS hosts
+//   hosts_rank killed-before-connection RANK
+//                                          RANK meets the other ranks and then kills itself
 // All other modes are those of multiproc/rank_modes.h.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fsdp/program.h>
 
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/environment.h"
 #include "comm/mesh_state.h"
+#include "comm/store/store_mesh.h"
 #include "comm/support/random_calls.h"
 #include "gpu/support/training.h"
 #include "hosts/host_sums.h"
+#include "libtorch/torch_store.h"
 #include "multiproc/rank_modes.h"
 #include "runtime/buffer.h"
 #include "support/torch_ranks.h"
@@ -122,10 +129,19 @@ int reference(const std::vector<std::string>& words) {
   return 0;
 }
 
+// Meets the ranks of the job at the store, and dies before the hosts connect.
+[[noreturn]] void meet_and_die(const LaunchEnvironment& environment) {
+  const StoreRanks joined =
+      store_mesh(environment, mesh_options(), open_torch_store, HostMemory::kShared);
+  raise(SIGKILL);
+  std::abort();
+}
+
 int run(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& words) {
   if (words[0] == "calls") return calls(mesh, words);
   if (words[0] == "bytes") return bytes(mesh, words);
   if (words[0] == "train") return train(mesh, place, words);
+  if (words[0] == "killed-before-connection") return bytes(mesh, {"bytes", "all_reduce", "8", "9"});
   return run_mode(mesh, place, words);
 }
 
@@ -140,6 +156,10 @@ int main(int argc, char** argv) {
     return static_cast<int>(fsdp::ExitCode::kUsage);
   }
   if (words[0] == "reference") return fsdp::testing::reference(words);
+  if (words[0] == "killed-before-connection") {
+    const fsdp::LaunchEnvironment environment = fsdp::read_launch_environment();
+    if (std::stoi(words[1]) == environment.rank) fsdp::testing::meet_and_die(environment);
+  }
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
         return fsdp::testing::run(mesh, place, words);

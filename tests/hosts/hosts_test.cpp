@@ -13,8 +13,8 @@
 namespace fsdp::testing {
 namespace {
 
-std::vector<ProcessResult> run_on_hosts(const std::vector<std::string>& words) {
-  const ScratchFolder folder;
+// Returns the variables of four ranks on two hosts, which meet in the folder.
+std::vector<Environment> ranks_in(const ScratchFolder& folder) {
   std::vector<Environment> environments = ranks_of_hosts(free_port());
   for (Environment& environment : environments) {
     const std::string host = environment["GROUP_RANK"];
@@ -24,9 +24,15 @@ std::vector<ProcessResult> run_on_hosts(const std::vector<std::string>& words) {
     environment["XDG_RUNTIME_DIR"] = own;  // the ranks of a host meet there
     environment["OMP_NUM_THREADS"] = "1";
   }
+  return environments;
+}
+
+std::vector<ProcessResult> run_on_hosts(const std::vector<std::string>& words,
+                                        const std::string& timeout_ms = "20000") {
+  const ScratchFolder folder;
   std::vector<std::string> command{HOSTS_RANK};
   command.insert(command.end(), words.begin(), words.end());
-  return run_ranks_by_hand(command, environments, "20000");
+  return run_ranks_by_hand(command, ranks_in(folder), timeout_ms);
 }
 
 void check_success(const std::vector<ProcessResult>& results) {
@@ -55,6 +61,33 @@ TEST_CASE("ranks of two hosts that disagree are all told what both issued") {
     // The other rank is rank 2, on the same host, or rank 1, which exchanges data with rank 3.
     CHECK(result.err.find("issued all_reduce (sum) of 8 float32") != std::string::npos);
     CHECK(result.err.find("rank 3 issued all_reduce (sum) of 4 float32") != std::string::npos);
+  }
+}
+
+TEST_CASE("a stopped rank is named on both hosts, and no rank that waits for it") {
+  const ScratchFolder folder;
+  std::vector<Process> processes;
+  for (Environment& environment : ranks_in(folder)) {
+    environment["TEST_TIMEOUT_MS"] = "3000";
+    processes.emplace_back(
+        std::vector<std::string>{HOSTS_RANK, "steps", "1000000", "stop", "3", "20"}, environment);
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    const ProcessResult result = processes[static_cast<size_t>(rank)].wait();
+    CAPTURE(result.err);
+    CHECK(result.code == 75);
+    CHECK(result.err.find(": rank 3 did not ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a rank that dies before the hosts connect is named at once") {
+  // The processes may run for 150 s, so a rank that waits for the time-out fails the test.
+  const auto results = run_on_hosts({"killed-before-connection", "3"}, "600000");
+  for (int rank = 0; rank < 3; ++rank) {
+    const ProcessResult& result = results[static_cast<size_t>(rank)];
+    CAPTURE(result.err);
+    CHECK(result.code == 75);
+    CHECK(result.err.find("rank 3 died: its process (pid ") != std::string::npos);
   }
 }
 

@@ -35,6 +35,8 @@ constexpr auto kStopped = std::chrono::milliseconds(200);
 // The longest time for which a failed thread rank waits until no rank reads. It is limited, because
 // a thread that hangs while it reads must not prevent the other ranks from throwing their errors.
 constexpr auto kReadersGrace = std::chrono::seconds(10);
+// The time for which a peer's wait for another host counts as its reason to be late, in time-outs.
+constexpr int kLongestTrust = 2;
 
 void relax() {
 #if defined(__x86_64__)
@@ -251,11 +253,16 @@ bool GroupBarrier::is_ahead_elsewhere(int peer) const {
 }
 
 std::vector<int> GroupBarrier::absent() const {
+  // A missing peer that waits for another host does not cause the delay. The time-out of its own
+  // wait ends the job with the name of the rank that does. The limit below is for a peer that was
+  // stopped during such a wait.
+  const bool trusts_waits = watch_.waited() < kLongestTrust * member_->timeout();
   std::vector<int> absent;
   for (int i = 0; i < group_.size(); ++i) {
-    if (endpoint(i).phase.load(std::memory_order_seq_cst) < phase_) {
-      absent.push_back(group_.ranks[i]);
-    }
+    if (endpoint(i).phase.load(std::memory_order_seq_cst) >= phase_) continue;
+    const int peer = group_.ranks[i];
+    if (trusts_waits && member_->control().status(peer).host_waits.load() != 0) continue;
+    absent.push_back(peer);
   }
   // A missing peer that itself waits for a rank in another channel does not cause the delay. If
   // this is true of all missing ranks, they wait for each other, and all of them are returned.
@@ -276,7 +283,8 @@ void GroupBarrier::check_slow() {
 void GroupBarrier::check_deadline() const {
   if (!watch_.is_over()) return;
   const std::vector<int> missing = absent();
-  // The last missing rank may have arrived just now. Then the wait ends without an error.
+  // The last missing rank may have arrived just now. Then the wait ends without an error. Or all
+  // missing ranks wait for other hosts.
   if (missing.empty()) return;
   member_->fail(ranks_are_missing(missing, member_->timeout(), describe(record_)));
   leave();

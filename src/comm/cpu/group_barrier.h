@@ -74,8 +74,8 @@ class GroupBarrier {
   // missing.
   bool is_ahead_elsewhere(int peer) const;
   // Returns the ranks that delay this barrier. Excludes missing ranks that themselves wait for
-  // other ranks in another channel. If all missing ranks wait in another channel, returns all of
-  // them.
+  // another host, or for other ranks in another channel. If all missing ranks wait in another
+  // channel, returns all of them.
   std::vector<int> absent() const;
   void check_slow();
   void check_deadline() const;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -59,11 +60,13 @@ class HostTransport {
     int size = 0;
   };
   // Connects this rank to the other ranks of a list. The ranks publish their addresses in `store`,
-  // which must exist as long as the result.
+  // which must exist as long as the result. Calls `check` about ten times a second while it waits
+  // for the address of a rank; an error that `check` throws ends the wait.
   // Requires: all ranks of the list call it.
-  // Errors: CommError if a rank does not answer within `timeout`.
+  // Errors: CommError if a rank does not answer within `timeout`. Also the errors of `check`.
   virtual std::shared_ptr<HostLinks> connect(KeyValueStore& store, const Group& group,
-                                             std::chrono::milliseconds timeout) = 0;
+                                             std::chrono::milliseconds timeout,
+                                             const std::function<void()>& check) = 0;
 };
 
 // Opens a transport that listens at `address`, an IP address of this host. Errors: CommError (78)

@@ -17,8 +17,8 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kLookEvery = milliseconds(20);
-// The time in which the control plane may learn why a connection broke. Reports of other hosts take
-// about half a second.
+// The time in which the control plane may learn why a connection broke, or which rank is missing.
+// Reports of other hosts take about half a second.
 constexpr auto kReasonWithin = milliseconds(2000);
 
 // Returns a random number on which all ranks agree: the first that a rank stores.
@@ -64,9 +64,18 @@ std::shared_ptr<HostLinks> HostsSession::links_to(const std::vector<int>& ranks)
                              hash_of(fmt::format("{}", fmt::join(ranks, ",")))),
          .rank = static_cast<int>(own),
          .size = static_cast<int>(ranks.size())},
-        parts_.timeout);
+        parts_.timeout, [this, &ranks, watch = PeerWatch(parts_.timeout)]() mutable {
+          require_alive(ranks, watch);
+        });
   }
   return links;
+}
+
+void HostsSession::require_alive(const std::vector<int>& ranks, PeerWatch& watch) const {
+  constexpr std::string_view kPlace = "connection of the hosts";
+  if (!watch.has_begun()) watch.begin();
+  if (const auto gone = peers_.gone(ranks, kPlace, watch)) parts_.plane.fail(*gone);
+  if (parts_.plane.first_failure()) parts_.plane.throw_first_failure(kPlace);
 }
 
 void HostsSession::post(const Place& place) {
@@ -87,13 +96,16 @@ void HostsSession::fail(const Failure& failure, const Place& place) const {
 
 void HostsSession::wait(const Place& place, std::span<const Message> messages) {
   require_working(place);
+  auto& waits = parts_.member->control().status(parts_.plane.rank()).host_waits;
   const auto begin = [&] {
+    ++waits;
     const std::lock_guard lock(mutex_);
     waiting_.push_front({&place, messages, PeerWatch(parts_.timeout)});
     waiting_.front().watch.begin();
     return waiting_.begin();
   };
-  const auto end = [this](WaitingPtr waiting) {
+  const auto end = [&](WaitingPtr waiting) {
+    --waits;
     const std::lock_guard lock(mutex_);
     waiting_.erase(waiting);
   };
@@ -157,6 +169,9 @@ void HostsSession::look_at(Waiting& waiting) {
           "check that host and the network; if it is only slow, raise MeshOptions::timeout";
     }
     if (!failure) {
+      // All ranks have issued the collective. A rank that waits inside another host may still name
+      // the rank that is missing there.
+      if (waiting.watch.waited() < parts_.timeout + kReasonWithin) return;
       failure =
           Failure{.rank = -1,
                   .code = ExitCode::kPeerFailed,

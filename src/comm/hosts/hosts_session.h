@@ -95,6 +95,8 @@ class HostsSession {
   };
   using WaitingPtr = std::list<Waiting>::iterator;
 
+  // Throws the job's first failure. A rank of the list that has ended fails the job.
+  void require_alive(const std::vector<int>& ranks, PeerWatch& watch) const;
   void watch();
   void look_at(Waiting& waiting);
 

@@ -59,6 +59,7 @@ struct alignas(64) RankStatus {
   std::atomic<uint32_t> out_of_memory;   // 1: the kernel killed the process to free memory
   std::atomic<uint32_t> reported_slow;   // 1: a peer has reported this rank as slow
   std::atomic<uint32_t> split_channels;  // number of channels that splits of this rank have used
+  std::atomic<uint32_t> host_waits;      // number of this rank's waits for ranks of other hosts
 };
 
 // The place at which peers find a part: an address (threads), or an offset in the rank's heap

@@ -25,6 +25,7 @@ constexpr RankRange kLocal{4, 3};
 // The communicators of one rank of the host, on two channels.
 struct OfHost {
   std::unique_ptr<Communicator> gather, reduce;
+  std::atomic<uint32_t>* host_waits;  // of this rank, in the segment
 };
 
 // Calls body(rank, communicators) in one thread for each rank of the host. Returns the error texts
@@ -46,7 +47,9 @@ std::vector<std::string> run_on_host(std::chrono::milliseconds timeout, Body bod
     const auto make = [&](Channel channel) {
       return std::make_unique<LocalCommunicator>(member, group_of(*member, channel, {4, 5, 6}));
     };
-    communicators.push_back({.gather = make(Channel::kGather), .reduce = make(Channel::kReduce)});
+    communicators.push_back({.gather = make(Channel::kGather),
+                             .reduce = make(Channel::kReduce),
+                             .host_waits = &control.status(rank).host_waits});
   }
   std::vector<std::string> thrown(kLocal.count);
   std::vector<std::thread> threads;
@@ -111,6 +114,32 @@ TEST_CASE("a rank of the host that does not arrive is named by its number in the
     --waiting;
   });
   CHECK(thrown == std::vector<std::string>(3));
+}
+
+TEST_CASE("a rank that waits for another host is not named before twice the time-out") {
+  for (const bool other_is_missing : {true, false}) {
+    CAPTURE(other_is_missing);
+    std::atomic<int> waiting = other_is_missing ? 1 : 2;
+    std::atomic<bool> is_waiting = false;
+    const auto thrown = run_on_host(std::chrono::milliseconds(300), [&](int rank, OfHost& of) {
+      if (rank == 5) of.host_waits->store(1);
+      if (rank == 5) is_waiting = true;
+      while (!is_waiting) std::this_thread::yield();
+      if (rank == 5 || (rank == 6 && other_is_missing)) {
+        while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        return;
+      }
+      const auto begin = std::chrono::steady_clock::now();
+      CHECK_THROWS_WITH_AS(
+          gather(*of.gather, rank, 1),
+          doctest::Contains(other_is_missing ? "rank 6 did not arrive" : "rank 5 did not arrive"),
+          CommError);
+      const auto waited = std::chrono::steady_clock::now() - begin;
+      CHECK((other_is_missing || waited >= std::chrono::milliseconds(450)));
+      --waiting;
+    });
+    CHECK(thrown == std::vector<std::string>(3));
+  }
 }
 
 }  // namespace
