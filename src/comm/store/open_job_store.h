@@ -14,9 +14,8 @@ namespace fsdp {
 
 // Opens the store at MASTER_ADDR and MASTER_PORT. If the launcher's agent serves a store there,
 // `open_agent_store` connects to it; it is null in programs that do not link LibTorch. Otherwise
-// the store is a TokenStore, which fsdp-run or rank 0's process serves at the address of MASTER_ADDR
-// alone.
-// Without a token (FSDP_NO_TOKEN=1), rank 0 sends a warning to options.on_event.
+// the store is a TokenStore, which fsdp-run or rank 0's process serves at the address of
+// MASTER_ADDR alone. Without a token (FSDP_NO_TOKEN=1), rank 0 sends a warning to options.on_event.
 // Errors: InvalidArgument (78) if MASTER_ADDR or MASTER_PORT is not set, if the address or the port
 //   cannot be used, or if `open_agent_store` is needed and null. Also the errors of
 //   `open_agent_store`, read_token and TokenStore.

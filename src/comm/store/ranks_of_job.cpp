@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "comm/mesh_parts.h"
@@ -24,7 +25,17 @@ milliseconds milliseconds_until(Clock::time_point time) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(time - Clock::now()));
 }
 
+constexpr auto kHeardWithin = std::chrono::seconds(10);
+constexpr char kLeft[] = "left";  // the number of ranks that have ended with the error of the start
+
 std::string who(int rank) { return fmt::format("who/{}", rank); }
+
+// Returns the keys of the places of all ranks.
+std::vector<std::string> keys_of_all(int world_size) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < world_size; ++rank) keys.push_back(who(rank));
+  return keys;
+}
 
 // Throws the job's first refusal or failure: the given one, unless another rank has stored one
 // before.
@@ -133,8 +144,7 @@ std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnviron
   const std::string& node = environment.node.empty() ? host : environment.node;
   store.set(who(rank), fmt::format("{}\n{}\n{}\n{}\n{}\n{:d}", environment.world_size, node, host,
                                    environment.local_rank, getpid(), shares_memory));
-  std::vector<std::string> keys;
-  for (int peer = 0; peer < environment.world_size; ++peer) keys.push_back(who(peer));
+  const std::vector<std::string> keys = keys_of_all(environment.world_size);
   wait_for_all(store, environment, keys, within);
   std::vector<PlaceOfRank> places;
   for (const std::string& said : store.get(keys)) {
@@ -156,6 +166,28 @@ std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnviron
   // have refused the job meanwhile.
   hear_refusal(store, environment);
   return places;
+}
+
+Failure share_start_error(KeyValueStore& store, const LaunchEnvironment& environment,
+                          const Error& error) {
+  Failure failure{.rank = environment.rank,
+                  .code = static_cast<ExitCode>(error.exit_code()),
+                  .text = error.text()};
+  try {
+    failure = failure_of(store.set_once(kFailureKey, text_of(failure)));
+    store.add(kLeft, 1);
+    if (environment.rank > 0 || !environment.rank_0_serves_store()) return failure;
+    // A rank that waits for ranks of its host may need some seconds to end.
+    const auto until = Clock::now() + kHeardWithin;
+    const std::vector<std::string> all = keys_of_all(environment.world_size);
+    while (store.add(kLeft, 0) < std::ranges::count(store.have(all), true) &&
+           Clock::now() < until) {
+      std::this_thread::sleep_for(kStep);
+    }
+  } catch (const CommError&) {
+    // The error of this rank is known, and says more than that the store is lost.
+  }
+  return failure;
 }
 
 RankRange ranks_of_host(KeyValueStore& store, const LaunchEnvironment& environment,

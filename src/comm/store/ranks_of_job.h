@@ -7,7 +7,9 @@
 
 #include "base/environment.h"
 #include "comm/job/control_segment.h"
+#include "comm/job/failure.h"
 #include "comm/store/key_value_store.h"
+#include "fsdp/error.h"
 
 namespace fsdp {
 
@@ -40,5 +42,12 @@ std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnviron
 //   not this number.
 RankRange ranks_of_host(KeyValueStore& store, const LaunchEnvironment& environment,
                         const std::vector<PlaceOfRank>& places);
+
+// Stores an error of the start of the job, so that all ranks end with it, and returns the job's
+// first error, which another rank may have stored before. If this process serves the store, it
+// first waits until the other ranks that have arrived have called this function, at most for ten
+// seconds. If the store does not answer any more, returns `error` as the failure of this rank.
+Failure share_start_error(KeyValueStore& store, const LaunchEnvironment& environment,
+                          const Error& error);
 
 }  // namespace fsdp

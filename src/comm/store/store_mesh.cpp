@@ -1,9 +1,7 @@
 #include "comm/store/store_mesh.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -33,33 +31,6 @@ Buffer make_segment(const std::vector<PlaceOfRank>& places, const LaunchEnvironm
     status.state.store(RankState::kPresent);
   }
   return memory;
-}
-
-// The time for which rank 0 serves the store after an error of the start, so that all ranks can
-// read the error.
-constexpr auto kHeardWithin = std::chrono::milliseconds(2000);
-constexpr auto kLookEvery = std::chrono::milliseconds(50);
-constexpr char kLeft[] = "left";  // the number of other ranks that have ended with the error
-
-// Stores an error of the start, unless another rank has stored one before, so that all ranks end
-// with it. The store ends with the process that serves it, so this process then waits for the
-// others.
-void tell_start_error(KeyValueStore& store, const LaunchEnvironment& environment,
-                      const Error& error) {
-  try {
-    store.set_once(kFailureKey, text_of({.rank = environment.rank,
-                                         .code = static_cast<ExitCode>(error.exit_code()),
-                                         .text = error.text()}));
-    if (environment.rank > 0) store.add(kLeft, 1);
-    if (environment.rank > 0 || !environment.rank_0_serves_store()) return;
-    const auto until = std::chrono::steady_clock::now() + kHeardWithin;
-    while (store.add(kLeft, 0) < environment.world_size - 1 &&
-           std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(kLookEvery);
-    }
-  } catch (const CommError&) {
-    // The store does not answer any more, so the other ranks report that.
-  }
 }
 
 // Joins the ranks of this host, which share memory.
@@ -147,7 +118,8 @@ StoreRanks mesh_over_store(std::unique_ptr<KeyValueStore> store,
     joined.store = std::move(of_others);
     return joined;
   } catch (const Error& error) {
-    tell_start_error(*of_others, environment, error);
+    const Failure first = share_start_error(*of_others, environment, error);
+    if (first.rank != environment.rank) throw_failure(first, {});
     throw;
   }
 }
