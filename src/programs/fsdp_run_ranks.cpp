@@ -19,6 +19,7 @@
 #include "comm/job/process_end.h"
 #include "comm/mesh_parts.h"
 #include "fsdp/error.h"
+#include "launcher_signals.h"
 
 namespace fsdp {
 namespace {
@@ -60,7 +61,7 @@ RankProcesses::RankProcesses(LaunchOptions options)
       control_(control_memory_.data(), options_.world_size(), options_.local()),
       logs_({.folder = options_.log_dir,
              .attempt = options_.attempt,
-             .host = options_.hosts.count > 1 ? options_.hosts.index : -1}),
+             .host = options_.hosts.most > 1 ? options_.hosts.number : -1}),
       output_(logs_.exist() ? logs_.path(options_.local().begin, "out") : "", options_.all_errors),
       ranks_(options_.ranks),
       oom_kills_before_(oom_kills()) {
@@ -179,6 +180,11 @@ void RankProcesses::export_hosts() const {
   set_number("GROUP_RANK", hosts.index);
   set_number("FSDP_NODE", hosts.index);
   set_number("TORCHELASTIC_RESTART_COUNT", options_.attempt);
+  if (hosts.agree_on_starts) {
+    set_number("FSDP_LAUNCHER_STORE", 1);
+  } else {
+    unsetenv("FSDP_LAUNCHER_STORE");
+  }
   // The ranks have a store of their own, even if torchrun has started this process.
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   if (hosts.token_file.empty()) {
@@ -199,17 +205,8 @@ void RankProcesses::redirect_output(int rank) const {
   logs_.redirect(rank);
 }
 
-sigset_t RankProcesses::signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGUSR1}) {
-    sigaddset(&signals, signal);
-  }
-  return signals;
-}
-
 JobEnd RankProcesses::wait() {
-  const sigset_t signals = RankProcesses::signals();
+  const sigset_t signals = launcher_signals();
   const timespec look_every{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(kLookEvery).count()};
   reap();
   while (!all_ended()) {

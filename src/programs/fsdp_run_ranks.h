@@ -2,7 +2,6 @@
 // root cause of a failure.
 #pragma once
 
-#include <signal.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -21,6 +20,11 @@ namespace fsdp {
 
 // The hosts of a job. Each host has its own fsdp-run, which starts the ranks of this host.
 struct HostOptions {
+  int least = 1, most = 1;  // numbers of hosts with which the job may run (--nnodes)
+  int number = 0;           // of this host (--node-rank)
+  // The launchers agree on each start of the job (HostMeeting), and the ranks use their store.
+  bool agree_on_starts = false;
+  // In this start of the job:
   int count = 1;
   int index = 0;           // of this host, from 0
   std::string address;     // of the host of rank 0; empty: not set, possible only on one host
@@ -64,10 +68,8 @@ struct JobEnd {
 // The processes of all ranks of this host. Ranks have the job's numbers.
 class RankProcesses {
  public:
-  // Returns the signals that wait() receives.
-  static sigset_t signals();
-
-  // Starts all ranks. Requires: the caller has blocked signals().
+  // Starts all ranks. Requires: the caller has blocked
+  // launcher_signals().
   // Errors: InvalidArgument (64) if the program cannot be started; IoError (73) if the log folder
   //   cannot be written.
   explicit RankProcesses(LaunchOptions options);

@@ -3,6 +3,8 @@
 
 #include <filesystem>
 
+#include "comm/descriptor.h"
+
 namespace fsdp {
 
 // A new folder in /dev/shm, readable by this user only. Ranks keep copies of their state in it over
@@ -20,7 +22,7 @@ class MemoryFolder {
 
  private:
   std::filesystem::path path_;
-  int alive_ = -1;  // the end of a pipe that only the launcher holds
+  Descriptor alive_;  // of the process that removes the folder
 };
 
 }  // namespace fsdp

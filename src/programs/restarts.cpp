@@ -38,6 +38,7 @@ bool Restarts::gives_up(const FailedStart& failed) {
 void Restarts::drop_rank(const FailedStart& failed) {
   early_failures_.resize(ranks_);
   if (failed.step >= 0) return early_failures_.assign(ranks_, 0);
+  if (failed.rank < 0 || failed.rank >= ranks_) return;
   if (++early_failures_[failed.rank] < kEarlyFailures) return;
   if (options_.min_ranks == 0 || ranks_ <= options_.min_ranks) return;
   early_failures_.assign(--ranks_, 0);
@@ -53,8 +54,10 @@ std::optional<Restarts::Next> Restarts::after(const FailedStart& failed) {
   const std::chrono::seconds pause = options_.pause.value_or(
       std::chrono::seconds(std::min(1 << std::min(used_, 5), kLongestPause)));
   ++used_;
-  reason_ = fmt::format("restart {} of {} in {} s, with {} rank{}", used_, options_.max_restarts,
-                        pause.count(), ranks_, ranks_ == 1 ? "" : "s");
+  reason_ = fmt::format("restart {} of {} in {} s", used_, options_.max_restarts, pause.count());
+  if (!options_.several_hosts) {
+    reason_ += fmt::format(", with {} rank{}", ranks_, ranks_ == 1 ? "" : "s");
+  }
   if (ranks_ < before) {
     reason_ +=
         fmt::format(": rank {} failed {} times before its first step", failed.rank, kEarlyFailures);

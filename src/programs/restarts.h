@@ -10,8 +10,9 @@
 namespace fsdp {
 
 struct RestartOptions {
-  int max_restarts = 0;  // limit of restarts in a row without a new checkpoint
-  int min_ranks = 0;     // least number of ranks after restarts; 0: as many as at the start
+  int max_restarts = 0;        // limit of restarts in a row without a new checkpoint
+  int min_ranks = 0;           // least number of ranks after restarts; 0: as many as at the start
+  bool several_hosts = false;  // the hosts that come decide the number of ranks
   // The pause before each restart. If it is not set, the pauses are 1, 2, 4, … and at most 30
   // seconds.
   std::optional<std::chrono::seconds> pause;

@@ -2,71 +2,14 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <csignal>
 #include <fstream>
-#include <sstream>
 
 #include "launch.h"
-#include "multiproc/hosts_on_loopback.h"
-#include "multiproc/token_file.h"
+#include "multiproc/two_launchers.h"
 
 namespace fsdp::testing {
 namespace {
-
-using Words = std::vector<std::string>;
-
-// The launchers of two hosts.
-class TwoLaunchers {
- public:
-  std::string token() const { return token_.path(); }
-  std::string folder() const { return folder_.path(); }
-
-  Words flags(int host) const {
-    return {"--nnodes",
-            "2",
-            "--node-rank",
-            std::to_string(host),
-            "--master-addr",
-            "127.0.0.1",
-            "--master-port",
-            port_,
-            "--token-file",
-            token(),
-            "-n",
-            "2"};
-  }
-  // Starts the launchers of both hosts with further flags.
-  std::vector<Process> start(const Words& more, const Words& program,
-                             const Environment& environment = {}) const {
-    std::vector<Process> launchers;
-    for (const int host : {0, 1}) {
-      Words command{FSDP_RUN};
-      for (const Words& words : {flags(host), more, program}) {
-        command.insert(command.end(), words.begin(), words.end());
-      }
-      launchers.emplace_back(command, environment);
-    }
-    return launchers;
-  }
-  std::vector<ProcessResult> run(const Words& more, const Words& program,
-                                 const Environment& environment = {}) const {
-    std::vector<ProcessResult> results;
-    for (Process& launcher : start(more, program, environment)) results.push_back(launcher.wait());
-    return results;
-  }
-
- private:
-  const TemporaryDirectory folder_;
-  const TokenFile token_{'x'};
-  const std::string port_ = free_port();
-};
-
-std::string text_in(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 TEST_CASE(
     "the launchers of two hosts give their ranks the job's numbers, "
@@ -202,11 +145,20 @@ TEST_CASE("flags for hosts that do not fit are refused in one line") {
              "--no-token"},
             "--nnodes 65536 with -n 2 makes more than 65536 ranks" + place},
            {{"--nnodes", "2", "--node-rank", "1", "--master-addr", "a", "--master-port", "1",
-             "--no-token", "--max-restarts", "1"},
-            "--max-restarts cannot be used with --nnodes 2" + place +
-                "let the scheduler start the whole job again"},
-           {{"--nnodes", "1:2"}, "--nnodes"},
-           {{"--nnodes", "0"}, "--nnodes"},
+             "--no-token", "--max-restarts", "1", "--min-ranks", "1"},
+            "--min-ranks needs one host" + place + "use --nnodes MIN:MAX"},
+           {{"--nnodes", "1:2", "--node-rank", "1", "--master-addr", "a", "--master-port", "1",
+             "--no-token"},
+            "--nnodes 1:2 needs restarts" + place + "add --max-restarts N"},
+           {{"--nnodes", "1:2", "--max-restarts", "1"},
+            "--nnodes 1:2 needs --node-rank, --master-addr, --master-port, "},
+           {{"--nnodes", "2", "--node-rank", "1", "--master-addr", "a", "--master-port", "1",
+             "--no-token", "--restart-after", "1"},
+            "--min-ranks and --restart-after need restarts" + place + "add --max-restarts N"},
+           {{"--nnodes", "2:1"}, "--nnodes 2:1 is no number of hosts" + place},
+           {{"--nnodes", "0:1"}, "--nnodes 0:1 is no number of hosts" + place},
+           {{"--nnodes", "0"}, "--nnodes 0 is no number of hosts" + place},
+           {{"--nnodes", "two"}, "--nnodes two is no number of hosts" + place},
            {{"--master-port", "0"}, "--master-port"},
        }) {
     Words command{FSDP_RUN, "-n", "2"};
