@@ -4,8 +4,8 @@
 Tests ranks on the CPUs of several hosts, in fifteen minutes. The hosts are network namespaces of this machine, so this
 needs Linux and root; elsewhere all parts are skipped. On 2 × 2, 3 × 1 and 2 × 3 ranks: every collective, random
 collectives, ranks that disagree, bits of a GPT and of a BERT, and bytes that leave a host. On 2 × 2 ranks: a rank that
-is killed or stopped, a link that is down, a host that vanishes, a slow network, two jobs, and strangers that connect
-to the job's ports. Prints a line per part. Exits with 1 if one failed.
+is killed or stopped, a link that is down, a host that vanishes, a slow network, two jobs, strangers that connect to the
+job's ports, and restarts. Prints a line per part. Exits with 1 if one failed.
   --only PATTERN    only parts with such a name: '2 x 2: *'
   --launchers       also train on 2 x 2 ranks that fsdp-run, torchrun, mpirun or srun has started, and compare the bytes
                     of the models. torchrun needs tools/setup --peers; mpirun and srun need the Debian packages
@@ -30,6 +30,7 @@ import fault_cases  # noqa: E402
 import launcher_cases  # noqa: E402
 import network  # noqa: E402
 import parts  # noqa: E402
+import restart_cases  # noqa: E402
 
 SECONDS = 900
 TOPOLOGIES = ((2, 2), (3, 1), (2, 3))
@@ -40,7 +41,7 @@ def parts_of(bench, launchers):
     for hosts, ranks in TOPOLOGIES:
         for name, limit, run in collective_cases.ALL:
             found.append(parts.Part(f"{hosts} x {ranks}: {name}", limit, functools.partial(run, bench, hosts, ranks)))
-    others = fault_cases.ALL + (launcher_cases.ALL if launchers else [])
+    others = fault_cases.ALL + restart_cases.ALL + (launcher_cases.ALL if launchers else [])
     return found + [parts.Part(name, limit, functools.partial(run, bench)) for name, limit, run in others]
 
 
