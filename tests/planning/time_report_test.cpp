@@ -14,6 +14,7 @@
 #include "planning/plan_report.h"
 #include "planning/plan_table.h"
 #include "planning/support/plan_words.h"
+#include "support/scratch_folder.h"
 
 using namespace fsdp::testing;
 using namespace planning;
@@ -155,6 +156,19 @@ TEST_CASE("--price and --watts give the cost of a billion tokens, or samples of 
   }
   CHECK(refused({"--time", "h100", "--trace", "x", "--ranks", "1,2"})
             .starts_with("64 a table has no trace, but --trace is set"));
+}
+
+TEST_CASE("--trace writes the trace of the planned step") {
+  const fsdp::ScratchFolder folder;
+  const std::string file = folder / "step.json";
+  report_of(timed({"--ranks", "16", "--hosts", "2", "--trace", file.c_str()}));
+  const auto trace = nlohmann::json::parse(fsdp::read_whole(file));
+  int steps = 0;
+  for (const nlohmann::json& event : trace.at("traceEvents")) {
+    if (event.value("cat", "") == "step") ++steps;
+    if (event.at("name") == "process_name") CHECK(event.at("args").at("name") == "rank 0/16");
+  }
+  CHECK(steps == 2);
 }
 
 TEST_CASE("a table states the part of the speed that more ranks keep") {
