@@ -31,7 +31,7 @@ std::filesystem::path require_memory(const TrainingState::Parts& state) {
   if (const auto memory = launcher_memory()) return *memory;
   throw InvalidArgument({.what = "--save-memory-steps needs a launcher that keeps the copies",
                          .cause = "FSDP_MEMORY_DIR is not set",
-                         .hint = "start the job with fsdp-run --max-restarts N"},
+                         .hint = "start the job on one host with fsdp-run --max-restarts N"},
                         ExitCode::kConfiguration);
 }
 

@@ -221,10 +221,14 @@ std::optional<JobStart> HostMeeting::start_in(const std::string& plan) const {
   return start;
 }
 
+void HostMeeting::report(int attempt, const FailedStart& own) {
+  store_->set(calls_[static_cast<size_t>(hosts_.number) - 1],
+              text_of({.id = id_, .beat = ++beat_, .attempt = attempt, .end = own}));
+}
+
 NextStart HostMeeting::wait(int attempt, const FailedStart& own) {
-  const std::string& key = calls_[static_cast<size_t>(hosts_.number) - 1];
   for (;;) {
-    store_->set(key, text_of({.id = id_, .beat = ++beat_, .attempt = attempt, .end = own}));
+    report(attempt, own);
     const std::string now = plan();
     if (now.starts_with(kEnd)) return {.code = number_in<int>(now.substr(kEnd.size()))};
     const std::optional<JobStart> start = start_in(now);

@@ -48,8 +48,10 @@ class HostMeeting {
   // For host 0: ends the launchers of the other hosts with this exit code.
   void end(int code);
 
-  // For other hosts: reports how the ranks ended, and waits for a start with this host or for the
-  // end of the job. Errors: CommError if host 0 does not answer any more.
+  // For other hosts: reports how the ranks of start `attempt` ended; -1: no start.
+  void report(int attempt, const FailedStart& own);
+  // For other hosts: reports the same again and again, and waits for a start with this host or for
+  // the end of the job. Errors: CommError if host 0 does not answer any more.
   NextStart wait(int attempt, const FailedStart& own);
 
  private:

@@ -111,9 +111,14 @@ int follow(LaunchOptions options, HostMeeting& meeting) {
     // If host 0 ended well, this host may still have failed.
     if (!next.start) return next.code != 0 ? next.code : own.code;
     set_start(*next.start, options);
-    const EndOfRanks ended = run_once(options);
-    if (ended.was_stopped) return ended.end.code;
-    own = ended.end;
+    try {
+      const EndOfRanks ended = run_once(options);
+      if (ended.was_stopped) return ended.end.code;
+      own = ended.end;
+    } catch (const Error& error) {  // for example, this host does not have the program
+      meeting.report(options.attempt, {.code = error.exit_code()});
+      throw;
+    }
   }
 }
 
@@ -129,14 +134,13 @@ int run_on_hosts(LaunchOptions options, const RestartOptions& restart_options,
                        .hint = "see what host 0 printed, then start the job again on all hosts"});
     }
   }
-  constexpr int kLost = static_cast<int>(ExitCode::kPeerFailed);
   try {
     const int code = lead(std::move(options), restart_options, meeting);
     // After a signal to this launcher, the other hosts end because this host has ended.
-    meeting.end(code > 128 ? kLost : code);
+    meeting.end(code > 128 ? static_cast<int>(ExitCode::kPeerFailed) : code);
     return code;
   } catch (const Error& error) {
-    meeting.end(kLost);
+    meeting.end(error.exit_code());
     throw;
   }
 }

@@ -91,8 +91,10 @@ TEST_CASE("the variables of a job on several hosts are read under every launcher
   CHECK(read({{"FSDP_ADDRESS", "10.0.0.5"}}).own_address == "10.0.0.5");  // for fsdp-doctor
   for (const auto& [value, is_set] :
        std::map<std::string, bool>{{"1", true}, {"0", false}, {"", false}}) {
-    job["FSDP_NO_TOKEN"] = value;
+    job["FSDP_NO_TOKEN"] = job["FSDP_LAUNCHER_STORE"] = value;
     CHECK(read(job).no_token == is_set);
+    CHECK(read(job).has_launcher_store == is_set);
+    CHECK(read(job).rank_0_serves_store() != is_set);
   }
   job["FSDP_NO_TOKEN"] = "yes";
   expect_refused(job,

@@ -172,7 +172,7 @@ TEST_CASE("memory that is full, or that no launcher keeps, ends the run at its s
   CHECK_THROWS_WITH_AS(
       train({.steps = 1, .options = in_memory(folder)}),
       "--save-memory-steps needs a launcher that keeps the copies; FSDP_MEMORY_DIR "
-      "is not set; hint: start the job with fsdp-run --max-restarts N",
+      "is not set; hint: start the job on one host with fsdp-run --max-restarts N",
       InvalidArgument);
   const LauncherMemory memory;
   {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """usage: tools/test hosts [--only PATTERN] [--launchers] [--by-hand] [--output FOLDER] [--seconds N]
 
-Tests ranks on the CPUs of several hosts, in fifteen minutes. The hosts are network namespaces of this machine, so this
+Tests ranks on the CPUs of several hosts, in twenty minutes. The hosts are network namespaces of this machine, so this
 needs Linux and root; elsewhere all parts are skipped. On 2 × 2, 3 × 1 and 2 × 3 ranks: every collective, random
 collectives, ranks that disagree, bits of a GPT and of a BERT, and bytes that leave a host. On 2 × 2 ranks: a rank that
 is killed or stopped, a link that is down, a host that vanishes, a slow network, two jobs, strangers that connect to the
@@ -12,7 +12,7 @@ job's ports, and restarts. Prints a line per part. Exits with 1 if one failed.
                     openmpi-bin and slurm-wlm; a launcher that is not installed is skipped
   --by-hand         start ranks as torchrun does, without fsdp-run
   --output FOLDER   folder for the ranks' output (build/cpu/hosts)
-  --seconds N       time limit of all parts together (900)
+  --seconds N       time limit of all parts together (1200)
 """
 import argparse
 import fnmatch
@@ -32,7 +32,7 @@ import network  # noqa: E402
 import parts  # noqa: E402
 import restart_cases  # noqa: E402
 
-SECONDS = 900
+SECONDS = 1200
 TOPOLOGIES = ((2, 2), (3, 1), (2, 3))
 
 

@@ -102,6 +102,19 @@ TEST_CASE("the last restart is the given number, and all launchers end with the 
   CHECK(lines_with(results[0].err, "fsdp: note: 1 restart did not help\n") == 1);
 }
 
+TEST_CASE("a host that cannot start its ranks ends the job on both") {
+  const TwoLaunchers hosts;
+  const std::string sleeps = "sleep 1; exit 75";
+  Process first(hosts.command(0, kOnce, shell(sleeps, "exit 0")));
+  const ProcessResult second = run_process(hosts.command(1, kOnce, {"/no/such/program"}));
+  const ProcessResult result = first.wait();
+  CAPTURE(result.err);
+  CHECK(second.code == 64);
+  CHECK(lines_with(second.err, "'/no/such/program' cannot be started") == 1);
+  CHECK(result.code == 64);
+  CHECK(lines_with(result.err, "fsdp: note: not restarted: after code 64 ") == 1);
+}
+
 // Returns the flags of a job that goes on with one of two hosts. A host that is lost costs the
 // five seconds in which it may report.
 Words elastic(const std::string& restarts) {

@@ -64,7 +64,7 @@ std::shared_ptr<HostLinks> HostsSession::links_to(const std::vector<int>& ranks)
                              hash_of(fmt::format("{}", fmt::join(ranks, ",")))),
          .rank = static_cast<int>(own),
          .size = static_cast<int>(ranks.size())},
-        parts_.timeout, [this, &ranks, watch = PeerWatch(parts_.timeout)]() mutable {
+        parts_.timeout, [this, ranks, watch = PeerWatch(parts_.timeout)]() mutable {
           require_alive(ranks, watch);
         });
   }
