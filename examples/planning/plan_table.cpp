@@ -308,6 +308,10 @@ std::string table_json(const PlanSettings& settings, const KnownModel& model,
       json["exposed_ns"] = exposed_ns(*row.time);
       json["tokens_per_second"] = rate_of(settings, row);
       json["optimizer_ns"] = row.time->optimizer_ns;
+      json["products_ns"] = row.time->products_ns;
+      json["attention_ns"] = row.time->attention_ns;
+      json["gather_ns"] = row.time->gather_ns;
+      json["reduce_ns"] = row.time->reduce_ns;
       if (row.utilization) json["mfu"] = *row.utilization;
       if (const auto interval = interval_of(*settings.rates, *row.time)) {
         json["step_least_ns"] = interval->least_ns;
