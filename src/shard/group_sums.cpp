@@ -7,7 +7,7 @@
 namespace fsdp {
 
 void issue_reduction(const UnitContext& unit, const AxisCollective& move,
-                      std::span<const CollectivePart> parts) {
+                     std::span<const CollectivePart> parts) {
   ShardContext& shared = unit.shared;
   int64_t numel = 0;
   for (const CollectivePart& part : parts) numel += part.numel;

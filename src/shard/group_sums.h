@@ -22,7 +22,7 @@ struct Summed {
 
 // Issues a collective on the reduce stream and counts its bytes. Collective over the axis.
 void issue_reduction(const UnitContext& unit, const AxisCollective& move,
-                      std::span<const CollectivePart> parts);
+                     std::span<const CollectivePart> parts);
 // Adds the sums to the main gradients. If `overwrite` is true, replaces the main gradients by the
 // sums.
 void add_to_main(const UnitContext& unit, const MainGradients& main,

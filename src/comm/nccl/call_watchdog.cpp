@@ -17,7 +17,8 @@ CallWatchdog::~CallWatchdog() {
   thread_.join();
 }
 
-CallWatchdog::Calls::Calls(CallWatchdog& watch, const CallPlace& place) : watch_(watch), place_(place) {}
+CallWatchdog::Calls::Calls(CallWatchdog& watch, const CallPlace& place)
+    : watch_(watch), place_(place) {}
 
 CallWatchdog::Calls::~Calls() { next({}); }
 
