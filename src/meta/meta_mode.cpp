@@ -9,6 +9,7 @@
 #include "libtorch/torch_compat.h"
 #include "libtorch/torch_memory.h"
 #include "meta/meta_kernels.h"
+#include "meta/value_tensors.h"
 
 namespace fsdp {
 namespace {
@@ -25,19 +26,6 @@ struct PlanningThread {
 };
 thread_local PlanningThread planning;
 
-template <class See>
-void for_tensors(const c10::IValue& value, const See& see) {
-  if (value.isTensor()) {
-    see(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& each : value.toTensorVector()) see(each);
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor> each : value.toOptionalTensorList()) {
-      if (each) see(*each);
-    }
-  }
-}
-
 // Returns true for a host tensor that must be replaced by a meta tensor. A host tensor with no
 // dimensions is not replaced, because LibTorch accepts it on every device.
 bool lies_on_host(const at::Tensor& tensor) {
@@ -53,23 +41,6 @@ at::Tensor without_memory(const at::Tensor& tensor) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
 }
 
-c10::IValue without_memory(const c10::IValue& value) {
-  if (value.isTensor()) return without_memory(value.toTensor());
-  if (value.isTensorList()) {
-    std::vector<at::Tensor> moved;
-    for (const at::Tensor& each : value.toTensorVector()) moved.push_back(without_memory(each));
-    return moved;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> moved;
-    for (const std::optional<at::Tensor> each : value.toOptionalTensorList()) {
-      moved.push_back(each ? std::optional(without_memory(*each)) : std::nullopt);
-    }
-    return moved;
-  }
-  return value;
-}
-
 bool is_write(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
@@ -81,14 +52,15 @@ void meet(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
   bool any_planned = false, any_on_host = false;
   for (const c10::IValue& argument : torch::jit::last(stack, count)) {
     for_tensors(argument, [&](const at::Tensor& tensor) {
-      any_planned = any_planned || (tensor.defined() && tensor.is_meta());
+      any_planned = any_planned || tensor.is_meta();
       any_on_host = any_on_host || lies_on_host(tensor);
     });
   }
   if (!any_planned) return;
   for (size_t i = 0; i < count; ++i) {
     c10::IValue& argument = torch::jit::peek(stack, i, count);
-    if (any_on_host && !is_write(schema.arguments()[i])) argument = without_memory(argument);
+    if (any_on_host && !is_write(schema.arguments()[i]))
+      argument = with_tensors(argument, without_memory);
     if (planning.cpu_is_planned && argument.isDevice() && argument.toDevice().is_cpu()) {
       argument = c10::Device(c10::kMeta);
     }

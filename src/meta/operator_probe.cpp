@@ -16,6 +16,7 @@
 #include "fsdp/program_text.h"
 #include "libtorch/torch_memory.h"
 #include "meta/meta_kernels.h"
+#include "meta/value_tensors.h"
 
 namespace fsdp {
 namespace {
@@ -65,30 +66,10 @@ class HostCopies {
   std::unordered_map<const c10::TensorImpl*, Pair> copies_;
 };
 
-// Returns a copy of `value` in which `change` has replaced each tensor.
-template <class Change>
-c10::IValue with_tensors(const c10::IValue& value, const Change& change) {
-  if (value.isTensor()) return change(value.toTensor());
-  if (value.isTensorList()) {
-    std::vector<at::Tensor> changed;
-    for (const at::Tensor& each : value.toTensorVector()) changed.push_back(change(each));
-    return changed;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> changed;
-    for (const std::optional<at::Tensor> each : value.toOptionalTensorList()) {
-      changed.push_back(each ? std::optional(change(*each)) : std::nullopt);
-    }
-    return changed;
-  }
-  return value;
-}
-
 int64_t bytes_without_memory(const c10::IValue& value) {
   int64_t bytes = 0;
-  with_tensors(value, [&](const at::Tensor& tensor) {
-    if (tensor.defined() && tensor.is_meta()) bytes += static_cast<int64_t>(tensor.nbytes());
-    return tensor;
+  for_tensors(value, [&](const at::Tensor& tensor) {
+    if (tensor.is_meta()) bytes += static_cast<int64_t>(tensor.nbytes());
   });
   return bytes;
 }
