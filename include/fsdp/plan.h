@@ -20,6 +20,7 @@
 #include <fsdp/memory.h>
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
+#include <fsdp/played_operators.h>
 #include <fsdp/rates.h>
 #include <fsdp/traffic.h>
 #include <torch/nn/module.h>
@@ -187,6 +188,9 @@ class Planner {
 
   // Errors: the same as those of fsdp::plan.
   StepPlan plan(const PlanRequest& request);
+  // Returns the distinct operators of a step, to measure their times. Ignores PlanRequest::rates.
+  // Errors: the same as those of fsdp::plan.
+  PlayedOperators operators(PlanRequest request);
 
  private:
   friend class PlannedRun;

@@ -14,7 +14,13 @@
 // A file may also have "origins": {"products": "published", "copy": "assumed"}.
 //
 // A gbps is 10^9 bytes per second. All rates are those of one rank while all ranks of its host
-// work, except those of the scope net.
+// work, except those of the scope net. `fsdp-rates` measures this machine and adds these fields:
+//
+//   "cpu": {"cores": 2, "ranks": 2, "threads": 1}, "kernels": {"update": 11.5},
+//   "operators": {"aten::mm(Float[128,768] Float[768,768])": 1410000}
+//
+// Its "device" may have "host_ns_per_kernel", and its link of the scope host may have the fields
+// "core", "gathers" and "reductions": [[65536, 21000], [1048576, 180000]].
 #pragma once
 
 #include <fsdp/scalar_type.h>
@@ -47,6 +53,13 @@ struct TypeRates {
   bool operator==(const TypeRates&) const = default;
 };
 
+// The measured time of a collective in which each rank sends `bytes` bytes.
+struct SizeTime {
+  double bytes = 0;
+  double ns = 0;
+  bool operator==(const SizeTime&) const = default;
+};
+
 // The link over which collectives run.
 struct LinkRates {
   // Scope host: bus bandwidth of a rank between the ranks of a host (busbw of nccl-tests), in bytes
@@ -54,7 +67,21 @@ struct LinkRates {
   // number of bytes that all ranks of a host send to other hosts per second.
   double bytes = 0;
   double step_ns = 0;  // latency of each step of a ring over this link
+  // Scope host, measured between the CPU's ranks, in ascending order of the bytes. If they are set,
+  // they replace all other rates of collectives between ranks of one host. Between two sizes the
+  // time is interpolated. Above the largest size it grows in proportion, below the smallest it is
+  // constant. An all_reduce is a reduction and a gather.
+  std::vector<SizeTime> gathers, reductions;
+  double core = 1;  // part of these times in which the rank uses a core
   bool operator==(const LinkRates&) const = default;
+};
+
+// The processors of a host whose ranks compute on the CPU.
+struct CpuRates {
+  int cores = 0;    // of the host; 0: the rates are not those of a CPU
+  int ranks = 0;    // ranks that worked at the same time when the rates were measured
+  int threads = 0;  // threads of LibTorch in each of these ranks
+  bool operator==(const CpuRates&) const = default;
 };
 
 // The differences between predicted and measured step times: predicted / measured - 1.
@@ -73,6 +100,8 @@ struct Rates {
   // Time of the rank's thread for each operator of LibTorch and for each kernel, copy or collective
   // of the engine.
   double host_ns_per_call = 0;
+  // If it is not 0, it replaces host_ns_per_call for kernels, copies and collectives.
+  double host_ns_per_kernel = 0;
   // With CPU offload on a GPU: bytes per second of the host's kernels, and of a copy between host
   // and device. 0: unknown; a plan with offload on a GPU then has no time.
   double host_copy = 0, transfer = 0;
@@ -82,6 +111,13 @@ struct Rates {
   LinkRates net;       // between hosts; bytes 0: unknown
   // While a collective runs, compute takes 1 + contention times as long.
   double contention = 0;
+  CpuRates cpu;
+  // Bytes per second that kernels of the engine read and write, by the name in
+  // kernels/kernel_table.h. A kernel that is not listed has the rate `copy`.
+  std::map<std::string, double> kernels;
+  // Measured nanoseconds of operators (PlayedOperators::prices). They are used instead of the rates
+  // above. On the CPU they include the time of the rank's thread.
+  std::map<std::string, double> operators;
   std::vector<RatesResidual> residuals;
   // Above 0: the basis is thin. The rates come from this number of published steps, which are too
   // few to state the errors of predictions.
@@ -102,5 +138,7 @@ struct Rates {
 Rates parse_rates(std::string_view text, const std::string& file);
 // Errors: those of parse_rates; IoError (74) if the file cannot be read.
 Rates read_rates(const std::filesystem::path& file);
+// Returns the text of a rates file. parse_rates of this text returns equal rates.
+std::string to_json(const Rates& rates);
 
 }  // namespace fsdp

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planner/planned_run.h"
+#include "planner/time/operator_log.h"
 
 namespace fsdp {
 
@@ -79,6 +80,13 @@ StepPlan Planner::plan(const PlanRequest& request) {
   StepPlan plan = state_->plan(without_limit(request));
   note_limit(plan, request, state_->build);
   return plan;
+}
+
+PlayedOperators Planner::operators(PlanRequest request) {
+  request.rates.reset();
+  OperatorLog log;
+  PlannedRun(without_limit(std::move(request)), state_->build, &log).steady_step();
+  return log.operators();
 }
 
 }  // namespace fsdp

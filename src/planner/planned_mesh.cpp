@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "comm/mesh_state.h"
@@ -43,6 +44,16 @@ bool offloads_from_gpu(const PlanRequest& request) {
   return request.options.cpu_offload && request.mesh.device == DeviceKind::kCuda;
 }
 
+// Returns the cores that a rank on the CPU may use in addition to those of its peers, which compute
+// at the same time. Measured rates include the effect of more threads than cores, so the result is
+// at least the number of threads. 0: the rates do not state the cores.
+double cores_of_rank(const PlanRequest& request) {
+  const CpuRates& cpu = request.rates->cpu;
+  if (cpu.cores == 0) return 0;
+  const int a_host = request.ranks_per_host == 0 ? request.ranks : request.ranks_per_host;
+  return std::max<double>(std::max(1, cpu.threads), static_cast<double>(cpu.cores) / a_host);
+}
+
 std::unique_ptr<StepClock> clock_of(const PlanRequest& request) {
   if (!request.rates) return nullptr;
   const Rates& rates = *request.rates;
@@ -55,17 +66,17 @@ std::unique_ptr<StepClock> clock_of(const PlanRequest& request) {
   }
   if (request.ranks > 1 && rates.host.bytes == 0) {
     refuse_rates(request, "link between ranks of a host",
-                 "add a link with the scope host, or plan one rank");
+                 "add a link with the scope host (fsdp-rates --ranks N), or plan one rank");
   }
   const bool one_host = request.ranks_per_host == 0 || request.ranks_per_host == request.ranks;
   if (!one_host && rates.net.bytes == 0) {
     refuse_rates(request, "link between hosts",
                  "add a link with the scope net, or plan the ranks of one host");
   }
+  if (request.mesh.device == DeviceKind::kCuda) return std::make_unique<StepClock>(rates);
   Rates used = rates;
-  if (request.mesh.device != DeviceKind::kCuda)
-    used.transfer = 0;  // the CPU's memory is the host's
-  return std::make_unique<StepClock>(used);
+  used.transfer = 0;  // the CPU's memory is the host's
+  return std::make_unique<StepClock>(used, cores_of_rank(request));
 }
 
 // Returns Capabilities::hosts of a group: `members` ranks whose numbers differ by `stride`. Each

@@ -88,10 +88,10 @@ std::vector<std::unique_ptr<Optimizer>> make_optimizers(Engine& engine,
 
 // The order of the members matters. The mode and the meter must be active when the model is built.
 // The model and the engine must be destroyed before the mode, the meter and the mesh.
-PlannedRun::PlannedRun(const PlanRequest& request, const Build& build)
+PlannedRun::PlannedRun(const PlanRequest& request, const Build& build, OperatorWatch* watch)
     : request_(request),
       mesh_(request),
-      mode_(request.mesh.device != DeviceKind::kCuda, mesh_.clock()),
+      mode_(request.mesh.device != DeviceKind::kCuda, watch != nullptr ? watch : mesh_.clock()),
       metered_(meter_),
       model_(built(build)),
       engine_(model_.root, mesh_.mesh(), request.options),

@@ -35,8 +35,9 @@ class PlannedRun {
   using Model = Planner::Model;
   using Build = std::function<Model()>;
 
+  // `watch` observes the operators instead of the clock of the rates; null: the clock does.
   // Errors: as fsdp::plan; with a memory limit, the errors of a run that exceeds the limit.
-  PlannedRun(const PlanRequest& request, const Build& build);
+  PlannedRun(const PlanRequest& request, const Build& build, OperatorWatch* watch = nullptr);
 
   // Runs steps until two consecutive steps are equal. The first step records the order of units. A
   // later step learns bytes that the record does not show (MemoryPlan::learned_bytes).

@@ -58,6 +58,41 @@ TEST_CASE("a rates file is read with its units") {
   CHECK(rates == parse_rates(kGood, "other.json"));
 }
 
+TEST_CASE("measured rates are read, and written as they were read") {
+  std::string text =
+      with(R"("host_ns_per_call": 0)", R"("host_ns_per_call": 900, "host_ns_per_kernel": 4000)");
+  const auto add = [&](const std::string& old, const std::string& other) {
+    text.replace(text.find(old), old.size(), other);
+  };
+  add(R"("step_ns": 3400})", R"("step_ns": 3400, "core": 0.5, "gathers": [[64, 900], [1e6, 2e5]],
+                                "reductions": [[64, 800]]})");
+  add(R"("contention": 0.5,)", R"json("contention": 0.5,
+      "cpu": {"cores": 8, "ranks": 2, "threads": 4}, "kernels": {"update": 11.5},
+      "operators": {"aten::mm(Float[2,2] Float[2,2])": 1200},)json");
+  const Rates rates = parse_rates(text, "rates.json");
+  CHECK(rates.host_ns_per_kernel == 4000);
+  CHECK(rates.host.core == 0.5);
+  CHECK(rates.host.gathers.at(1).ns == 2e5);
+  CHECK(rates.host.reductions.at(0).bytes == 64);
+  CHECK(rates.cpu.threads == 4);
+  CHECK(rates.kernels.at("update") == 1.15e10);
+  CHECK(rates.operators.at("aten::mm(Float[2,2] Float[2,2])") == 1200);
+  const Rates again = parse_rates(to_json(rates), "written");
+  CHECK(to_json(again) == to_json(rates));
+  CHECK(again.net.bytes == rates.net.bytes);
+  CHECK(again.residuals.at(0).worst == 0.1);
+  CHECK(again.find(torch::kBFloat16)->attention == 2e14);
+
+  CHECK(refusal(with(R"("contention")", R"("kernels": {"relu": 1}, "contention")")) ==
+        "\"kernels\" has an unknown kernel \"relu\"");
+  CHECK(refusal(with(R"("step_ns": 3400)", R"("step_ns": 3400, "gathers": [[64, 900]])")) ==
+        "\"link\" has no \"reductions\"");
+  CHECK(
+      refusal(with(R"("step_ns": 3400)",
+                   R"("step_ns": 3400, "gathers": [[64, 9], [32, 9]], "reductions": [[1, 1]])")) ==
+      "\"gathers\" of a link is not in ascending order of the sizes");
+}
+
 TEST_CASE("a bad rates file is refused with one line that names the field") {
   CHECK(refusal(kGood) == "accepted");
   CHECK(refusal(with("fsdp rates 1", "fsdp rates 2")) ==
@@ -74,8 +109,8 @@ TEST_CASE("a bad rates file is refused with one line that names the field") {
         "\"machine\" of the file is not a text");
   CHECK(refusal(with("bfloat16", "bf16")) ==
         "\"bf16\" is no element type, expected float32, bfloat16, float16 or float64");
-  CHECK(refusal(with("\"contention\"", "\"operators\": [], \"contention\"")) ==
-        "the file has an unknown field \"operators\"");
+  CHECK(refusal(with("\"contention\"", "\"colour\": [], \"contention\"")) ==
+        "the file has an unknown field \"colour\"");
   CHECK(refusal(with("\"net\"", "\"host\"")) == "two links have the scope host");
   const auto with_basis = [](const std::string& fields) {
     return with("\"contention\"", fields + ", \"contention\"");

@@ -248,3 +248,46 @@ TEST_CASE("two collectives share the wire, and slow compute while they run") {
   CHECK(computed->at_ns == 160);  // 70 until 140 at half its rate, then 20
   CHECK(clock.seen()[static_cast<size_t>(TimedKind::kProducts)] == 160);
 }
+
+TEST_CASE("streams of a CPU rank share its cores, and a wait for a link uses none") {
+  const auto ends = [](double cores, double of_collective) {
+    VirtualClock clock(/*contention=*/0, cores);
+    const int compute = clock.add_stream(/*is_inline=*/true, /*is_compute=*/true);
+    const int gather = clock.add_stream(/*is_inline=*/false, /*is_compute=*/false);
+    clock.issue(gather, {.kind = TimedKind::kGather, .ns = 100, .cores = of_collective});
+    clock.issue(compute, {.kind = TimedKind::kProducts, .ns = 100, .cores = 1});
+    clock.wait_on_host(*clock.mark(gather));
+    return clock.now();
+  };
+  CHECK(ends(/*cores=*/2, /*of_collective=*/1) == 100);
+  CHECK(ends(1, 1) == 200);
+  CHECK(ends(0, 1) == 100);  // cores are not counted
+  CHECK(ends(1, 0) == 100);  // compute has the core alone
+  // Compute takes 1.5 times as long for 125, in which the collective ends.
+  CHECK(ends(1, 0.5) == doctest::Approx(125 + 100 - 125 / 1.5));
+}
+
+// Two ranks on a CPU whose collectives take 1 ms, of which the core is used for the part `core`.
+TEST_CASE("threaded collectives of CPU ranks overlap unless they need the core of compute") {
+  const auto planned = [](CpuStreamKind streams, double core, int cores) {
+    PlanRequest request{.ranks = 2, .options = {.tuning = {.cpu_streams = streams}}};
+    Rates rates = only_latency(0);
+    rates.types[0].products[0].flops = 2e9;
+    rates.types[0].attention = 2e9;
+    rates.cpu = {.cores = cores, .ranks = 2, .threads = 1};
+    rates.host.gathers =
+        rates.host.reductions = {{.bytes = 1, .ns = 1e6}, {.bytes = 1e9, .ns = 1e6}};
+    rates.host.core = core;
+    request.rates = rates;
+    return gpt_plan(request).time.value();
+  };
+  const StepTime in_line = planned(CpuStreamKind::kInline, 1, 2);
+  CHECK(in_line.exposed_gather_ns == in_line.gather_ns);
+  CHECK(in_line.exposed_reduce_ns == in_line.reduce_ns);
+  const int64_t on_one_core = planned(CpuStreamKind::kThreaded, 1, 2).total_ns;
+  const int64_t on_a_slow_link = planned(CpuStreamKind::kThreaded, 0, 2).total_ns;
+  const int64_t on_own_cores = planned(CpuStreamKind::kThreaded, 1, 4).total_ns;
+  CHECK(std::abs(on_one_core - in_line.total_ns) <= in_line.total_ns / 100);
+  CHECK(on_a_slow_link < in_line.total_ns * 9 / 10);
+  CHECK(on_own_cores == on_a_slow_link);
+}

@@ -30,8 +30,8 @@ RanksView SimulatedCommunicator::map_ranks(const void* /*mine*/, int64_t bytes) 
 }
 
 void SimulatedCommunicator::issue(const Collective& collective, Stream& stream) {
-  if (collective.operation == Operation::kBarrier) return;
   if (group_.on_issue) group_.on_issue(collective, stream);
+  if (collective.operation == Operation::kBarrier) return;
   if (group_.peers != SimulatedPeers::kAbsent && hears(collective)) {
     // The parts are copied, because a threaded stream runs the function later, when the caller's
     // span of parts may be invalid.

@@ -26,7 +26,7 @@ struct SimulatedGroup {
   SimulatedPeers peers = SimulatedPeers::kAlike;
   // The time for which each all_gather and each reduce_scatter occupies its stream.
   std::chrono::nanoseconds wire_time{};
-  // Called for each collective that is issued, except barriers. A plan computes its time.
+  // Called for each collective that is issued. A plan computes its time.
   std::function<void(const Collective& collective, Stream& stream)> on_issue{};
   const Device* device = nullptr;  // provides the memory; null: host memory
   Capabilities capabilities{};     // if maps_ranks is set, views have addresses of `device`

@@ -20,7 +20,9 @@ struct TimedGroup {
 
 struct CollectiveTime {
   double latency_ns = 0;
-  double transfer_ns = 0;  // shares the wire with other collectives
+  double transfer_ns = 0;
+  bool shares_wire = true;  // the transfer shares the bandwidth of the wire with others
+  double cores = 0;         // part of transfer_ns in which the rank uses a core
   int64_t ring_steps = 0;
   bool net_limits = false;  // the link between hosts limits the bandwidth
 };
@@ -32,6 +34,8 @@ struct CollectiveTime {
 // (src/graph/tuning.cc). If a group has only some ranks of each host, it has their part of the
 // hosts' network, because the other groups communicate at the same time. Between CPUs of several
 // hosts, the bytes inside a host and those to other hosts are sent one after the other.
+// If the rates have measured times of gathers and reductions between ranks of a host, the result is
+// such a time, in which the rank's streams share only its cores.
 // Requires: the rates have the links that the group uses.
 CollectiveTime collective_time(const Rates& rates, const TimedGroup& group, Operation operation,
                                std::span<const CollectivePart> parts);

@@ -11,22 +11,10 @@
 #include <string_view>
 
 #include "fsdp/error.h"
+#include "meta/value_tensors.h"
 
 namespace fsdp {
 namespace {
-
-template <class See>
-void for_each_tensor(const c10::IValue& value, const See& see) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) see(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& each : value.toTensorVector()) see(each);
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor> each : value.toOptionalTensorList()) {
-      if (each && each->defined()) see(*each);
-    }
-  }
-}
 
 // Returns the bytes of the tensor's elements. An element that an expanded tensor repeats counts
 // once.
@@ -193,7 +181,7 @@ OperatorPrice::OperatorPrice(const c10::OperatorHandle& op, const torch::jit::St
   for (size_t i = 0; i < count; ++i) {
     const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();
     writes_ = writes_ || (alias != nullptr && alias->isWrite());
-    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+    for_tensors(arguments[i], [&](const at::Tensor& tensor) {
       is_planned_ = is_planned_ || tensor.is_meta();
       if (tensor.has_storage()) storages_.push_back(tensor.storage().unsafeGetStorageImpl());
       if (!(is_lookup_ && i == 0)) bytes_ += stored_bytes(tensor);
@@ -210,7 +198,7 @@ void OperatorPrice::add_results(const c10::OperatorHandle& op, const torch::jit:
   bool is_view = !writes_, has_tensor = false;
   double elements = 0, columns = 0;
   for (const c10::IValue& value : torch::jit::last(stack, count)) {
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
+    for_tensors(value, [&](const at::Tensor& tensor) {
       has_tensor = true;
       is_planned_ = is_planned_ || tensor.is_meta();
       is_view =

@@ -28,6 +28,7 @@ class OperatorPrice {
   // Measures the results, which are the last values of the stack.
   void add_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
+  TimedKind kind() const { return kind_; }
   double flops() const { return flops_; }
   // True if the operator works on planned tensors and is not only a view.
   bool has_work() const { return works_; }

@@ -12,13 +12,13 @@
 #include "fsdp/error.h"
 #include "io/json_text.h"
 #include "io/mapped_file.h"
+#include "planner/time/rates_names.h"
 
 namespace fsdp {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kFormat = "fsdp rates 1";
 constexpr double kGiga = 1e9;
 
 // An object of the file, with its place for messages.
@@ -84,26 +84,19 @@ class RatesObject {
   const std::string& file_;
 };
 
-constexpr std::pair<std::string_view, c10::ScalarType> kTypes[] = {
-    {"float32", c10::ScalarType::Float},
-    {"bfloat16", c10::ScalarType::BFloat16},
-    {"float16", c10::ScalarType::Half},
-    {"float64", c10::ScalarType::Double}};
-
 // Returns the rates of the type, which are added if they do not exist yet.
 TypeRates& type_of(Rates& rates, const RatesObject& object, std::string_view name) {
-  const auto* type =
-      std::ranges::find(kTypes, name, &std::pair<std::string_view, c10::ScalarType>::first);
-  if (type == std::end(kTypes)) {
+  const auto* type = std::ranges::find(kRatesTypes, name, &RatesType::name);
+  if (type == kRatesTypes.end()) {
     object.fail(
         fmt::format("\"{}\" is no element type, expected float32, bfloat16, float16 or "
                     "float64",
                     name));
   }
   for (TypeRates& each : rates.types) {
-    if (each.dtype == type->second) return each;
+    if (each.dtype == type->dtype) return each;
   }
-  rates.types.push_back(TypeRates{.dtype = type->second});
+  rates.types.push_back(TypeRates{.dtype = type->dtype});
   return rates.types.back();
 }
 
@@ -124,6 +117,22 @@ void read_products(Rates& rates, const RatesObject& products) {
   }
 }
 
+std::vector<SizeTime> read_times(const RatesObject& link, const char* key) {
+  std::vector<SizeTime> times;
+  const std::string what = fmt::format("\"{}\" of a link", key);
+  for (const json& point : link.array(key)) {
+    if (!point.is_array() || point.size() != 2) link.fail(what + " is not a list of pairs");
+    const SizeTime time{.bytes = link.number_of(point[0], "a size in " + what, false),
+                        .ns = link.number_of(point[1], "a time in " + what, false)};
+    if (!times.empty() && times.back().bytes >= time.bytes) {
+      link.fail(what + " is not in ascending order of the sizes");
+    }
+    times.push_back(time);
+  }
+  if (times.empty()) link.fail(what + " is empty");
+  return times;
+}
+
 void read_links(Rates& rates, const RatesObject& file) {
   for (const json& each : file.array("link")) {
     const RatesObject link = file.element(each, "link");
@@ -135,8 +144,13 @@ void read_links(Rates& rates, const RatesObject& file) {
     if (rate.bytes > 0) link.fail(fmt::format("two links have the scope {}", scope));
     rate = {.bytes = kGiga * link.rate("gbps"), .step_ns = link.number("step_ns", true)};
     if (scope == "host") {
-      link.allow({"scope", "gbps", "base_ns", "step_ns"});
+      link.allow({"scope", "gbps", "base_ns", "step_ns", "core", "gathers", "reductions"});
       rates.base_ns = link.number("base_ns", true);
+      if (link.has("core")) rate.core = link.number("core", true);
+      if (link.has("gathers") || link.has("reductions")) {
+        rate.gathers = read_times(link, "gathers");
+        rate.reductions = read_times(link, "reductions");
+      }
     } else {
       link.allow({"scope", "gbps", "step_ns"});
     }
@@ -147,11 +161,31 @@ void read_links(Rates& rates, const RatesObject& file) {
 }
 
 void read_device(Rates& rates, const RatesObject& device) {
-  device.allow({"copy_gbps", "host_ns_per_call", "host_copy_gbps", "transfer_gbps"});
+  device.allow(
+      {"copy_gbps", "host_ns_per_call", "host_ns_per_kernel", "host_copy_gbps", "transfer_gbps"});
   rates.copy = kGiga * device.rate("copy_gbps");
   rates.host_ns_per_call = device.number("host_ns_per_call", true);
+  if (device.has("host_ns_per_kernel")) {
+    rates.host_ns_per_kernel = device.number("host_ns_per_kernel", true);
+  }
   if (device.has("host_copy_gbps")) rates.host_copy = kGiga * device.rate("host_copy_gbps");
   if (device.has("transfer_gbps")) rates.transfer = kGiga * device.rate("transfer_gbps");
+}
+
+void read_cpu(Rates& rates, const RatesObject& cpu) {
+  cpu.allow({"cores", "ranks", "threads"});
+  rates.cpu = {.cores = static_cast<int>(cpu.rate("cores")),
+               .ranks = static_cast<int>(cpu.rate("ranks")),
+               .threads = static_cast<int>(cpu.rate("threads"))};
+}
+
+void read_kernels(Rates& rates, const RatesObject& kernels) {
+  for (const auto& [name, value] : kernels.json_of().items()) {
+    if (std::ranges::find(kTimedKernels, name) == kTimedKernels.end()) {
+      kernels.fail(fmt::format("\"kernels\" has an unknown kernel \"{}\"", name));
+    }
+    rates.kernels[name] = kGiga * kernels.rate(name.c_str());
+  }
 }
 
 void read_residuals(Rates& rates, const RatesObject& file) {
@@ -207,11 +241,12 @@ const TypeRates* Rates::find(c10::ScalarType dtype) const {
 Rates parse_rates(std::string_view text, const std::string& file) {
   const json document = parse_json({.text = text, .file = file});
   const RatesObject root(document, "", file);
-  if (const std::string format = root.text("format"); format != kFormat) {
-    root.fail(fmt::format("the format is '{}', expected '{}'", format, kFormat));
+  if (const std::string format = root.text("format"); format != kRatesFormat) {
+    root.fail(fmt::format("the format is '{}', expected '{}'", format, kRatesFormat));
   }
   root.allow({"format", "machine", "source", "device", "products", "attention", "peak", "link",
-              "contention", "residuals", "origins", "basis", "rows"});
+              "contention", "cpu", "kernels", "operators", "residuals", "origins", "basis",
+              "rows"});
   Rates rates{.machine = root.text("machine"), .source = root.text("source")};
   read_device(rates, root.object("device"));
   read_products(rates, root.object("products"));
@@ -226,6 +261,14 @@ Rates parse_rates(std::string_view text, const std::string& file) {
   read_numbers("peak", &TypeRates::peak);
   read_links(rates, root);
   rates.contention = root.number("contention", true);
+  if (root.has("cpu")) read_cpu(rates, root.object("cpu"));
+  if (root.has("kernels")) read_kernels(rates, root.object("kernels"));
+  if (root.has("operators")) {
+    const RatesObject operators = root.object("operators");
+    for (const auto& [key, ns] : operators.json_of().items()) {
+      rates.operators[key] = operators.number(key.c_str(), true);
+    }
+  }
   if (root.has("residuals")) read_residuals(rates, root);
   read_basis(rates, root);
   if (root.has("origins")) read_origins(rates, root.object("origins"));

@@ -3,8 +3,10 @@
 
 #include <fsdp/plan.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,6 +23,7 @@ class TimedStream;
 // An operator that a step ran.
 struct SeenOperator {
   OperatorPrice price;
+  std::optional<double> played_ns;  // its measured time
   std::string hides_products;  // its name, if it contains products whose operations are unknown
 };
 
@@ -28,12 +31,21 @@ struct SeenOperator {
 // thread's MetaMode report their work here.
 class StepClock final : public OperatorWatch {
  public:
+  // A rank on a GPU.
   explicit StepClock(const Rates& rates) : rates_(rates), clock_(rates.contention) {}
+  // A rank on the CPU that may use `cores` cores of its host; 0: any number.
+  StepClock(const Rates& rates, double cores)
+      : rates_(rates), clock_(rates.contention, cores), is_cpu_(true) {}
 
   VirtualClock& clock() { return clock_; }
   const Rates& rates() const { return rates_; }
   // The stream on which LibTorch's operators run.
   void set_compute(int stream) { compute_ = stream; }
+
+  // Spends the host's time for a kernel, a copy or a collective.
+  void call_kernel();
+  // Returns the cores that an operator or a kernel uses (TimedWork::cores).
+  double cores_used() const { return is_cpu_ ? std::max(1, rates_.cpu.threads) : 0; }
 
   void issue_collective(const TimedGroup& group, const Collective& collective, Stream& stream);
   void before(const c10::OperatorHandle& op, const torch::jit::Stack& stack) override;
@@ -57,17 +69,25 @@ class StepClock final : public OperatorWatch {
     double at_ns = 0;
     KindTimes seen{}, busy{};
   };
-  // Counts of the operators of a step.
+  // Operators with one origin of their times.
+  struct Priced {
+    int64_t count = 0;
+    double ns = 0;
+  };
+  // Sums over the operators of a step.
   struct Counts {
     double flops = 0;
-    int64_t by_shape = 0, by_bytes = 0;
+    Priced played, by_shape, by_bytes;
     CollectiveUse gathers, reductions;
   };
+  std::string operators_by_origin() const;
 
   const Rates rates_;
   VirtualClock clock_;
+  const bool is_cpu_ = false;
   int compute_ = 0;
-  OperatorPrice pending_;  // of the operator that runs now
+  OperatorPrice pending_;            // of the operator that runs now
+  std::optional<double> played_ns_;  // its measured time
   std::function<void(SeenOperator op)> observer_;
   bool watches_ = true;
   Counts counts_, counts_at_end_;  // of the running step and of the last one

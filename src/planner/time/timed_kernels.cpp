@@ -1,5 +1,7 @@
 #include "planner/time/timed_kernels.h"
 
+#include <string_view>
+
 #include "planner/time/timed_stream.h"
 
 namespace fsdp {
@@ -7,8 +9,9 @@ namespace {
 
 using namespace kernels;
 
-void take(Stream& stream, TimedKind kind, int64_t bytes) {
-  static_cast<TimedStream&>(stream).kernel(kind, static_cast<double>(bytes));
+// `name` is one of kTimedKernels, or empty for a kernel of few bytes.
+void take(Stream& stream, TimedKind kind, std::string_view name, int64_t bytes) {
+  static_cast<TimedStream&>(stream).kernel(kind, name, static_cast<double>(bytes));
 }
 
 void accumulate_timed(Stream& stream, std::span<const AccumulateRun> runs, float /*scale*/) {
@@ -17,12 +20,13 @@ void accumulate_timed(Stream& stream, std::span<const AccumulateRun> runs, float
     bytes += run.numel *
              (size_of(run.source_dtype) + (run.overwrite ? 1 : 2) * size_of(run.destination_dtype));
   }
-  take(stream, TimedKind::kKernels, bytes);
+  take(stream, TimedKind::kKernels, "accumulate", bytes);
 }
 
 void accumulate_strided_timed(Stream& stream, const StridedSource& source, void* /*destination*/,
                               DType dtype, float /*scale*/) {
-  take(stream, TimedKind::kKernels, source.numel() * (size_of(source.dtype) + 2 * size_of(dtype)));
+  take(stream, TimedKind::kKernels, "accumulate",
+       source.numel() * (size_of(source.dtype) + 2 * size_of(dtype)));
 }
 
 void cast_pack_timed(Stream& stream, std::span<const CastRun> runs, float /*scale*/) {
@@ -30,41 +34,42 @@ void cast_pack_timed(Stream& stream, std::span<const CastRun> runs, float /*scal
   for (const CastRun& run : runs) {
     bytes += run.numel * (size_of(run.source_dtype) + size_of(run.destination_dtype));
   }
-  take(stream, TimedKind::kKernels, bytes);
+  take(stream, TimedKind::kKernels, "cast_pack", bytes);
 }
 
 void cast_pack_strided_timed(Stream& stream, const StridedSource& source, void* /*destination*/,
                              DType dtype, float /*scale*/) {
-  take(stream, TimedKind::kKernels, source.numel() * (size_of(source.dtype) + size_of(dtype)));
+  take(stream, TimedKind::kKernels, "cast_pack",
+       source.numel() * (size_of(source.dtype) + size_of(dtype)));
 }
 
 void clip_coefficient_timed(Stream& stream, const GradNorm*, NormType, double, const ClipOutputs&) {
-  take(stream, TimedKind::kOptimizer, sizeof(GradNorm));
+  take(stream, TimedKind::kOptimizer, {}, sizeof(GradNorm));
 }
 
 void count_steps_timed(Stream& stream, std::span<StepCount* const> counters, const StepBetas&,
                        const float*) {
-  take(stream, TimedKind::kOptimizer,
+  take(stream, TimedKind::kOptimizer, {},
        static_cast<int64_t>(2 * sizeof(StepCount) * counters.size()));
 }
 
 void digest_timed(Stream& stream, std::span<const DigestRun> runs) {
   int64_t bytes = 0;
   for (const DigestRun& run : runs) bytes += run.bytes;
-  take(stream, TimedKind::kKernels, bytes);
+  take(stream, TimedKind::kKernels, "digest", bytes);
 }
 
 void fill_timed(Stream& stream, std::span<const FillRun> runs) {
   int64_t bytes = 0;
   for (const FillRun& run : runs) bytes += run.numel * size_of(run.dtype);
-  take(stream, TimedKind::kKernels, bytes);
+  take(stream, TimedKind::kKernels, "fill", bytes);
 }
 
 void grad_norm_timed(Stream& stream, std::span<const GradSegment> segments, NormType,
                      const NormOutputs&) {
   int64_t bytes = 0;
   for (const GradSegment& each : segments) bytes += each.numel * size_of(DType::kFloat32);
-  take(stream, TimedKind::kOptimizer, bytes);
+  take(stream, TimedKind::kOptimizer, "grad_norm", bytes);
 }
 
 void mark_time_timed(Stream&, int64_t*) {}
@@ -84,7 +89,7 @@ void reduce_timed(Stream& stream, std::span<const ReduceRun> runs, ReduceOp) {
   for (const ReduceRun& run : runs) {
     bytes += run.numel * size_of(run.dtype) * (static_cast<int64_t>(run.sources.size()) + 1);
   }
-  take(stream, TimedKind::kKernels, bytes);
+  take(stream, TimedKind::kKernels, "reduce", bytes);
 }
 
 // Returns the bytes of an element that an update reads and writes, without its moments.
@@ -104,21 +109,21 @@ void sum_squares_timed(Stream& stream, std::span<const SumNode> nodes, const Upd
                        const float*, void*) {
   int64_t bytes = 0;
   for (const SumNode& node : nodes) bytes += update_bytes(node.elements) / 2;  // reads only
-  take(stream, TimedKind::kOptimizer, bytes);
+  take(stream, TimedKind::kOptimizer, "update", bytes);
 }
 
 void trust_ratios_timed(Stream& stream, std::span<const TrustParameter> parameters, SquareSums*,
                         const TrustFormula&) {
   int64_t joins = 0;
   for (const TrustParameter& each : parameters) joins += each.join_count;
-  take(stream, TimedKind::kOptimizer, joins * static_cast<int64_t>(sizeof(SquareSums)));
+  take(stream, TimedKind::kOptimizer, {}, joins * static_cast<int64_t>(sizeof(SquareSums)));
 }
 
 void update_timed(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule&,
                   const UpdateScalars&) {
   int64_t bytes = 0;
   for (const UpdateSegment& each : segments) bytes += update_bytes(each);
-  take(stream, TimedKind::kOptimizer, bytes);
+  take(stream, TimedKind::kOptimizer, "update", bytes);
 }
 
 void update_blocks_timed(Stream& stream, std::span<const BlockSegment> segments, const AdamW&,
@@ -128,7 +133,7 @@ void update_blocks_timed(Stream& stream, std::span<const BlockSegment> segments,
   for (const BlockSegment& each : segments) {
     bytes += each.elements.numel * (element_bytes(each.elements) + kCodes);
   }
-  take(stream, TimedKind::kOptimizer, bytes);
+  take(stream, TimedKind::kOptimizer, "update_blocks", bytes);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <utility>
 
 namespace fsdp {
@@ -47,11 +48,14 @@ TimedKind TimedStream::kind_of(TimedKind on_compute) const {
 
 void TimedStream::issue(const TimedWork& work) { clock_.clock().issue(number_, work); }
 
-void TimedStream::kernel(TimedKind kind, double bytes) {
+void TimedStream::kernel(TimedKind kind, std::string_view name, double bytes) {
   const Rates& rates = clock_.rates();
-  clock_.clock().spend_on_host(rates.host_ns_per_call);
-  const double rate = is_host_ ? rates.host_copy : rates.copy;
-  issue({.kind = kind_of(kind), .ns = kNanoseconds * bytes / rate});
+  clock_.call_kernel();
+  const auto measured = rates.kernels.find(std::string(name));
+  const double rate = is_host_                          ? rates.host_copy
+                      : measured != rates.kernels.end() ? measured->second
+                                                        : rates.copy;
+  issue({.kind = kind_of(kind), .ns = kNanoseconds * bytes / rate, .cores = clock_.cores_used()});
 }
 
 void TimedStream::synchronize() { clock_.clock().wait_on_host(*clock_.clock().mark(number_)); }
@@ -61,8 +65,9 @@ void TimedStream::synchronize() { clock_.clock().wait_on_host(*clock_.clock().ma
 void TimedStream::copy(void* /*to*/, const void* /*from*/, int64_t bytes) {
   const auto moved = static_cast<double>(bytes);
   const double transfer = clock_.rates().transfer;
-  if (use_ != StreamUse::kTransfer || transfer == 0) return kernel(TimedKind::kKernels, 2 * moved);
-  clock_.clock().spend_on_host(clock_.rates().host_ns_per_call);
+  if (use_ != StreamUse::kTransfer || transfer == 0)
+    return kernel(TimedKind::kKernels, {}, 2 * moved);
+  clock_.call_kernel();
   issue({.kind = TimedKind::kTransfer, .ns = kNanoseconds * moved / transfer});
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "planner/time/step_clock.h"
 #include "runtime/stream.h"
@@ -22,9 +23,10 @@ class TimedStream final : public Stream {
   // Requires: the clock outlives the stream.
   TimedStream(const Device& device, StepClock& clock, StreamUse use, bool is_inline, bool is_host);
 
-  // Issues a kernel of the engine that reads and writes `bytes` bytes. `kind` is used on the
-  // compute stream and on the host; on another stream the kernel has the kind of the stream.
-  void kernel(TimedKind kind, double bytes);
+  // Issues a kernel of the engine that reads and writes `bytes` bytes. `name` is one of
+  // kTimedKernels or empty. `kind` is used on the compute stream and on the host; on another stream
+  // the kernel has the kind of the stream.
+  void kernel(TimedKind kind, std::string_view name, double bytes);
   void issue(const TimedWork& work);
   int number() const { return number_; }
 

@@ -88,26 +88,38 @@ bool VirtualClock::passes(Queue& queue) {
   return true;
 }
 
-double VirtualClock::rate_of(const Queue& queue, int on_wire, int collectives) const {
+VirtualClock::Load VirtualClock::load() const {
+  Load load;
+  double cores = 0;
+  for (const Queue& queue : queues_) {
+    if (!queue.is_working) continue;
+    const TimedWork& work = queue.items.front().work;
+    load.on_wire += work.on_wire ? 1 : 0;
+    load.collectives += work.collective ? 1 : 0;
+    cores += work.cores;
+  }
+  if (cores_ > 0) load.crowding = std::max(1.0, cores / cores_);
+  return load;
+}
+
+// Work that uses less than a core is slowed only in the part of its time in which it uses one.
+double VirtualClock::rate_of(const Queue& queue, const Load& load) const {
   const TimedWork& work = queue.items.front().work;
-  if (work.on_wire) return 1.0 / on_wire;
-  return queue.is_compute && !work.collective && collectives > 0 ? 1 / slowdown_ : 1.0;
+  if (work.on_wire) return 1.0 / load.on_wire;
+  const double computing = std::min(work.cores, 1.0);
+  const double shared = 1 / (1 - computing + computing * load.crowding);
+  return queue.is_compute && !work.collective && load.collectives > 0 ? shared / slowdown_ : shared;
 }
 
 bool VirtualClock::advance() {
-  int on_wire = 0, collectives = 0;
-  for (const Queue& queue : queues_) {
-    if (!queue.is_working) continue;
-    on_wire += queue.items.front().work.on_wire ? 1 : 0;
-    collectives += queue.items.front().work.collective ? 1 : 0;
-  }
+  const Load load = this->load();
   constexpr double kNever = std::numeric_limits<double>::infinity();
   double next = kNever;
   for (const Queue& queue : queues_) {
     if (queue.items.empty()) continue;
     const Item& item = queue.items.front();
     if (queue.is_working) {
-      next = std::min(next, item.work.ns / rate_of(queue, on_wire, collectives));
+      next = std::min(next, item.work.ns / rate_of(queue, load));
     } else if (item.not_before > now_ns_) {
       next = std::min(next, item.not_before - now_ns_);
     }
@@ -117,7 +129,7 @@ bool VirtualClock::advance() {
   for (Queue& queue : queues_) {
     if (!queue.is_working) continue;
     TimedWork& work = queue.items.front().work;
-    const double rate = rate_of(queue, on_wire, collectives);
+    const double rate = rate_of(queue, load);
     busy_[static_cast<size_t>(work.kind)] += next;
     // The work that ends next ends exactly, without a rounding error that remains.
     work.ns = work.ns / rate <= next ? 0 : work.ns - next * rate;

@@ -36,6 +36,7 @@ struct TimedWork {
   double ns = 0;            // duration if nothing shares the device or the wire
   bool on_wire = false;     // shares the wire's bandwidth with all other work of this sort
   bool collective = false;  // slows the compute stream while it runs
+  double cores = 0;         // cores of the rank's host that it uses; 0 on a GPU
 };
 
 // A point in a stream's work.
@@ -55,12 +56,16 @@ using KindTimes = std::array<double, kTimedKinds>;
 // time, and compute is slower for exactly the time in which a collective runs. Rates change only
 // when some work begins or ends, so the result is exact. On an inline stream each work is processed
 // at once and moves the host's time.
-// Work of a kernel on a communication stream does not slow compute.
+// Work of a kernel on a communication stream does not slow compute on a GPU. On a CPU all streams
+// share the cores of the rank: if running work uses more cores than the rank has, it takes longer
+// in this proportion.
 // Not thread-safe: one thread issues all work of a planned rank.
 class VirtualClock {
  public:
   // While a collective runs, work on the compute stream takes 1 + `contention` times as long.
-  explicit VirtualClock(double contention) : slowdown_(1 + contention) {}
+  // `cores`: cores of the rank; 0: any number.
+  explicit VirtualClock(double contention, double cores = 0)
+      : slowdown_(1 + contention), cores_(cores) {}
 
   // Adds a stream. `is_compute`: LibTorch's operators run on it.
   int add_stream(bool is_inline, bool is_compute);
@@ -107,11 +112,18 @@ class VirtualClock {
   bool advance();         // to the next begin or end of work; false: all queues are idle
   void pass_due_items();  // removes items that need no time
   bool passes(Queue& queue);
-  double rate_of(const Queue& queue, int on_wire, int collectives) const;
+  // The work that runs now.
+  struct Load {
+    int on_wire = 0, collectives = 0;
+    double crowding = 1;  // used cores divided by the cores of the rank, at least 1
+  };
+  Load load() const;
+  double rate_of(const Queue& queue, const Load& load) const;
   TimedKind kind_now() const;
   TimedKind kind_of(const Queue& queue, int depth) const;
 
   const double slowdown_;
+  const double cores_;
   double host_ns_ = 0;
   double now_ns_ = 0;
   std::vector<Queue> queues_;

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <fsdp/unit.h>
+#include <torch/torch.h>
 
 #include <vector>
-
-#include "support/torch_doctest.h"
 
 namespace fsdp::testing {
 
