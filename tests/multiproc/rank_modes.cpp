@@ -116,6 +116,8 @@ int mismatch(const Mesh& mesh, const std::string& what, int odd) {
     reduce.all_reduce({&part, 1}, differs("reduce-op") ? ReduceOp::kMax : ReduceOp::kSum, tag,
                       *stream);
   }
+  // On several hosts, ranks that exchange no data with RANK may have completed the collective.
+  reduce.barrier({.sequence = 9, .label = "end"}, *stream);
   return 0;
 }
 
