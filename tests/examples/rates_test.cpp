@@ -35,7 +35,7 @@ TEST_CASE("fsdp-plan reads the rates that two ranks measured, with the operators
                                         "--model", "gpt-tiny", "--batch", "2"});
   INFO(measured.err);
   REQUIRE(measured.code == 0);
-  const ScratchFolder folder;
+  const fsdp::ScratchFolder folder;
   const std::filesystem::path file = folder.write("rates.json", measured.out);
   const auto plan = [&](const std::string& batch) {
     const ProcessResult planned = run_process({FSDP_PLAN, "--model", "gpt-tiny", "--ranks", "2",
