@@ -121,8 +121,10 @@ HostTimes measured_host_times(CpuClock clock) {
   const double determinant = one.operators * many.kernels - many.operators * one.kernels;
   const double between = (one.rest_ns * many.kernels - many.rest_ns * one.kernels) / determinant;
   const double per_kernel = std::max(0.0, (many.rest_ns - many.operators * between) / many.kernels);
-  return {
-      .between_ns = between, .per_call_ns = between + one.operator_ns, .per_kernel_ns = per_kernel};
+  // Other work of the machine can make the differences negative.
+  return {.between_ns = between,
+          .per_call_ns = std::max(0.0, between + one.operator_ns),
+          .per_kernel_ns = per_kernel};
 }
 
 }  // namespace fsdp
