@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "fsdp/error.h"
 #include "planner/planned_run.h"
 #include "planner/time/operator_log.h"
 
@@ -68,8 +69,12 @@ bool Planner::State::takes_time_of(const StepPlan& plan, const SeenStep& step,
                                    const PlanRequest& request) const {
   PlanRequest again = request;
   again.trace_file.clear();
-  const StepTime replayed = PlannedRun(again, build).replay(step).time.value();
-  return std::abs(replayed.total_ns - plan.time.value().total_ns) <= 1;
+  try {
+    const StepTime replayed = PlannedRun(again, build).replay(step).time.value();
+    return std::abs(replayed.total_ns - plan.time.value().total_ns) <= 1;
+  } catch (const StateError&) {  // the engine refuses the record
+    return false;
+  }
 }
 
 Planner::Planner(std::function<Model()> build)
