@@ -89,6 +89,7 @@ StepPlan Planner::plan(const PlanRequest& request) {
 
 PlayedOperators Planner::operators(PlanRequest request) {
   request.rates.reset();
+  request.trace_file.clear();
   OperatorLog log;
   PlannedRun(without_limit(std::move(request)), state_->build, &log).steady_step();
   return log.operators();
