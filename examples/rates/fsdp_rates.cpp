@@ -68,23 +68,28 @@ std::optional<Command> parse(int argc, char** argv) {
   std::string dtype = "float32", device = "cpu";
   constexpr int kMost = 1024;
   app.add_option("--ranks", command.ranks, "ranks of this host, which measure at the same time [1]")
-      ->check(CLI::Range(1, kMost));
+      ->check(CLI::Range(1, kMost).description(""))
+      ->type_name("N");
   app.add_option("--threads", command.threads,
                  "LibTorch's threads in each rank [the cores divided by the ranks]")
-      ->check(CLI::Range(1, kMost));
+      ->check(CLI::Range(1, kMost).description(""))
+      ->type_name("N");
   app.add_option("--param-dtype", dtype, "type of products, besides float32 [float32]")
       ->type_name("NAME");
   app.add_option("--device", device, "cpu or cuda [cpu]")->type_name("NAME");
   app.add_option("--seconds", command.seconds, "time for measurements of the device [20]")
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(CLI::Range(0.1, 3600.0).description(""))
+      ->type_name("N");
   app.add_option("--model", command.model,
                  "also measure the operators of this model's step (a preset or a folder, as for "
                  "fsdp-plan)")
       ->type_name("NAME");
   app.add_option("--batch", command.batch.sequences, "sequences of a rank in a step [1]")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(CLI::Range(1, 1 << 20).description(""))
+      ->type_name("N");
   app.add_option("--seq-len", command.batch.length, "tokens of a sequence [as for fsdp-plan]")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(CLI::Range(1, 1 << 20).description(""))
+      ->type_name("N");
   app.footer("Exit codes: 0, 64 usage, 65 or 74 a folder or the output; else those of fsdp-run.");
   try {
     app.parse(argc, argv);
