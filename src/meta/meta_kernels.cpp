@@ -22,8 +22,9 @@ bool MetaKernels::lacks(const std::string& name) {
 
 void add_meta_kernels() {
   // The object is never freed. A torch::Library unregisters its kernels when it is destroyed, and
-  // the order of static destructors is unknown.
-  static const auto* const kernels = [] {
+  // the order of static destructors is unknown. Without volatile, the compiler drops the pointer,
+  // and the leak sanitizer reports the object.
+  static const auto* const volatile kernels = [] {
     auto* made = new MetaKernels;
     add_attention(*made);
     add_convolutions(*made);

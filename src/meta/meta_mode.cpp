@@ -102,7 +102,7 @@ void call_planned(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 // Registers the fallback once. The registration is never freed, for the reason given in
 // add_meta_kernels().
 void register_mode() {
-  static const auto* const library = [] {
+  static const auto* const volatile library = [] {
     auto* made = new torch::Library(torch::Library::IMPL, "_", kModeKey, __FILE__, __LINE__);
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&call_planned>());
     return made;
