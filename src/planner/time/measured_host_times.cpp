@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/median.h"
 #include "fsdp/engine.h"
 #include "fsdp/measured_rates.h"
 #include "fsdp/optim.h"
@@ -57,12 +58,6 @@ struct SmallStep {
   double operator_ns = 0;             // mean time of an operator
 };
 
-double median_ns(std::vector<double> times) {
-  const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
-  std::ranges::nth_element(times, middle);
-  return *middle;
-}
-
 SmallStep small_step(CpuClock clock, int units, int layers) {
   const auto build = [=] { return Unit<SmallModel>(units, layers); };
   const auto loss = [](Unit<SmallModel>& model) { return model(at::ones({1, kFeatures})).sum(); };
@@ -105,7 +100,7 @@ SmallStep small_step(CpuClock clock, int units, int layers) {
   counts_operators.operators = operators.prices(kUnit);
   const double kernels = (planned(counts_kernels) - played) / kUnit;
   const double calls = (planned(counts_operators) - played) / kUnit - kernels;
-  return {.rest_ns = median_ns(times) - played,
+  return {.rest_ns = median_of(times) - played,
           .operators = calls,
           .kernels = kernels,
           .operator_ns = played / calls};

@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/median.h"
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
 #include "kernels/accumulate.h"
@@ -41,12 +42,6 @@ at::Device torch_device(const Mesh& mesh) {
   return at::Device(std::string(state_of(mesh).device().name()));
 }
 
-double middle_of(std::vector<double> times) {
-  const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
-  std::ranges::nth_element(times, middle);
-  return *middle;
-}
-
 // Calls `measure`, which returns nanoseconds, until `seconds` have passed, and returns the median.
 // The first of at least three calls only warms up.
 double median_for(double seconds, const std::function<double()>& measure) {
@@ -56,7 +51,7 @@ double median_for(double seconds, const std::function<double()>& measure) {
   while (times.size() < 2 || Seconds(std::chrono::steady_clock::now() - begin).count() < seconds) {
     times.push_back(measure());
   }
-  return middle_of(std::move(times));
+  return median_of(std::move(times));
 }
 
 class DeviceMeasurement {
@@ -220,7 +215,7 @@ class LinkMeasurement {
       wall_ns_ += ns;
       thread_ns_ += now_ns(CpuClock::kThread) - thread_begin;
     }
-    return mesh_.mean(middle_of(std::move(times)));
+    return mesh_.mean(median_of(std::move(times)));
   }
 
   const Mesh& mesh_;
@@ -256,6 +251,7 @@ class KernelMeasurement {
     return kNanoseconds * accesses * static_cast<double>(numel_) * sizeof(float) / ns;
   }
   float* data(size_t index) const { return tensors_[index].data_ptr<float>(); }
+  Stream& stream() const { return *stream_; }
 
  private:
   const int64_t numel_;
@@ -297,13 +293,11 @@ void measure_kernels(Rates& rates, const Mesh& mesh, const MeasureOptions& optio
   });
   // The results overwrite moments.
   const kernels::GradSegment segment{.grad = source, .numel = numel};
-  const auto& device = state_of(mesh).device();
-  const auto stream = device.make_stream({.name = "rates", .runs_beside = false});
+  const int64_t scratch_bytes = kernels::norm_scratch_bytes(measured.stream(), {&segment, 1});
   const Buffer scratch =
-      device.allocate(std::max<int64_t>(kernels::norm_scratch_bytes(*stream, {&segment, 1}), 16),
-                      MemoryKind::kDevice);
-  rates.kernels["grad_norm"] = measured.rate(1, [&](Stream& own) {
-    kernels::grad_norm(own, {&segment, 1}, kernels::NormType::kTwo,
+      state_of(mesh).device().allocate(std::max<int64_t>(scratch_bytes, 16), MemoryKind::kDevice);
+  rates.kernels["grad_norm"] = measured.rate(1, [&](Stream& stream) {
+    kernels::grad_norm(stream, {&segment, 1}, kernels::NormType::kTwo,
                        {.norm = reinterpret_cast<kernels::GradNorm*>(measured.data(2)),
                         .scratch = scratch.data()});
   });

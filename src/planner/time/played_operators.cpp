@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/median.h"
 #include "fsdp/error.h"
 #include "libtorch/default_device.h"
 #include "libtorch/torch_memory.h"
@@ -136,12 +137,6 @@ torch::jit::Stack arguments_on(const PlayedOperator& played, c10::Device device,
     Caches::flush(made.storage().data(), made.storage().nbytes());
   }
   return stack;
-}
-
-double median_of(std::vector<double> times) {
-  const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
-  std::ranges::nth_element(times, middle);
-  return *middle;
 }
 
 }  // namespace

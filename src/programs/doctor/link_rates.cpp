@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/median.h"
 #include "comm/store/tcp_socket.h"
 #include "fsdp/error.h"
 
@@ -65,23 +66,18 @@ std::vector<double> times_of(const Descriptor& socket, int64_t bytes, double sec
   return times;
 }
 
-double median(std::vector<double> times) {
-  const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
-}
-
 }  // namespace
 
 LinkRates send_messages(const Descriptor& socket, std::chrono::milliseconds time) {
   const double seconds = std::chrono::duration<double>(time).count();
   times_of(socket, kSmallest, 0);  // the first message may wait for the other host
-  LinkRates found{.latency_us = median(times_of(socket, kSmallest, seconds)) / 2 * 1e6};
+  LinkRates found{.latency_us = median_of(times_of(socket, kSmallest, seconds)) / 2 * 1e6};
   double last = 0;
   for (const int64_t bytes : kMessageSizes) {
     const bool is_too_slow = last > 0 && static_cast<double>(bytes) / last > kMostTimes * seconds;
     double rate = 0;
-    if (!is_too_slow) rate = static_cast<double>(bytes) / median(times_of(socket, bytes, seconds));
+    if (!is_too_slow)
+      rate = static_cast<double>(bytes) / median_of(times_of(socket, bytes, seconds));
     found.rates.push_back(rate);
     last = std::max(last, rate);
   }
