@@ -90,7 +90,7 @@ TEST_CASE("measured rates are read, and written as they were read") {
   CHECK(
       refusal(with(R"("step_ns": 3400)",
                    R"("step_ns": 3400, "gathers": [[64, 9], [32, 9]], "reductions": [[1, 1]])")) ==
-      "\"gathers\" of a link is not in ascending order of the sizes");
+      "\"gathers\" of \"link\" is not in ascending order");
 }
 
 TEST_CASE("a bad rates file is refused with one line that names the field") {
@@ -100,10 +100,12 @@ TEST_CASE("a bad rates file is refused with one line that names the field") {
   CHECK(refusal(with("2000", "0")) ==
         "\"copy_gbps\" of \"device\" is 0, expected a number above 0");
   CHECK(refusal(with("360", "-1")) == "\"gbps\" of \"link\" is -1, expected a number above 0");
-  CHECK(refusal(with("5e14", "-5e14")) ==
-        "one of the rates of bfloat16 products is -500000000000000.0, expected a number above 0");
+  CHECK(
+      refusal(with("5e14", "-5e14")) ==
+      "the second number of a pair in \"bfloat16\" of \"products\" is -500000000000000.0, expected "
+      "a number above 0");
   CHECK(refusal(with("[4096,", "[64,")) ==
-        "the rates of bfloat16 products are not in ascending order of their sides");
+        "\"bfloat16\" of \"products\" is not in ascending order");
   CHECK(refusal(with("\"contention\": 0.5,", "")) == "the file has no \"contention\"");
   CHECK(refusal(with("\"machine\": \"m\"", "\"machine\": 3")) ==
         "\"machine\" of the file is not a text");

@@ -111,56 +111,65 @@ double einsum_flops(std::string_view equation, const std::vector<at::Tensor>& op
 
 }  // namespace
 
+void OperatorPrice::note_product(const at::Tensor& first, const at::Tensor& second) {
+  kind_ = TimedKind::kProducts;
+  dtype_ = first.scalar_type();
+  inner_ = first.dim() == 0 ? 1 : static_cast<double>(first.size(-1));
+  const auto rows = first.dim() < 2     ? 1.0
+                    : second.dim() <= 2 ? numel_of(first) / std::max(inner_, 1.0)
+                                        : static_cast<double>(first.size(-2));
+  side_ = std::min(inner_, rows);
+}
+
+// `tensors` are the query, the key and the value.
+void OperatorPrice::note_attention(const c10::IValue* tensors, bool is_causal, double forwards) {
+  const at::Tensor& query = tensors[0].toTensor();
+  const at::Tensor& key = tensors[1].toTensor();
+  const at::Tensor& value = tensors[2].toTensor();
+  kind_ = TimedKind::kAttention;
+  dtype_ = query.scalar_type();
+  const double width = static_cast<double>(query.size(-1) + value.size(-1));
+  const double pairs = numel_of(query) / static_cast<double>(std::max<int64_t>(query.size(-1), 1)) *
+                       static_cast<double>(key.size(-2));
+  flops_ = 2 * pairs * width * forwards * (is_causal ? 0.5 : 1);
+}
+
+void OperatorPrice::note_convolution(const at::Tensor& input, const at::Tensor& weight,
+                                     bool transposed) {
+  kind_ = TimedKind::kProducts;
+  dtype_ = input.scalar_type();
+  const double filters = static_cast<double>(std::max<int64_t>(weight.size(0), 1));
+  inner_ = numel_of(weight) / filters;
+  side_ = std::min(inner_, filters);
+  if (transposed) flops_ = 2 * numel_of(input) * inner_;
+}
+
+// The arguments are those of aten::convolution_backward. It computes up to two gradients.
+void OperatorPrice::note_convolution_backward(const c10::IValue* arguments) {
+  const bool transposed = arguments[7].toBool();
+  note_convolution(arguments[1].toTensor(), arguments[2].toTensor(), transposed);
+  const double each = transposed ? flops_ : 2 * numel_of(arguments[0].toTensor()) * inner_;
+  const auto wanted = arguments[10].toBoolList();
+  flops_ = each * ((wanted[0] ? 1 : 0) + (wanted[1] ? 1 : 0));
+  inner_ = 0;
+}
+
 void OperatorPrice::note_flops(std::string_view name, const c10::IValue* arguments, size_t count) {
   for (const ProductRow& row : kProducts) {
     if (row.name != name) continue;
-    const at::Tensor& first = arguments[row.first].toTensor();
-    const at::Tensor& second = arguments[row.first + 1].toTensor();
-    kind_ = TimedKind::kProducts;
-    dtype_ = first.scalar_type();
-    inner_ = first.dim() == 0 ? 1 : static_cast<double>(first.size(-1));
-    const auto rows = first.dim() < 2     ? 1.0
-                      : second.dim() <= 2 ? numel_of(first) / std::max(inner_, 1.0)
-                                          : static_cast<double>(first.size(-2));
-    side_ = std::min(inner_, rows);
-    return;
+    return note_product(arguments[row.first].toTensor(), arguments[row.first + 1].toTensor());
   }
   for (const AttentionRow& row : kAttentions) {
     if (row.name != name) continue;
-    const at::Tensor& query = arguments[row.query].toTensor();
-    const at::Tensor& key = arguments[row.query + 1].toTensor();
-    const at::Tensor& value = arguments[row.query + 2].toTensor();
-    kind_ = TimedKind::kAttention;
-    dtype_ = query.scalar_type();
-    const double width = static_cast<double>(query.size(-1) + value.size(-1));
-    const double pairs = numel_of(query) /
-                         static_cast<double>(std::max<int64_t>(query.size(-1), 1)) *
-                         static_cast<double>(key.size(-2));
     const bool is_causal = row.is_causal < count && arguments[row.is_causal].toBool();
-    flops_ = 2 * pairs * width * row.forwards * (is_causal ? 0.5 : 1);
-    return;
+    return note_attention(arguments + row.query, is_causal, row.forwards);
   }
-  const bool is_backward = name == "aten::convolution_backward";
-  if (is_backward || is_one_of(name, kConvolutions)) {
-    const at::Tensor& input = arguments[is_backward ? 1 : 0].toTensor();
-    const at::Tensor& weight = arguments[is_backward ? 2 : 1].toTensor();
-    kind_ = TimedKind::kProducts;
-    dtype_ = input.scalar_type();
-    const double filters = static_cast<double>(std::max<int64_t>(weight.size(0), 1));
-    inner_ = numel_of(weight) / filters;
-    side_ = std::min(inner_, filters);
+  if (name == "aten::convolution_backward") return note_convolution_backward(arguments);
+  if (is_one_of(name, kConvolutions)) {
     const bool general = name == "aten::convolution" || name == "aten::_convolution";
-    const bool transposed = is_backward ? arguments[7].toBool()
-                            : general   ? arguments[6].toBool()
-                                        : name.starts_with("aten::conv_transpose");
-    if (transposed) flops_ = 2 * numel_of(input) * inner_;
-    if (!is_backward) return;
-    const auto wanted = arguments[10].toBoolList();
-    const at::Tensor& gradient = arguments[0].toTensor();
-    const double each = transposed ? flops_ : 2 * numel_of(gradient) * inner_;
-    flops_ = each * ((wanted[0] ? 1 : 0) + (wanted[1] ? 1 : 0));
-    inner_ = 0;
-    return;
+    const bool transposed =
+        general ? arguments[6].toBool() : name.starts_with("aten::conv_transpose");
+    return note_convolution(arguments[0].toTensor(), arguments[1].toTensor(), transposed);
   }
   if (name == "aten::einsum") {
     const std::vector<at::Tensor> operands = arguments[1].toTensorVector();

@@ -40,6 +40,10 @@ class OperatorPrice {
 
  private:
   void note_flops(std::string_view name, const c10::IValue* arguments, size_t count);
+  void note_product(const at::Tensor& first, const at::Tensor& second);
+  void note_attention(const c10::IValue* tensors, bool is_causal, double forwards);
+  void note_convolution(const at::Tensor& input, const at::Tensor& weight, bool transposed);
+  void note_convolution_backward(const c10::IValue* arguments);
 
   TimedKind kind_ = TimedKind::kOperators;
   double flops_ = 0;

@@ -100,37 +100,34 @@ TypeRates& type_of(Rates& rates, const RatesObject& object, std::string_view nam
   return rates.types.back();
 }
 
+// Reads a list of pairs of numbers above 0, in ascending order of their first numbers. `what` names
+// the list in messages.
+template <class Pair>
+std::vector<Pair> read_pairs(const RatesObject& object, const json& list, const std::string& what) {
+  if (!list.is_array() || list.empty()) object.fail(what + " is not a list of pairs");
+  std::vector<Pair> pairs;
+  double last = 0;
+  for (const json& each : list) {
+    if (!each.is_array() || each.size() != 2) object.fail(what + " is not a list of pairs");
+    const double first = object.number_of(each[0], "the first number of a pair in " + what, false);
+    const double second =
+        object.number_of(each[1], "the second number of a pair in " + what, false);
+    if (first <= last) object.fail(what + " is not in ascending order");
+    pairs.push_back({first, second});
+    last = first;
+  }
+  return pairs;
+}
+
 void read_products(Rates& rates, const RatesObject& products) {
-  for (const auto& [name, points] : products.json_of().items()) {
-    TypeRates& type = type_of(rates, products, name);
-    const std::string what = fmt::format("the rates of {} products", name);
-    if (!points.is_array() || points.empty()) products.fail(what + " are not a list of pairs");
-    for (const json& point : points) {
-      if (!point.is_array() || point.size() != 2) products.fail(what + " are not a list of pairs");
-      const double side = products.number_of(point[0], "a side of " + what, false);
-      const double flops = products.number_of(point[1], "one of " + what, false);
-      if (!type.products.empty() && type.products.back().side >= side) {
-        products.fail(what + " are not in ascending order of their sides");
-      }
-      type.products.push_back({.side = side, .flops = flops});
-    }
+  for (const auto& [name, list] : products.json_of().items()) {
+    type_of(rates, products, name).products =
+        read_pairs<ProductRate>(products, list, fmt::format("\"{}\" of \"products\"", name));
   }
 }
 
 std::vector<SizeTime> read_times(const RatesObject& link, const char* key) {
-  std::vector<SizeTime> times;
-  const std::string what = fmt::format("\"{}\" of a link", key);
-  for (const json& point : link.array(key)) {
-    if (!point.is_array() || point.size() != 2) link.fail(what + " is not a list of pairs");
-    const SizeTime time{.bytes = link.number_of(point[0], "a size in " + what, false),
-                        .ns = link.number_of(point[1], "a time in " + what, false)};
-    if (!times.empty() && times.back().bytes >= time.bytes) {
-      link.fail(what + " is not in ascending order of the sizes");
-    }
-    times.push_back(time);
-  }
-  if (times.empty()) link.fail(what + " is empty");
-  return times;
+  return read_pairs<SizeTime>(link, link.at(key), fmt::format("\"{}\" of \"link\"", key));
 }
 
 void read_links(Rates& rates, const RatesObject& file) {
