@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "planning/known_model.h"
+#include "planning/plan_search.h"
 #include "programs/run_alone.h"
 
 namespace {
@@ -137,17 +138,12 @@ fsdp::PlayedOperators operators_of(const Command& command, const fsdp::Mesh& mes
   const planning::KnownModel model = planning::find_model(command.model);
   planning::BatchShape batch = command.batch;
   if (batch.length == 0) batch.length = model.usual.length;
-  if (batch.length > model.longest) {
-    refuse(fmt::format("--seq-len cannot be {}", batch.length),
-           fmt::format("use at most {} tokens, the longest sequence of {}", model.longest,
-                       command.model));
-  }
   fsdp::PlanRequest request{.ranks = mesh.world_size(), .mesh = {.device = command.device}};
   request.options.unit_options = model.unit_options;
   if (command.dtype != c10::ScalarType::Float) {
     request.options.mixed_precision.param_dtype = command.dtype;
   }
-  return planning::planner_of(model, batch)->operators(request);
+  return planning::Planners(model, batch.length).of(batch.sequences).operators(request);
 }
 
 void note_failures(const fsdp::PlayedOperators& operators, const fsdp::Mesh& mesh) {

@@ -68,8 +68,7 @@ struct JobEnd {
 // The processes of all ranks of this host. Ranks have the job's numbers.
 class RankProcesses {
  public:
-  // Starts all ranks. Requires: the caller has blocked
-  // launcher_signals().
+  // Starts all ranks. Requires: the caller has blocked launcher_signals().
   // Errors: InvalidArgument (64) if the program cannot be started; IoError (73) if the log folder
   //   cannot be written.
   explicit RankProcesses(LaunchOptions options);

@@ -13,15 +13,6 @@
 using namespace fsdp::testing;
 using namespace planning;
 
-namespace {
-
-std::vector<TableRow> rows_of(const PlanSettings& settings) {
-  Planners planners(find_model(settings.model), settings.batch.length);
-  return plan_rows(settings, planners);
-}
-
-}  // namespace
-
 TEST_CASE("each row of a table is the plan of that run alone") {
   const PlanSettings settings =
       settings_of({"--model", "gpt-tiny", "--ranks", "2,4,8", "--hosts", "1,1,2", "--strategy",

@@ -21,11 +21,6 @@ using namespace planning;
 
 namespace {
 
-std::vector<TableRow> timed_rows(const PlanSettings& settings) {
-  Planners planners(find_model(settings.model), settings.batch.length);
-  return plan_rows(settings, planners);
-}
-
 const std::vector<const char*> kTimed = {"--model",  "gpt-tiny", "--seq-len",     "16",
                                          "--device", "cuda",     "--time",        "h100",
                                          "--batch",  "2",        "--param-dtype", "bfloat16"};
@@ -46,7 +41,7 @@ std::string report_of(const PlanSettings& settings) {
 TEST_CASE("the time in a table's row is that of the plan of that run alone") {
   const PlanSettings settings =
       timed({"--ranks", "8,16", "--hosts", "1,2", "--strategy", "all", "--json"});
-  const std::vector<TableRow> rows = timed_rows(settings);
+  const std::vector<TableRow> rows = rows_of(settings);
   std::istringstream lines(table_json(settings, find_model(settings.model), rows));
   for (const TableRow& row : rows) {
     CAPTURE(row.strategy);
@@ -130,10 +125,10 @@ TEST_CASE("--price and --watts give the cost of a billion tokens, or samples of 
   std::vector<const char*> rows = price;
   rows.push_back("--json");
   const PlanSettings table = timed(rows);
-  const auto json = nlohmann::json::parse(table_json(table, planners.model(), timed_rows(table)));
+  const auto json = nlohmann::json::parse(table_json(table, planners.model(), rows_of(table)));
   CHECK(json.at("dollars_per_billion_tokens").get<double>() == doctest::Approx(2.5 * hours));
   CHECK(json.at("kwh_per_billion_tokens").get<double>() == doctest::Approx(hours));
-  CHECK(says(table_text(table, planners.model(), timed_rows(table)), "$/10^9 tokens"));
+  CHECK(says(table_text(table, planners.model(), rows_of(table)), "$/10^9 tokens"));
 
   PlanSettings bert = settings_of({"--model", "bert-tiny", "--device", "cuda", "--time", "h100",
                                    "--param-dtype", "bfloat16", "--price", "2.5"});
@@ -175,7 +170,7 @@ TEST_CASE("--trace writes the trace of the planned step") {
 
 TEST_CASE("a table states the part of the speed that more ranks keep") {
   const PlanSettings settings = timed({"--ranks", "8,64,128", "--hosts", "1,8,16"});
-  const std::vector<TableRow> rows = timed_rows(settings);
+  const std::vector<TableRow> rows = rows_of(settings);
   const auto part = [&](size_t i) {
     return fmt::format("{:.2f}", static_cast<double>(rows[0].time->total_ns) /
                                      static_cast<double>(rows[i].time->total_ns));
@@ -184,7 +179,7 @@ TEST_CASE("a table states the part of the speed that more ranks keep") {
   CHECK(says(text, "full-shard: from 8 to 64 ranks it keeps " + part(1) + ", to 128 " + part(2) +
                        " of the tokens/s a rank\n"));
   const PlanSettings one = timed({"--ranks", "8,8", "--json"});
-  CHECK_FALSE(says(table_text(one, find_model("gpt-tiny"), timed_rows(one)), "it keeps"));
+  CHECK_FALSE(says(table_text(one, find_model("gpt-tiny"), rows_of(one)), "it keeps"));
 }
 
 TEST_CASE("the slowest part of a step has the cause that the rates give it") {

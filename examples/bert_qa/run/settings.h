@@ -75,7 +75,7 @@ struct Settings {
   bool overwrite_output_dir = false;        // permits to replace an earlier run's results
   int64_t max_shard_bytes = 5'000'000'000;  // largest file of the written model
   uint64_t seed = 42;
-  int64_t num_threads = 0;           // threads of one rank; 0: cores divided by ranks
+  int64_t num_threads = 0;           // of one rank; 0: cores divided by the host's ranks
   std::optional<fsdp::Rates> rates;  // set: the time of a step is predicted
   fsdp::RunOptions run;
 

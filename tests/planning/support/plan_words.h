@@ -11,6 +11,7 @@
 
 #include "planning/command_line.h"
 #include "planning/plan_search.h"
+#include "planning/plan_table.h"
 
 namespace fsdp::testing {
 
@@ -35,6 +36,11 @@ inline int64_t parameters_of(const std::string& model) {
       settings_of({"--model", model.c_str(), "--ranks", "8", "--seq-len", "8"});
   planning::Planners planners(planning::find_model(model), settings.batch.length);
   return planning::PlanSearch(settings, planners).plan().parameters;
+}
+
+inline std::vector<planning::TableRow> rows_of(const planning::PlanSettings& settings) {
+  planning::Planners planners(planning::find_model(settings.model), settings.batch.length);
+  return planning::plan_rows(settings, planners);
 }
 
 inline bool says(const std::string& text, std::string_view part) {
