@@ -1,6 +1,7 @@
 // The options of periodic checkpoints, and their flags.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -38,9 +39,9 @@ struct CheckpointOptions {
   // --save-async: copy the state to memory, and write the copy to disk while the training
   // continues. Needs host memory of the size of this rank's file.
   bool save_async = false;
-  // --save-memory-steps: number of steps between two copies of the state in the launcher's memory,
-  // from which a restarted job resumes (fsdp-run --max-restarts); 0: none. Needs host memory of
-  // twice the size of this rank's file.
+  // --save-memory-steps: most steps that a killed job repeats, because fsdp-run --max-restarts
+  // resumes it from a copy of the state in the launcher's memory; 0: no copies. Needs host memory
+  // of twice the size of this rank's file.
   int64_t save_memory_steps = 0;
   OnSaveError on_save_error = OnSaveError::kStop;  // --on-save-error
 
@@ -53,6 +54,9 @@ struct CheckpointOptions {
   // Returns the number of copies of the state that a rank has in memory: one with save_async, two
   // with save_memory_steps.
   int64_t state_copies() const { return (save_async ? 1 : 0) + (save_memory_steps > 0 ? 2 : 0); }
+  // Returns the number of steps between two copies in memory. A copy is complete when the next step
+  // ends, so there is one step less than save_memory_steps. If that is 1, after_step() waits.
+  int64_t memory_copy_steps() const { return std::max<int64_t>(save_memory_steps - 1, 1); }
   // Returns the number of checkpoints for which the disk must have room: the limit + 1, because the
   // earlier ones exist while a new one is written; 2 without a limit.
   int64_t most_at_once() const;

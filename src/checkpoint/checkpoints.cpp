@@ -324,10 +324,11 @@ bool Checkpoints::State::after_step(int64_t step, bool is_step) {
       static_cast<Request>(mesh.max(static_cast<int64_t>(mine), "requests of signals"));
   if (is_saving && request == Request::kSaveHasNews) finish_background(/*has_news=*/true);
   if (copies && is_step) {
-    // A step ends after the copy of the step before is complete. So a kill costs at most one step
-    // more than save_memory_steps.
     if (copies->is_in_progress()) finish_copy();
-    if (request != Request::kStop && step % options.save_memory_steps == 0) copy_to_memory(step);
+    if (request != Request::kStop && step % options.memory_copy_steps() == 0) {
+      copy_to_memory(step);
+      if (options.save_memory_steps == 1) finish_copy();
+    }
   }
   const bool is_asked = request >= Request::kSave;
   const bool is_due = is_step && options.save_steps > 0 && step % options.save_steps == 0;

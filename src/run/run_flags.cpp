@@ -206,8 +206,8 @@ std::vector<RunFlag> RunOptions::checkpoint_flags() {
       switch_flag("--resume-weights-only", "true: resume loads weights only, at step 0",
                   checkpoints.resume_weights_only),
       count_flag("--save-memory-steps",
-                 "copy the state to the launcher's memory after every N steps (fsdp-run "
-                 "--max-restarts); 0: never",
+                 "copy the state to the launcher's memory, so that a restart loses at most N steps "
+                 "(fsdp-run --max-restarts); 0: never",
                  checkpoints.save_memory_steps, int64_t{1'000'000'000}),
       switch_flag("--save-async",
                   "true: write checkpoints while the training continues; needs host memory for a "

@@ -3,6 +3,7 @@
 
 #include <fsdp/checkpoints.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -34,6 +35,11 @@ class LauncherMemory {
     }
     return copies;
   }
+  int64_t newest_step() const {
+    int64_t newest = 0;
+    for (const FoundCheckpoint& each : copies()) newest = std::max(newest, each.step);
+    return newest;
+  }
 
  private:
   ScratchFolder folder_;
@@ -44,6 +50,7 @@ struct Run {
   int64_t steps = 0;
   CheckpointOptions options;
   bool is_finite = true;
+  const LauncherMemory* memory = nullptr;  // if set: a kill at any time costs no more steps
 };
 
 // Trains on threads until `steps` steps are done. Returns the notes and warnings, with the step
@@ -73,6 +80,9 @@ std::vector<std::string> train(const Run& run) {
           if (!run.is_finite) {
             const torch::NoGradGuard no_grad;
             for (const at::Tensor& each : engine.parameters()) each.data().fill_(INFINITY);
+          }
+          if (run.memory != nullptr && mesh.rank() == 0) {
+            CHECK(step - run.memory->newest_step() <= run.options.save_memory_steps);
           }
           checkpoints.after_step(step);
         }
@@ -105,9 +115,10 @@ void damage(const std::filesystem::path& folder, const std::string& part) {
   }
 }
 
+// Returns options of a run that copies its state after every second step.
 CheckpointOptions in_memory(const ScratchFolder& folder, int64_t save_steps = 0) {
   return {
-      .folder = folder.path(), .save_steps = save_steps, .resume = "auto", .save_memory_steps = 2};
+      .folder = folder.path(), .save_steps = save_steps, .resume = "auto", .save_memory_steps = 3};
 }
 
 TEST_CASE("a restarted training resumes from the newer copy, on any number of ranks") {
@@ -146,6 +157,18 @@ TEST_CASE(
   const auto last = train({.steps = 10, .options = in_memory(folder, 5)});
   CHECK(last.front() == "10");
   CHECK_FALSE(says(last, "passed over"));
+}
+
+TEST_CASE("before the end of each step, a copy exists that is at most save_memory_steps older") {
+  for (const int steps : {1, 2, 3, 5}) {
+    CAPTURE(steps);
+    const LauncherMemory memory;
+    const ScratchFolder folder;
+    CheckpointOptions options = in_memory(folder);
+    options.save_memory_steps = steps;
+    train({.steps = 12, .options = options, .memory = &memory});
+    CHECK(memory.newest_step() == 12 / options.memory_copy_steps() * options.memory_copy_steps());
+  }
 }
 
 TEST_CASE("a copy of another run is not used") {
