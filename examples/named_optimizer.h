@@ -4,6 +4,7 @@
 
 #include <fsdp/error.h>
 #include <fsdp/optim.h>
+#include <fsdp/plan.h>
 
 #include <algorithm>
 #include <array>
@@ -15,17 +16,18 @@
 
 struct OptimizerName {
   std::string_view name;
-  int moments;           // PlanRequest::optimizer_moments
-  bool has_betas;        // false: it takes neither betas nor eps
-  bool is_8bit = false;  // PlanRequest::quantized_moments
+  std::string_view title;
+  fsdp::OptimizerKind kind;  // in plans
+  bool has_betas;            // false: it takes neither betas nor eps
 };
-inline constexpr std::array kOptimizerNames{OptimizerName{"adamw_torch", 2, true},
-                                            OptimizerName{"sgd", 0, false},
-                                            OptimizerName{"lion_32bit", 1, true},
-                                            OptimizerName{"radam", 2, true},
-                                            OptimizerName{"lamb", 2, true},
-                                            OptimizerName{"lars", 1, false},
-                                            OptimizerName{"adamw_8bit", 2, true, true}};
+inline constexpr std::array kOptimizerNames{
+    OptimizerName{"adamw_torch", "AdamW", fsdp::OptimizerKind::kAdamW, true},
+    OptimizerName{"sgd", "SGD", fsdp::OptimizerKind::kSgd, false},
+    OptimizerName{"lion_32bit", "Lion", fsdp::OptimizerKind::kSgdMomentum, true},
+    OptimizerName{"radam", "RAdam", fsdp::OptimizerKind::kAdamW, true},
+    OptimizerName{"lamb", "LAMB", fsdp::OptimizerKind::kLamb, true},
+    OptimizerName{"lars", "LARS", fsdp::OptimizerKind::kLars, false},
+    OptimizerName{"adamw_8bit", "AdamW in 8 bits", fsdp::OptimizerKind::kAdamW8bit, true}};
 
 // Returns "adamw_torch, sgd, …".
 inline std::string optimizer_names() {
@@ -47,7 +49,8 @@ inline const OptimizerName& optimizer_named(std::string_view name) {
 
 // Sets the engine's options that the optimizer needs. Call it before the engine is made.
 inline void prepare_engine(std::string_view name, fsdp::Options& options) {
-  if (optimizer_named(name).is_8bit) options.shard_granule = fsdp::AdamW8bit::kBlockNumel;
+  const bool is_8bit = optimizer_named(name).kind == fsdp::OptimizerKind::kAdamW8bit;
+  if (is_8bit) options.shard_granule = fsdp::AdamW8bit::kBlockNumel;
 }
 
 // Options that all programs set. A value that is unset is the optimizer's default.

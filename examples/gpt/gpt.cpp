@@ -170,8 +170,7 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
   const bool says_all = run.log_level == fsdp::LogLevel::kDebug;
   if (settings.max_steps > 0) {
     const fsdp::RunPlanOptions how{.force = settings.force,
-                                   .optimizer_moments = optimizer_named(settings.optim).moments,
-                                   .quantized_moments = optimizer_named(settings.optim).is_8bit,
+                                   .optimizer = optimizer_named(settings.optim).kind,
                                    .checkpoints = settings.checkpoints};
     const auto build = [&] { return fsdp::Unit<gpt::Gpt>(settings.model); };
     const auto step = [&](auto& model) {

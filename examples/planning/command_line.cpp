@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "named_optimizer.h"
 #include "planning/known_gpus.h"
 #include "planning/known_rates.h"
 
@@ -152,6 +153,10 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
              settings.time_of_gpu = value == kOfGpu;
              if (!settings.time_of_gpu) settings.rates = find_rates(std::string(value));
            }},
+      {.name = "--links",
+       .value_name = "FILE",
+       .meaning = "with --time: the links between hosts, from fsdp-doctor --nnodes H --out FILE",
+       .set = [&settings](std::string_view value) { settings.links_file = value; }},
       {.name = "--trace",
        .value_name = "FILE",
        .meaning = "with --time: write a trace of the step, for ui.perfetto.dev",
@@ -169,6 +174,11 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
       {.name = "--json",
        .meaning = "print a line of JSON for each run",
        .set = [&settings](std::string_view) { settings.json = true; }},
+      {.name = "--optim",
+       .value_name = "NAME",
+       .meaning = optimizer_names(),
+       .value = settings.optim,
+       .set = [&settings](std::string_view name) { settings.optim = optimizer_named(name).name; }},
       {.name = "--ema",
        .meaning = "also keep a moving average of the weights (fsdp::Ema)",
        .set = [&settings](std::string_view) { settings.ema = true; }},
@@ -256,7 +266,8 @@ void check(const PlanSettings& settings) {
     refuse("--time is set, but --bandwidth and --flops are set, too", "leave out one of them");
   }
   const bool has_time = settings.rates || settings.time_of_gpu;
-  for (const auto& [flag, is_set] : {std::pair("--trace", !settings.trace_file.empty()),
+  for (const auto& [flag, is_set] : {std::pair("--links", !settings.links_file.empty()),
+                                     std::pair("--trace", !settings.trace_file.empty()),
                                      std::pair("--price", settings.dollars_per_hour > 0),
                                      std::pair("--watts", settings.watts > 0)}) {
     if (is_set && !has_time) {
@@ -382,6 +393,7 @@ PlanSettings parse_command_line(int argc, const char* const* argv) {
   settings.hosts = settings.hosts_of.front();
   choose_gpu(settings);
   if (settings.time_of_gpu) settings.rates = rates_of_gpu(settings.gpu);
+  if (!settings.links_file.empty()) fsdp::set_link_of_hosts(*settings.rates, settings.links_file);
   choose_usual(settings, find_model(settings.model).usual);
   check_room(settings);
   return settings;

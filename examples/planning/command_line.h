@@ -40,16 +40,18 @@ struct PlanSettings {
   int64_t memory_bytes = 0;  // of a rank's device; 0: unknown
   // The part of memory_bytes that no plan counts: a GPU's context, NCCL, and gaps in the allocator.
   std::optional<int64_t> reserve_bytes;
-  int64_t host_memory_bytes = 0;     // of a host, for all its ranks; 0: unknown
-  double gigabytes_per_second = 0;   // NCCL's bus bandwidth of a rank, in 10^9; 0: unknown
-  double teraflops_per_second = 0;   // achieved by a rank, in 10^12
-  std::optional<fsdp::Rates> rates;  // --time: the plan includes the time of the step
-  bool time_of_gpu = false;          // --time without a value: the rates are those of --gpu
-  std::filesystem::path trace_file;  // of the planned step; empty: none
-  double dollars_per_hour = 0;       // of a GPU; 0: not given
-  double watts = 0;                  // of a GPU with its part of the host; 0: not given
-  bool ema = false;                  // the run has an fsdp::Ema
-  bool save = false;                 // the plan includes the size of a checkpoint
+  int64_t host_memory_bytes = 0;      // of a host, for all its ranks; 0: unknown
+  double gigabytes_per_second = 0;    // NCCL's bus bandwidth of a rank, in 10^9; 0: unknown
+  double teraflops_per_second = 0;    // achieved by a rank, in 10^12
+  std::optional<fsdp::Rates> rates;   // --time: the plan includes the time of the step
+  bool time_of_gpu = false;           // --time without a value: the rates are those of --gpu
+  std::filesystem::path links_file;   // fsdp-doctor's report of the links between hosts
+  std::filesystem::path trace_file;   // of the planned step; empty: none
+  double dollars_per_hour = 0;        // of a GPU; 0: not given
+  double watts = 0;                   // of a GPU with its part of the host; 0: not given
+  std::string optim = "adamw_torch";  // a name of named_optimizer.h
+  bool ema = false;                   // the run has an fsdp::Ema
+  bool save = false;                  // the plan includes the size of a checkpoint
   fsdp::RunOptions run;
   std::string help;  // if not empty, the program prints it and ends
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "named_optimizer.h"
 #include "plan/placement.h"
 #include "planning/time_report.h"
 
@@ -137,11 +138,11 @@ std::string title_of(const KnownModel& model, int64_t parameters, int units) {
 std::string describe_plan(const PlanSettings& settings, const KnownModel& model,
                           const fsdp::StepPlan& plan) {
   std::string text = fmt::format(
-      "{}, {} × {} tokens a rank\n{} on {}, {}, {} on {}; AdamW\n\n",
+      "{}, {} × {} tokens a rank\n{} on {}, {}, {} on {}; {}\n\n",
       title_of(model, plan.parameters, plan.units), settings.batch.sequences, settings.batch.length,
       counted(settings.ranks, "rank"), counted(settings.hosts, "host"),
       fsdp::name_of(settings.run.engine.strategy), type_name(settings.run.engine.mixed_precision),
-      settings.on_gpus() ? "GPUs" : "CPUs");
+      settings.on_gpus() ? "GPUs" : "CPUs", optimizer_named(settings.optim).title);
   text += plan.to_string();
   if (settings.gigabytes_per_second > 0) text += overlap_text(settings, model, plan);
   return text + time_text(settings, model, plan) + checkpoint_text(settings, plan);

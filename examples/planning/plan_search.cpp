@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/mesh_parts.h"
+#include "named_optimizer.h"
 #include "plan/placement.h"
 #include "plan/remedies.h"
 
@@ -21,6 +22,7 @@ fsdp::Options options_of(const PlanSettings& settings, const KnownModel& model) 
   fsdp::Options options = settings.run.engine;
   options.memory_limit = 0;  // the search compares with the room itself
   options.unit_options = model.unit_options;
+  prepare_engine(settings.optim, options);
   return options;
 }
 
@@ -88,6 +90,7 @@ fsdp::PlanRequest PlanSearch::request(int ranks, const fsdp::Options& options) c
           .mesh = settings_.run.mesh,
           .maps_shards = maps,
           .options = options,
+          .optimizer = optimizer_named(settings_.optim).kind,
           .ema = settings_.ema};
 }
 

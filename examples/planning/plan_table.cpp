@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "comm/mesh_parts.h"
+#include "named_optimizer.h"
 #include "plan/placement.h"
 #include "planning/plan_report.h"
 
@@ -266,10 +267,11 @@ std::string table_text(const PlanSettings& settings, const KnownModel& model,
     columns.push_back(column_of(
         "", rows, [](const TableRow& row) { return row.fits ? "fits" : ""; }, true));
   }
-  std::string text = fmt::format(
-      "{}, {} tokens a sequence\n{} on {}; AdamW\n\n",
-      title_of(model, rows.front().parameters, rows.front().units), settings.batch.length,
-      type_name(settings.run.engine.mixed_precision), settings.on_gpus() ? "GPUs" : "CPUs");
+  std::string text =
+      fmt::format("{}, {} tokens a sequence\n{} on {}; {}\n\n",
+                  title_of(model, rows.front().parameters, rows.front().units),
+                  settings.batch.length, type_name(settings.run.engine.mixed_precision),
+                  settings.on_gpus() ? "GPUs" : "CPUs", optimizer_named(settings.optim).title);
   text += text_of(columns, rows.size());
   if (room.device > 0) {
     text += fmt::format("\na device has {}", format_bytes(room.device));

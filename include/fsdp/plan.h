@@ -39,10 +39,20 @@ namespace fsdp {
 
 struct ShardedParameter;  // engine.h
 
+// An optimizer by what it keeps for each element. Other optimizers are planned as the kind that
+// keeps the same.
+enum class OptimizerKind : uint8_t {
+  kSgd,          // nothing
+  kSgdMomentum,  // one fp32 value, as Lion
+  kLars,         // one fp32 value; also norms of whole parameters, which ranks sum
+  kAdamW,        // two fp32 values, as RAdam
+  kLamb,         // two fp32 values; also norms, as kLars
+  kAdamW8bit,    // two values of 8 bits. Needs Options::shard_granule = AdamW8bit::kBlockNumel.
+};
+
 // An optimizer that trains some or all of the parameters.
 struct PlannedOptimizer {
-  int moments = 2;                 // same meaning as PlanRequest::optimizer_moments
-  bool quantized_moments = false;  // same meaning as PlanRequest::quantized_moments
+  OptimizerKind kind = OptimizerKind::kAdamW;
   // Same meaning as AdamWOptions::parameters. If this function is unset, the optimizer trains all
   // parameters.
   std::function<bool(const ShardedParameter&)> parameters{};
@@ -60,13 +70,9 @@ struct PlanRequest {
   // (Options::tuning.map_shards). false (threads, several hosts, GPUs): shards are gathered.
   bool maps_shards = false;
   Options options;  // if the plan exceeds memory_limit, see StepPlan::refused_at
-  // fp32 values that the optimizer keeps per element: 2 (AdamW), 1 (SGD with momentum) or 0.
-  int optimizer_moments = 2;
-  // true: the optimizer is AdamW8bit. optimizer_moments must be 2, and `options` must have the
-  // shard_granule of AdamW8bit.
-  bool quantized_moments = false;
-  // The optimizers, in the order of their steps. All gradients are cleared after the last of these
-  // steps. If this list is empty, one optimizer trains all parameters.
+  OptimizerKind optimizer = OptimizerKind::kAdamW;  // trains all parameters
+  // Replaces `optimizer` if it is not empty: optimizers in the order of their steps. All gradients
+  // are cleared after the last of these steps.
   std::vector<PlannedOptimizer> optimizers{};
   bool ema = false;  // true: an fsdp::Ema averages the weights
   // Set: the plan includes the size of a checkpoint, and the memory for copies of the state

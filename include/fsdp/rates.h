@@ -138,6 +138,11 @@ struct Rates {
 Rates parse_rates(std::string_view text, const std::string& file);
 // Errors: those of parse_rates; IoError (74) if the file cannot be read.
 Rates read_rates(const std::filesystem::path& file);
+// Sets `net` from the connections that `fsdp-doctor --nnodes H --out REPORT` measured: the lowest
+// rate of a connection and the highest latency, because the slowest connection limits a ring.
+// Errors: IoError (65) if the file is no such report, if a connection failed or was not measured,
+//   or if `rates.host` is unknown; IoError (74) if the file cannot be read.
+void set_link_of_hosts(Rates& rates, const std::filesystem::path& report);
 // Returns the text of a rates file. parse_rates of this text returns equal rates.
 std::string to_json(const Rates& rates);
 

@@ -19,11 +19,10 @@
 namespace fsdp {
 
 struct RunPlanOptions {
-  bool force = false;                              // true: a run that cannot fit is allowed
-  int optimizer_moments = 2;                       // PlanRequest::optimizer_moments
-  bool quantized_moments = false;                  // PlanRequest::quantized_moments
-  std::optional<CheckpointOptions> checkpoints{};  // PlanRequest::checkpoints
-  std::optional<Rates> rates{};                    // PlanRequest::rates; only plan_run uses them
+  bool force = false;                               // true: a run that cannot fit is allowed
+  OptimizerKind optimizer = OptimizerKind::kAdamW;  // PlanRequest::optimizer
+  std::optional<CheckpointOptions> checkpoints{};   // PlanRequest::checkpoints
+  std::optional<Rates> rates{};                     // PlanRequest::rates; only plan_run uses them
 };
 
 // Returns the request for a run on this mesh with these options. The request has the mesh's ranks,

@@ -60,7 +60,10 @@ TrustRatios::TrustRatios(EngineParts& engine, const ChosenParameters& chosen) : 
   sums_ = allocate(bytes_of_sums(slots_) * (is_cut_ ? 2 : 1));
   joins_ = allocate(join_bytes);
   ratios_ = allocate(static_cast<int64_t>(trees_.size() * sizeof(float)));
-  scratch_ = allocate(scratch_bytes_);
+  // Each unit has as many blocks as its largest slice needs, so that all ranks hold the same bytes.
+  int64_t blocks = 0;
+  for (const auto& [unit, of_slices] : blocks_) blocks += std::ranges::max(of_slices);
+  scratch_ = allocate(blocks * static_cast<int64_t>(sizeof(kernels::SquareSums)));
   if (join_bytes > 0) {
     const Buffer from = engine.context->streams.device.allocate(join_bytes, MemoryKind::kPinned);
     std::memcpy(from.data(), planned_joins_.data(), static_cast<size_t>(join_bytes));
@@ -101,6 +104,8 @@ void TrustRatios::plan(const EngineUnit& unit, int parameter) {
     int64_t numel;
   };
   std::vector<Open> open;  // nodes whose neighbour follows
+  std::vector<int64_t>& blocks = blocks_[unit.index];
+  blocks.resize(layout.ranks());
   const auto join_last = [&] {
     planned_joins_.push_back({.into = open[open.size() - 2].slot, .from = open.back().slot});
     open.pop_back();
@@ -116,9 +121,8 @@ void TrustRatios::plan(const EngineUnit& unit, int parameter) {
       if (is_own) {
         tree.own.push_back(
             {.begin = node.begin - interval.begin, .numel = existing, .slot = slots_});
-        scratch_bytes_ +=
-            kernels::blocks_for(existing) * static_cast<int64_t>(sizeof(kernels::SquareSums));
       }
+      blocks[slice] += kernels::blocks_for(existing);
       open.push_back({slots_++, node.numel});
       while (open.size() > 1 && open[open.size() - 2].numel == open.back().numel) {
         join_last();

@@ -67,7 +67,7 @@ class TrustRatios {
   std::map<std::pair<int, int>, Tree> trees_;  // by unit and parameter
   std::vector<kernels::NodeJoin> planned_joins_;
   int32_t slots_ = 0;
-  int64_t scratch_bytes_ = 0;
+  std::map<int, std::vector<int64_t>> blocks_;  // of sum_squares, by unit and slice
   Buffer sums_;     // this rank's sums, followed by the sums of all ranks if main shards are cut
   Buffer joins_;    // planned_joins_
   Buffer ratios_;   // a float for each parameter

@@ -40,35 +40,26 @@ auto explained(const PlannedPlace& place, const Body& body) {
 }
 
 std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const PlannedOptimizer& planned) {
-  const ParameterMatch& parameters = planned.parameters;
-  // An update in backward cannot skip a step.
-  const bool skips = !engine.options().optimizer_in_backward;
-  if (planned.quantized_moments && planned.moments != 2) {
-    throw InvalidArgument(
-        {.what = fmt::format("quantized_moments is set with {} moments", planned.moments),
-         .where = "PlanRequest",
-         .hint = "use 2 moments, because only AdamW8bit quantizes them"});
+  const auto with = [&](auto options) {
+    options.parameters = planned.parameters;
+    options.skip_nonfinite = !engine.options().optimizer_in_backward;  // it cannot skip a step
+    return options;
+  };
+  switch (planned.kind) {
+    case OptimizerKind::kSgd:
+      return std::make_unique<SGD>(engine, with(SgdOptions{}));
+    case OptimizerKind::kSgdMomentum:
+      return std::make_unique<SGD>(engine, with(SgdOptions{.momentum = 0.9}));
+    case OptimizerKind::kLars:
+      return std::make_unique<Lars>(engine, with(LarsOptions{}));
+    case OptimizerKind::kAdamW:
+      return std::make_unique<AdamW>(engine, with(AdamWOptions{}));
+    case OptimizerKind::kLamb:
+      return std::make_unique<Lamb>(engine, with(LambOptions{}));
+    case OptimizerKind::kAdamW8bit:
+      return std::make_unique<AdamW8bit>(engine, with(AdamW8bitOptions{}));
   }
-  if (planned.quantized_moments) {
-    return std::make_unique<AdamW8bit>(
-        engine, AdamW8bitOptions{.parameters = parameters, .skip_nonfinite = skips});
-  }
-  switch (planned.moments) {
-    case 0:
-      return std::make_unique<SGD>(engine,
-                                   SgdOptions{.parameters = parameters, .skip_nonfinite = skips});
-    case 1:
-      return std::make_unique<SGD>(
-          engine, SgdOptions{.momentum = 0.9, .parameters = parameters, .skip_nonfinite = skips});
-    case 2:
-      return std::make_unique<AdamW>(
-          engine, AdamWOptions{.parameters = parameters, .skip_nonfinite = skips});
-    default:
-      throw InvalidArgument(
-          {.what = fmt::format("optimizer_moments is {}, expected 0 to 2", planned.moments),
-           .where = "PlanRequest",
-           .hint = "use 2 (AdamW), 1 (SGD with momentum) or 0 (SGD)"});
-  }
+  return nullptr;  // unreachable: every kind returns
 }
 
 std::vector<std::unique_ptr<Optimizer>> make_optimizers(Engine& engine,
@@ -78,8 +69,7 @@ std::vector<std::unique_ptr<Optimizer>> make_optimizers(Engine& engine,
     optimizers.push_back(make_optimizer(engine, each));
   }
   if (optimizers.empty()) {
-    optimizers.push_back(make_optimizer(engine, {.moments = request.optimizer_moments,
-                                                 .quantized_moments = request.quantized_moments}));
+    optimizers.push_back(make_optimizer(engine, {.kind = request.optimizer}));
   }
   return optimizers;
 }
@@ -142,13 +132,13 @@ StepPlan PlannedRun::step(StepRecorder* recorder) {
   plan.torch.backward_peak = torch_peak();
   loss = at::Tensor();  // its bytes are not part of the optimizer's step
   clip();
-  plan.traffic = engine_.stats().sent - before;
   update();
+  plan.traffic = engine_.stats().sent - before;
   describe_engine(plan);
   return plan;
 }
 
-// The optimizers' update sends no bytes. It runs so that the engine has run a whole step.
+// LAMB and LARS send norms of parameters.
 void PlannedRun::update() {
   for (const auto& each : optimizers_) each->step();
   engine_.zero_grad();  // also clears gradients of parameters that no optimizer has

@@ -33,8 +33,7 @@ std::optional<StepPlan> plan_on_rank_0(const Mesh& mesh, const Options& options,
   run_or_throw_on_all_ranks(mesh, "planning the step", [&] {
     if (mesh.rank() != 0) return;
     PlanRequest request = request_of(mesh, options);
-    request.optimizer_moments = how.optimizer_moments;
-    request.quantized_moments = how.quantized_moments;
+    request.optimizer = how.optimizer;
     request.checkpoints = how.checkpoints;
     request.rates = how.rates;
     planned = plan(request);

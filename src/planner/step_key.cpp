@@ -52,8 +52,8 @@ StepKey::StepKey(const PlanRequest& request, const EngineParts& engine)
   // The binding lists all fields of PlanRequest. If a field is added, this does not compile until
   // the field is considered here. Fields that are not used below affect only the units, which are
   // part of the key.
-  const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, moments, quantized,
-               optimizers, ema, checkpoints, rates, trace_file] = request;
+  const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, optimizer, optimizers, ema,
+               checkpoints, rates, trace_file] = request;
   device = mesh.device;
   shares_gpu = shares;
   for (const auto& unit : engine.model.units) {

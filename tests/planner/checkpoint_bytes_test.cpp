@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint_size.h"
 #include "checkpoint/training_state_parts.h"
 #include "io/checkpoint_manifest.h"
+#include "planner/support/optimizer_of.h"
 #include "support/models.h"
 #include "support/scratch_folder.h"
 #include "support/torch_ranks.h"
@@ -40,17 +41,10 @@ TORCH_MODULE(Mixed);
 
 struct Case {
   int ranks = 1;
-  int moments = 2;
-  bool quantized = false;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
   Options options{};
   CheckpointOptions checkpoints{};
 };
-
-std::unique_ptr<Optimizer> make_optimizer(Engine& engine, int moments, bool quantized) {
-  if (quantized) return std::make_unique<AdamW8bit>(engine, AdamW8bitOptions{});
-  if (moments == 2) return std::make_unique<AdamW>(engine, AdamWOptions{});
-  return std::make_unique<SGD>(engine, SgdOptions{.momentum = moments == 1 ? 0.9 : 0.0});
-}
 
 // Saves a checkpoint. Returns its size as rank 0 computes it before the save.
 CheckpointSize save_one(const Case& each, const std::filesystem::path& folder) {
@@ -58,8 +52,7 @@ CheckpointSize save_one(const Case& each, const std::filesystem::path& folder) {
   run_torch_ranks(each.ranks, [&](const Mesh& mesh) {
     Unit<Mixed> model;
     Engine engine(model, mesh, each.options);
-    const std::unique_ptr<Optimizer> optimizer =
-        make_optimizer(engine, each.moments, each.quantized);
+    const auto optimizer = optimizer_of(engine, {.kind = each.optimizer});
     TrainingState state(engine);
     state.add("optimizer", *optimizer);
     loss_of(model, batch_of(0, mesh.rank())).backward();
@@ -76,12 +69,11 @@ CheckpointSize save_one(const Case& each, const std::filesystem::path& folder) {
 
 void check_as_saved(const Case& each) {
   CAPTURE(each.ranks);
-  CAPTURE(each.moments);
+  CAPTURE(static_cast<int>(each.optimizer));
   CAPTURE(static_cast<int>(each.options.strategy));
   const PlanRequest request{.ranks = each.ranks,
                             .options = each.options,
-                            .optimizer_moments = each.moments,
-                            .quantized_moments = each.quantized,
+                            .optimizer = each.optimizer,
                             .checkpoints = each.checkpoints};
   const StepPlan planned = plan(
       request, [] { return Unit<Mixed>(); },
@@ -121,9 +113,13 @@ TEST_CASE("the planned bytes of a checkpoint are those of the saved files") {
     }
   }
   for (const int ranks : {1, 3}) {
-    check_as_saved({.ranks = ranks, .quantized = true, .options = {.shard_granule = 256}});
+    check_as_saved({.ranks = ranks,
+                    .optimizer = OptimizerKind::kAdamW8bit,
+                    .options = {.shard_granule = 256}});
   }
-  for (const int moments : {0, 1}) check_as_saved({.ranks = 2, .moments = moments});
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kLars}) {
+    check_as_saved({.ranks = 2, .optimizer = kind});
+  }
   check_as_saved({.ranks = 2, .options = {.cpu_offload = true}});
   check_as_saved({.ranks = 2, .checkpoints = {.save_only_model = true}});
   const auto is_table = [](std::string_view fqn) { return fqn == "table"; };
@@ -158,7 +154,7 @@ TEST_CASE("a plan counts the copies that a run on the CPU keeps of its state") {
     run_torch_ranks(2, [&](const Mesh& mesh) {
       Unit<Mixed> model;
       Engine engine(model, mesh, request.options);
-      const std::unique_ptr<Optimizer> optimizer = make_optimizer(engine, 2, false);
+      const std::unique_ptr<Optimizer> optimizer = optimizer_of(engine, {});
       TrainingState state(engine);
       state.add("optimizer", *optimizer);
       Checkpoints saves(state, checkpoints);

@@ -3,6 +3,7 @@
 #include <fsdp/optim.h>
 #include <fsdp/plan.h>
 
+#include "planner/support/optimizer_of.h"
 #include "support/models.h"
 #include "support/torch_ranks.h"
 
@@ -17,14 +18,12 @@ Unit<Chain> small_chain() { return Unit<Chain>(16, 4); }
 
 at::Tensor planned_loss(Unit<Chain>& model) { return loss_of(model, batch_of(0, 0)); }
 
-// A case with a shard_granule has AdamW8bit.
-bool is_8bit(const Options& options) { return options.shard_granule > 1; }
-
-StepPlan planned(const MeshShape& shape, const Options& options, const Make& make) {
+StepPlan planned(const MeshShape& shape, const Options& options, const Make& make,
+                 OptimizerKind optimizer) {
   const PlanRequest request{.ranks = shape.size(Axis::kWorld),
                             .mesh = {.shard = shape.shard, .replicate = shape.replicate},
                             .options = options,
-                            .quantized_moments = is_8bit(options)};
+                            .optimizer = optimizer};
   return plan(request, make, planned_loss);
 }
 
@@ -47,24 +46,19 @@ void check_same(const MemoryPlan& planned, const MemoryPlan& run) {
   CHECK(planned.kept_gradient_bytes == run.kept_gradient_bytes);
 }
 
-void check_case(const MeshShape& shape, const Options& options, const Make& make = small_chain) {
+void check_case(const MeshShape& shape, const Options& options, const Make& make = small_chain,
+                OptimizerKind kind = OptimizerKind::kAdamW) {
   CAPTURE(shape.replicate);
   CAPTURE(shape.shard);
   CAPTURE(static_cast<int>(options.strategy));
   CAPTURE(options.recompute);
   CAPTURE(options.cpu_offload);
   CAPTURE(options.prefetch_units);
-  const StepPlan plan = planned(shape, options, make);
+  const StepPlan plan = planned(shape, options, make, kind);
   run_torch_ranks(shape, [&](Mesh mesh) {
     auto model = build_seeded(7, make);
     Engine engine(model, mesh, options);
-    const bool skips = !options.optimizer_in_backward;
-    std::unique_ptr<Optimizer> optimizer;
-    if (is_8bit(options)) {
-      optimizer = std::make_unique<AdamW8bit>(engine, AdamW8bitOptions{.skip_nonfinite = skips});
-    } else {
-      optimizer = std::make_unique<AdamW>(engine, AdamWOptions{.skip_nonfinite = skips});
-    }
+    const auto optimizer = optimizer_of(engine, {.kind = kind});
     EngineStats before;
     for (int step = 0; step < 3; ++step) {
       before = engine.stats();
@@ -136,13 +130,20 @@ TEST_CASE("a plan's engine bytes are the run's for every option that they depend
   }
 }
 
-TEST_CASE("a plan's engine bytes are the run's with moments in 8 bits") {
+TEST_CASE("a plan's engine bytes are the run's with every kind of optimizer") {
   const Make make = [] { return Unit<Chain>(64, 2, 67); };
-  for (const MeshShape& shape : {MeshShape{1, 1}, MeshShape{1, 3}, MeshShape{2, 2}}) {
-    for (const bool offload : {false, true}) {
-      for (const Strategy strategy : {Strategy::kFullShard, Strategy::kHybridShard}) {
-        check_case(shape, {.cpu_offload = offload, .strategy = strategy, .shard_granule = 256},
-                   make);
+  for (const OptimizerKind kind :
+       {OptimizerKind::kSgd, OptimizerKind::kSgdMomentum, OptimizerKind::kLars,
+        OptimizerKind::kAdamW, OptimizerKind::kLamb, OptimizerKind::kAdamW8bit}) {
+    CAPTURE(static_cast<int>(kind));
+    const int64_t granule = kind == OptimizerKind::kAdamW8bit ? AdamW8bit::kBlockNumel : 1;
+    for (const MeshShape& shape : {MeshShape{1, 1}, MeshShape{1, 3}, MeshShape{2, 2}}) {
+      for (const bool offload : {false, true}) {
+        for (const Strategy strategy : {Strategy::kFullShard, Strategy::kHybridShard}) {
+          check_case(shape,
+                     {.cpu_offload = offload, .strategy = strategy, .shard_granule = granule}, make,
+                     kind);
+        }
       }
     }
   }
@@ -162,8 +163,9 @@ TEST_CASE("a plan counts the state of optimizers that have parts of the model") 
   const auto of_others = [=](const ShardedParameter& each) { return !of_blocks(each); };
   // The root's norm is divided between the slices of the two ranks.
   const auto of_norm_bias = [](const ShardedParameter& each) { return each.fqn == "norm.bias"; };
-  const PlannedOptimizer adamw{.parameters = of_blocks}, sgd{.moments = 1, .parameters = of_others},
-      small{.moments = 1, .parameters = of_norm_bias};
+  const PlannedOptimizer adamw{.parameters = of_blocks},
+      sgd{.kind = OptimizerKind::kSgdMomentum, .parameters = of_others},
+      small{.kind = OptimizerKind::kSgdMomentum, .parameters = of_norm_bias};
   for (const std::vector<PlannedOptimizer>& optimizers :
        {std::vector{adamw, sgd}, std::vector{adamw}, std::vector{adamw, small}}) {
     CAPTURE(optimizers.size());
@@ -173,15 +175,7 @@ TEST_CASE("a plan counts the state of optimizers that have parts of the model") 
       auto model = build_seeded(7, small_chain);
       Engine engine(model, mesh);
       std::vector<std::unique_ptr<Optimizer>> made;
-      for (const PlannedOptimizer& each : optimizers) {
-        if (each.moments == 2) {
-          made.push_back(
-              std::make_unique<AdamW>(engine, AdamWOptions{.parameters = each.parameters}));
-        } else {
-          made.push_back(std::make_unique<SGD>(
-              engine, SgdOptions{.momentum = 0.9, .parameters = each.parameters}));
-        }
-      }
+      for (const PlannedOptimizer& each : optimizers) made.push_back(optimizer_of(engine, each));
       for (int step = 0; step < 3; ++step) {
         loss_of(model, batch_of(step, mesh.rank())).backward();
         for (const auto& each : made) each->step();
@@ -238,8 +232,8 @@ TEST_CASE("a planner's plan is what a plan of its own would be, whatever it has 
       {.ranks = 4, .mesh = gpus, .shares_gpu = true},
       {.ranks = 4, .mesh = gpus},
       {.ranks = 4, .maps_shards = true},
-      {.ranks = 2, .optimizer_moments = 0},
-      {.ranks = 4, .optimizers = {{.moments = 2, .parameters = fsdp::under("head")}}},
+      {.ranks = 2, .optimizer = OptimizerKind::kSgd},
+      {.ranks = 4, .optimizers = {{.parameters = fsdp::under("head")}}},
       {.ranks = 4, .options = {.gradient_divide_factor = 3.0F}},
       {.ranks = 4, .options = {.gradient_reduction = GradientReduction::kSum}},
       {.ranks = 4, .options = {.mixed_precision = {.reduce_dtype = torch::kBFloat16}}},
@@ -309,7 +303,7 @@ TEST_CASE("a planner runs the step anew only where LibTorch would meet something
   CHECK_FALSE(runs({.ranks = 4, .options = {.strategy = Strategy::kZero2}}));
   CHECK_FALSE(runs({.ranks = 4,
                     .options = {.reshard_after_forward = false, .prefetch_units = 0},
-                    .optimizer_moments = 1}));
+                    .optimizer = OptimizerKind::kSgdMomentum}));
   CHECK_FALSE(runs({.ranks = 4, .options = {.keep_last_units = 1, .cpu_offload = true}}));
   CHECK_FALSE(runs({.ranks = 4, .options = {.optimizer_in_backward = true}}));
   CHECK(runs({.ranks = 4, .options = {.recompute = 1}}));

@@ -52,17 +52,12 @@ StepPlan plan_of(GivenImpl::Forward forward, std::function<void()> in_constructo
 
 }  // namespace
 
-TEST_CASE("a step without a loss, and an optimizer that there is not, are refused") {
+TEST_CASE("a step without a loss, and an optimizer whose blocks are cut, are refused") {
   CHECK(says(error_of([] { plan({}, tiny, [](auto&) { return at::Tensor(); }); }),
              "returned no loss that requires grad"));
   CHECK(says(error_of([] { plan({}, tiny, [](auto&) { return torch::ones({}); }); }),
              "returned no loss that requires grad"));
-  CHECK(says(error_of([] { plan({.optimizer_moments = 3}, tiny, chain_loss); }),
-             "optimizer_moments is 3"));
-  CHECK(says(
-      error_of([] { plan({.optimizer_moments = 1, .quantized_moments = true}, tiny, chain_loss); }),
-      "quantized_moments is set with 1 moments"));
-  CHECK(says(error_of([] { plan({.quantized_moments = true}, tiny, chain_loss); }),
+  CHECK(says(error_of([] { plan({.optimizer = OptimizerKind::kAdamW8bit}, tiny, chain_loss); }),
              "Options::shard_granule is 1, but AdamW8bit needs a multiple of 256"));
 }
 
@@ -280,7 +275,7 @@ TEST_CASE("a model by policy is planned as its run takes it, in units of one lay
     CAPTURE(layers_of_unit);
     const Options options{.units = each_child_of("", layers_of_unit)};
     const StepPlan planned =
-        plan({.ranks = 2, .options = options, .optimizer_moments = 0}, make, loss);
+        plan({.ranks = 2, .options = options, .optimizer = OptimizerKind::kSgd}, make, loss);
     CHECK(planned.units == 1 + (7 + layers_of_unit - 1) / layers_of_unit);
     CHECK(planned.traffic.world.gathers == 2 * (planned.units - 1));
     run_torch_ranks(2, [&](Mesh mesh) {

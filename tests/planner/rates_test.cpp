@@ -1,9 +1,12 @@
 // Tests the reader of rates files.
+#include <fmt/format.h>
 #include <fsdp/error.h>
 #include <fsdp/rates.h>
 
+#include <fstream>
 #include <string>
 
+#include "support/scratch_folder.h"
 #include "support/torch_doctest.h"
 
 using namespace fsdp;
@@ -91,6 +94,39 @@ TEST_CASE("measured rates are read, and written as they were read") {
       refusal(with(R"("step_ns": 3400)",
                    R"("step_ns": 3400, "gathers": [[64, 9], [32, 9]], "reductions": [[1, 1]])")) ==
       "\"gathers\" of \"link\" is not in ascending order");
+}
+
+TEST_CASE("links between hosts are those of fsdp-doctor's slowest connection") {
+  const ScratchFolder folder;
+  const std::string file = folder / "links.json";
+  const auto set = [&](const std::string& links, const std::string& text = kGood) -> std::string {
+    std::ofstream(file) << R"({"version": 1, "hosts": [], "links": [)" << links << "]}";
+    Rates rates = parse_rates(text, "rates.json");
+    try {
+      set_link_of_hosts(rates, file);
+    } catch (const IoError& error) {
+      CHECK(error.code() == ExitCode::kCorruptData);
+      CHECK(error.text().hint.find("fsdp-doctor") != std::string::npos);
+      return error.text().what;
+    }
+    CHECK(rates.origins.at("net") == "measured");
+    return fmt::format("{:.0f} in {:.0f} ns", rates.net.bytes, rates.net.step_ns);
+  };
+  const std::string fast =
+      R"({"from": 0, "to": 1, "latency_us": 20, "rates": [{"message_bytes": 4096,
+          "bytes_per_second": 1e8}, {"message_bytes": 65536, "bytes_per_second": 3e9}]})";
+  const std::string slow = R"({"from": 1, "to": 0, "latency_us": 30,
+                               "rates": [{"message_bytes": 65536, "bytes_per_second": 2e9}]})";
+  CHECK(set(fast + ", " + slow) == "2000000000 in 30000 ns");
+  CHECK(set("") == "the report has no connection");
+  CHECK(set(R"({"from": 1, "to": 0, "latency_us": 30, "rates": []})") ==
+        "a connection was not measured");
+  CHECK(set(fast + R"(, {"from": 1, "to": 0, "failure": "refused"})") ==
+        "the connection from host 1 to host 0 failed");
+  CHECK(set("3") == "\"links\" is not an object");
+  CHECK(set(fast, with(R"({"scope": "host", "gbps": 360, "base_ns": 8400, "step_ns": 3400},
+           {"scope": "net", "gbps": 350, "step_ns": 14000})",
+                       "")) == "the rates have no link of the scope host");
 }
 
 TEST_CASE("a bad rates file is refused with one line that names the field") {

@@ -213,6 +213,24 @@ TEST_CASE("hybrid strategies are offered where there are groups") {
   CHECK(names("2") == 7);
 }
 
+TEST_CASE("--optim plans the state of the named optimizer") {
+  const auto state_of = [](const char* optimizer) {
+    const PlanSettings settings =
+        settings_of({"--model", "gpt-tiny", "--ranks", "2", "--optim", optimizer});
+    const KnownModel model = find_model(settings.model);
+    Planners planners(model, settings.batch.length);
+    return PlanSearch(settings, planners).plan().memory.rest[fsdp::MemoryCategory::kOptimizerState];
+  };
+  const int64_t adamw = state_of("adamw_torch");
+  CHECK(state_of("radam") == adamw);
+  CHECK(state_of("lion_32bit") == adamw / 2);
+  CHECK(state_of("sgd") == 0);
+  CHECK(state_of("lamb") > adamw);
+  CHECK(state_of("lamb") < adamw * 1.05);
+  CHECK(state_of("adamw_8bit") < adamw * 0.3);
+  CHECK(refusal_of([&] { state_of("adam"); }).starts_with("64 --optim cannot be 'adam'"));
+}
+
 TEST_CASE("--save shows what the checkpoints of a run take on disk") {
   const auto text = [](std::vector<const char*> words) {
     words.insert(words.begin(), {"--model", "gpt2", "--ranks", "2", "--seq-len", "64"});

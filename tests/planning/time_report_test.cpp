@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -146,6 +147,7 @@ TEST_CASE("--price and --watts give the cost of a billion tokens, or samples of 
   CHECK(refused({"--price", "2"}).starts_with("64 --price is set, but --time is missing"));
   CHECK(refused({"--watts", "2"}).starts_with("64 --watts is set, but --time is missing"));
   CHECK(refused({"--trace", "x"}).starts_with("64 --trace is set, but --time is missing"));
+  CHECK(refused({"--links", "x"}).starts_with("64 --links is set, but --time is missing"));
   for (const char* bad : {"0", "-1", "nan", "inf", "2.5x", "1e9", ""}) {
     CAPTURE(std::string(bad));
     CHECK(says(refused({"--time", "h100", "--price", bad}), "64 --price cannot be '"));
@@ -153,6 +155,21 @@ TEST_CASE("--price and --watts give the cost of a billion tokens, or samples of 
   }
   CHECK(refused({"--time", "h100", "--trace", "x", "--ranks", "1,2"})
             .starts_with("64 a table has no trace, but --trace is set"));
+}
+
+TEST_CASE("--links takes the network from fsdp-doctor's report") {
+  const fsdp::ScratchFolder folder;
+  const std::string file = folder / "links.json";
+  const auto gathers_with = [&](const std::string& bytes_per_second) {
+    std::ofstream(file) << R"({"links": [{"from": 0, "to": 1, "latency_us": 20, "rates": [
+        {"message_bytes": 65536, "bytes_per_second": )" +
+                               bytes_per_second + "}]}]}";
+    const PlanSettings settings = timed({"--ranks", "16", "--hosts", "2", "--links", file.c_str()});
+    CHECK(says(report_of(settings), "network binds, measured"));
+    Planners planners(find_model("gpt-tiny"), 16);
+    return PlanSearch(settings, planners).plan().time.value().gather_ns;
+  };
+  CHECK(gathers_with("1e8") > 5 * gathers_with("1e9"));
 }
 
 TEST_CASE("--trace writes the trace of the planned step") {

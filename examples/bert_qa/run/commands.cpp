@@ -103,8 +103,7 @@ std::optional<fsdp::StepPlan> plan_training(Settings& settings, const Inputs& in
                                             const fsdp::Mesh& mesh, terminal::Console& console) {
   const int64_t windows = settings.train.train_batch_size, length = settings.data.max_seq_length;
   const fsdp::RunPlanOptions how{.force = settings.run.force,
-                                 .optimizer_moments = optimizer_named(settings.train.optim).moments,
-                                 .quantized_moments = optimizer_named(settings.train.optim).is_8bit,
+                                 .optimizer = optimizer_named(settings.train.optim).kind,
                                  .checkpoints = settings.run.checkpoints,
                                  .rates = settings.rates};
   const auto build = [&] { return fsdp::Unit<bert::QuestionAnswering>(inputs.config); };

@@ -20,12 +20,14 @@ namespace {
 using nlohmann::json;
 
 constexpr double kGiga = 1e9;
+constexpr const char* kHint = "docs/rehearsal.md describes the format of a rates file";
 
 // An object of the file, with its place for messages.
 class RatesObject {
  public:
-  RatesObject(const json& object, std::string place, const std::string& file)
-      : object_(object), place_(std::move(place)), file_(file) {
+  RatesObject(const json& object, std::string place, const std::string& file,
+              const char* hint = kHint)
+      : object_(object), place_(std::move(place)), file_(file), hint_(hint) {
     if (!object_.is_object()) fail(fmt::format("{} is not an object", what()));
   }
 
@@ -51,13 +53,13 @@ class RatesObject {
     fail(fmt::format("{} is {}, expected a number {} 0", name, value.dump(),
                      may_be_zero ? "of at least" : "above"));
   }
-  RatesObject object(const char* key) const { return {at(key), key, file_}; }
+  RatesObject object(const char* key) const { return {at(key), key, file_, hint_}; }
   const json& array(const char* key) const {
     if (!at(key).is_array()) fail(fmt::format("\"{}\" of {} is not an array", key, what()));
     return object_[key];
   }
   RatesObject element(const json& value, std::string place) const {
-    return {value, std::move(place), file_};
+    return {value, std::move(place), file_, hint_};
   }
   // Refuses a key that is not in the list, because its value would have no effect.
   void allow(std::initializer_list<std::string_view> keys) const {
@@ -70,10 +72,7 @@ class RatesObject {
   const json& json_of() const { return object_; }
 
   [[noreturn]] void fail(std::string text) const {
-    throw IoError(ExitCode::kCorruptData,
-                  {.what = std::move(text),
-                   .where = file_,
-                   .hint = "docs/rehearsal.md describes the format of a rates file"});
+    throw IoError(ExitCode::kCorruptData, {.what = std::move(text), .where = file_, .hint = hint_});
   }
 
  private:
@@ -82,6 +81,7 @@ class RatesObject {
   const json& object_;
   const std::string place_;
   const std::string& file_;
+  const char* hint_;
 };
 
 // Returns the rates of the type, which are added if they do not exist yet.
@@ -274,6 +274,32 @@ Rates parse_rates(std::string_view text, const std::string& file) {
 
 Rates read_rates(const std::filesystem::path& file) {
   return parse_rates(MappedFile(file).text(), file.string());
+}
+
+void set_link_of_hosts(Rates& rates, const std::filesystem::path& report) {
+  const std::string file = report.string();
+  const MappedFile content(report);
+  const json document = parse_json({.text = content.text(), .file = file});
+  const RatesObject root(document, "", file, "make it with fsdp-doctor --nnodes H --out FILE");
+  if (rates.host.bytes == 0) root.fail("the rates have no link of the scope host");
+  LinkRates slowest;
+  for (const json& each : root.array("links")) {
+    const RatesObject link = root.element(each, "links");
+    if (link.has("failure")) {
+      link.fail(fmt::format("the connection from host {:.0f} to host {:.0f} failed",
+                            link.number("from", true), link.number("to", true)));
+    }
+    slowest.step_ns = std::max(slowest.step_ns, link.rate("latency_us") * 1e3);
+    double best = 0;
+    for (const json& rate : link.array("rates")) {
+      best = std::max(best, link.element(rate, "rates").rate("bytes_per_second"));
+    }
+    if (best == 0) link.fail("a connection was not measured");
+    slowest.bytes = slowest.bytes == 0 ? best : std::min(slowest.bytes, best);
+  }
+  if (slowest.bytes == 0) root.fail("the report has no connection");
+  rates.net = slowest;
+  rates.origins["net"] = "measured";
 }
 
 }  // namespace fsdp
