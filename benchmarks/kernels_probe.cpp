@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/from_blob.h>
@@ -20,13 +21,12 @@
 #include <cstring>
 #include <functional>
 #include <iostream>
-#include <iterator>
 #include <map>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "benchmarks/kernel_streams.h"
 #include "kernels/accumulate.h"
 #include "kernels/cast_pack.h"
 #include "kernels/cpu/target_clones.h"
@@ -43,8 +43,6 @@ namespace {
 
 using Work = std::function<void()>;
 using Contestant = std::pair<const std::string, Work>;
-
-constexpr int64_t kNumel = int64_t{1} << 24;  // 64 MiB per array, which no cache can hold
 
 [[noreturn]] void refuse(const std::string& what) {
   throw InvalidArgument({.what = what,
@@ -111,51 +109,6 @@ Contestant copy_of(int64_t bytes) {
           }};
 }
 
-// Reads four arrays and writes three of them, like AdamW. If kCopies is true, also writes a fifth,
-// narrow array.
-template <bool kCopies>
-FSDP_TARGET_CLONES void stream_adamw(float* __restrict a, const float* __restrict b,
-                                     float* __restrict c, float* __restrict d,
-                                     uint16_t* __restrict e = nullptr) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < kNumel; ++i) {
-    const float x = b[i];
-    a[i] += x;
-    c[i] += x;
-    d[i] += x;
-    if constexpr (kCopies) e[i] = static_cast<uint16_t>(i);
-  }
-}
-
-// Reads two arrays and writes one of them.
-FSDP_TARGET_CLONES
-void stream_three(float* __restrict a, const float* __restrict b) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < kNumel; ++i) a[i] += b[i];
-}
-
-// Reads three arrays and writes two of them.
-FSDP_TARGET_CLONES
-void stream_five(float* __restrict a, const float* __restrict b, float* __restrict c) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < kNumel; ++i) {
-    const float x = b[i];
-    a[i] += x;
-    c[i] += x;
-  }
-}
-
-// Only reads an array. It has 64 sums, so that no addition waits for another.
-FSDP_TARGET_CLONES
-uint32_t stream_one(const uint32_t* a) {
-  constexpr int64_t kSums = 64;
-  uint32_t sums[kSums] = {};
-  for (int64_t i = 0; i < kNumel; i += kSums) {
-    for (int64_t j = 0; j < kSums; ++j) sums[j] += a[i + j];
-  }
-  return std::accumulate(std::begin(sums), std::end(sums), 0U);
-}
-
 // Returns a segment of AdamW after ten steps: parameter, gradient and two moments.
 kernels::UpdateSegment segment_of(const Arrays& arrays) {
   static const kernels::StepCount step = kernels::count_at(10, {.beta1 = 0.9, .beta2 = 0.999});
@@ -200,8 +153,10 @@ void adamw(bool with_copy) {
   serve(bytes, {{"ours", kernel}, {"torch", torch}, {"stream", stream_loop}, copy_of(bytes)});
 }
 
-// Updates by a rule that LibTorch has no kernel for.
-void updates(const kernels::UpdateRule& rule, int moments) {
+using TorchUpdate = std::function<void(const Arrays&)>;
+
+// `torch` is LibTorch's kernel for the rule, if it has one.
+void updates(const kernels::UpdateRule& rule, int moments, const TorchUpdate& torch = {}) {
   const Arrays arrays(4);
   const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   const kernels::UpdateSegment segment = segment_of(arrays);
@@ -218,7 +173,22 @@ void updates(const kernels::UpdateRule& rule, int moments) {
     keep_stores();
   };
   const int64_t bytes = kNumel * (12 + 8 * moments);
-  serve(bytes, {{"ours", kernel}, {"stream", stream_loop}, copy_of(bytes)});
+  std::map<std::string, Work> contestants{
+      {"ours", kernel}, {"stream", stream_loop}, copy_of(bytes)};
+  if (torch) {
+    const Arrays theirs(4);
+    kernel();
+    torch(theirs);
+    check_close(arrays.tensor(0), theirs.tensor(0), 1e-6);
+    contestants["torch"] = [&] { torch(other); };
+  }
+  serve(bytes, contestants);
+}
+
+void torch_sgd(const Arrays& arrays) {
+  at::_fused_sgd_({arrays.tensor(0)}, {arrays.tensor(1)}, {arrays.tensor(2)},
+                  /*weight_decay=*/0.01, /*momentum=*/0.9, /*lr=*/1e-5, /*dampening=*/0.0,
+                  /*nesterov=*/false, /*maximize=*/false, /*is_first_step=*/false);
 }
 
 // AdamW with quantized moments. "float32" is AdamW with moments in float32, on as many elements.
@@ -350,7 +320,7 @@ const std::map<std::string, Work>& cases() {
       {"adamw", [] { adamw(false); }},
       {"adamw, bfloat16 copy", [] { adamw(true); }},
       {"adamw, quantized moments", quantized_adamw},
-      {"sgd, momentum", [] { updates(kernels::Sgd{.momentum = 0.9}, 1); }},
+      {"sgd, momentum", [] { updates(kernels::Sgd{.momentum = 0.9}, 1, torch_sgd); }},
       {"radam", [] { updates(kernels::RAdam{}, 2); }},
       {"lion", [] { updates(kernels::Lion{}, 1); }},
       {"lamb", [] { updates(kernels::Lamb{}, 2); }},

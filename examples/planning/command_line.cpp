@@ -29,9 +29,8 @@ fsdp::RunFlag number_flag(fsdp::RunFlag flag, Number& target, Number least, Numb
   flag.set = [=, name = flag.name, &target](std::string_view value) {
     Number number{};
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    const bool in = error == std::errc() && end == value.data() + value.size() && number >= least &&
-                    number <= most;
-    if (!in) {
+    const bool is_number = error == std::errc() && end == value.data() + value.size();
+    if (!is_number || !(number >= least && number <= most)) {
       refuse(fmt::format("{} cannot be '{}'", name, value),
              fmt::format("use a {} from {} to {}",
                          std::is_integral_v<Number> ? "whole number" : "number", least, most));
@@ -46,12 +45,11 @@ fsdp::RunFlag numbers_flag(fsdp::RunFlag flag, std::vector<int>& target, int mos
   flag.value_name = "N[,N…]";
   flag.set = [=, &target](std::string_view value) {
     target.clear();
-    for (size_t begin = 0; begin <= value.size();) {
-      const size_t end = std::min(value.find(',', begin), value.size());
+    for (size_t begin = 0, end = 0; begin <= value.size(); begin = end + 1) {
+      end = std::min(value.find(',', begin), value.size());
       int number = 0;
       number_flag({.name = flag.name}, number, 1, most).set(value.substr(begin, end - begin));
       target.push_back(number);
-      begin = end + 1;
     }
   };
   return flag;
@@ -155,7 +153,7 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
            }},
       {.name = "--links",
        .value_name = "FILE",
-       .meaning = "with --time: the links between hosts, from fsdp-doctor --nnodes H --out FILE",
+       .meaning = "with --time: links between hosts, from fsdp-doctor --nnodes H --out FILE",
        .set = [&settings](std::string_view value) { settings.links_file = value; }},
       {.name = "--trace",
        .value_name = "FILE",
@@ -262,10 +260,10 @@ void check(const PlanSettings& settings) {
     refuse("a table has no times by --bandwidth and --flops, but they are set",
            "use --time, or plan one run");
   }
-  if ((settings.rates || settings.time_of_gpu) && settings.teraflops_per_second > 0) {
+  const bool has_time = settings.rates || settings.time_of_gpu;
+  if (has_time && settings.teraflops_per_second > 0) {
     refuse("--time is set, but --bandwidth and --flops are set, too", "leave out one of them");
   }
-  const bool has_time = settings.rates || settings.time_of_gpu;
   for (const auto& [flag, is_set] : {std::pair("--links", !settings.links_file.empty()),
                                      std::pair("--trace", !settings.trace_file.empty()),
                                      std::pair("--price", settings.dollars_per_hour > 0),
