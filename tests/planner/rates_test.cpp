@@ -99,8 +99,10 @@ TEST_CASE("measured rates are read, and written as they were read") {
 TEST_CASE("links between hosts are those of fsdp-doctor's slowest connection") {
   const ScratchFolder folder;
   const std::string file = folder / "links.json";
+  int version = 1;
   const auto set = [&](const std::string& links, const std::string& text = kGood) -> std::string {
-    std::ofstream(file) << R"({"version": 1, "hosts": [], "links": [)" << links << "]}";
+    std::ofstream(file) << fmt::format(R"({{"version": {}, "hosts": [], "links": [{}]}})", version,
+                                       links);
     Rates rates = parse_rates(text, "rates.json");
     try {
       set_link_of_hosts(rates, file);
@@ -127,6 +129,8 @@ TEST_CASE("links between hosts are those of fsdp-doctor's slowest connection") {
   CHECK(set(fast, with(R"({"scope": "host", "gbps": 360, "base_ns": 8400, "step_ns": 3400},
            {"scope": "net", "gbps": 350, "step_ns": 14000})",
                        "")) == "the rates have no link of the scope host");
+  version = 2;
+  CHECK(set(fast) == "the version is 2, expected 1");
 }
 
 TEST_CASE("a bad rates file is refused with one line that names the field") {

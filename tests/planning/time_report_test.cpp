@@ -161,9 +161,10 @@ TEST_CASE("--links takes the network from fsdp-doctor's report") {
   const fsdp::ScratchFolder folder;
   const std::string file = folder / "links.json";
   const auto gathers_with = [&](const std::string& bytes_per_second) {
-    std::ofstream(file) << R"({"links": [{"from": 0, "to": 1, "latency_us": 20, "rates": [
+    std::ofstream(file)
+        << R"({"version": 1, "links": [{"from": 0, "to": 1, "latency_us": 20, "rates": [
         {"message_bytes": 65536, "bytes_per_second": )" +
-                               bytes_per_second + "}]}]}";
+               bytes_per_second + "}]}]}";
     const PlanSettings settings = timed({"--ranks", "16", "--hosts", "2", "--links", file.c_str()});
     CHECK(says(report_of(settings), "network binds, measured"));
     Planners planners(find_model("gpt-tiny"), 16);

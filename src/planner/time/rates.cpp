@@ -20,6 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr double kGiga = 1e9;
+constexpr double kReportVersion = 1;  // of fsdp-doctor's report (programs/doctor/hosts_report.cpp)
 constexpr const char* kHint = "docs/rehearsal.md describes the format of a rates file";
 
 // An object of the file, with its place for messages.
@@ -281,6 +282,9 @@ void set_link_of_hosts(Rates& rates, const std::filesystem::path& report) {
   const MappedFile content(report);
   const json document = parse_json({.text = content.text(), .file = file});
   const RatesObject root(document, "", file, "make it with fsdp-doctor --nnodes H --out FILE");
+  if (const double version = root.number("version", true); version != kReportVersion) {
+    root.fail(fmt::format("the version is {}, expected {}", version, kReportVersion));
+  }
   if (rates.host.bytes == 0) root.fail("the rates have no link of the scope host");
   LinkRates slowest;
   for (const json& each : root.array("links")) {

@@ -1,4 +1,4 @@
-// Makes an optimizer of a planned kind.
+// Makes an optimizer of a planned kind, independently of the planner's own code.
 #pragma once
 
 #include <fsdp/optim.h>
@@ -8,7 +8,8 @@
 
 namespace fsdp::testing {
 
-// Where a plan has one optimizer for several with the same state, this is another of them.
+// Returns Lion for kSgdMomentum and RAdam for kAdamW, so that tests compare their state with that
+// of SGD and AdamW, which the planner makes.
 inline std::unique_ptr<Optimizer> optimizer_of(Engine& engine, const PlannedOptimizer& planned) {
   const auto with = [&](auto options) {
     options.parameters = planned.parameters;
