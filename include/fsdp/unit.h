@@ -15,11 +15,12 @@
 // have one function `forward`, which is neither a template nor overloaded; const, noexcept, & and
 // static are allowed.
 //
-// Call a unit through fsdp::Unit: unit(x) or unit->forward(x). forward's default arguments and `{}`
-// work. From a ModuleList, call list[i]->as<fsdp::Unit<Block>>()->forward(x). A call through a
-// Block pointer (as<Block>()) bypasses the engine, because forward is not virtual. Such a call
-// throws when it reads a parameter. But if Block declares forward as virtual and not const, a call
-// through a Block pointer works.
+// Call a unit through fsdp::Unit: unit(x) or unit->forward(x). forward's default arguments work. If
+// all arguments are given, `{}` works, too. From a ModuleList, call
+// list[i]->as<fsdp::Unit<Block>>()->forward(x). A call through a Block pointer (as<Block>())
+// bypasses the engine, because forward is not virtual. Such a call throws when it reads a
+// parameter. But if Block declares forward as virtual and not const, a call through a Block pointer
+// works.
 #pragma once
 
 #include <fsdp/tensor_visit.h>
@@ -45,17 +46,18 @@ template <class M, class Forward = typename unit_detail::ForwardOf<M>::Type>
 class UnitImpl;
 
 // The base of UnitImpl. User code calls its forward through Unit's operator-> and as<Unit<…>>().
-// This forward accepts M's default arguments, and `{}` for an argument, for example
-// attention->forward(q, k, v, {}, false).
+// This forward accepts M's default arguments.
 template <class M, class Forward = typename unit_detail::ForwardOf<M>::Type>
 class UnitBody;
 template <class M, class R, class... A>
-class UnitBody<M, R(A...)> : public UnitModule<M>,
-                             public unit_detail::BracedForward<UnitBody<M>, M, R(), R(A...)> {
+class UnitBody<M, R(A...)> : public UnitModule<M> {
  public:
   using UnitModule<M>::UnitModule;
 
-  using unit_detail::BracedForward<UnitBody<M>, M, R(), R(A...)>::forward;
+  // `{}` can be an argument of this overload, because its parameters are not deduced.
+  R forward(A... arguments) requires unit_detail::Takes<M, A...> {
+    return call(std::forward<A>(arguments)...);
+  }
   template <class... Given>
   R forward(Given&&... arguments) requires unit_detail::Takes<M, Given...> {
     return call(std::forward<Given>(arguments)...);

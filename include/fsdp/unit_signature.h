@@ -108,28 +108,6 @@ concept Takes = requires(M& module) {
   module.forward(std::declval<Given>()...);
 };
 
-// Declares forward with M's own parameter types, because a template cannot deduce `{}`. There is
-// one overload for each number of leading parameters with which forward can be called. Taken is
-// R(leading parameters), and Left is R(remaining parameters). Each overload calls Self::call.
-template <class Self, class M, class Taken, class Left>
-class BracedForward;
-template <class Self, class M, class R, class... First>
-class BracedForward<Self, M, R(First...), R()> {
- public:
-  R forward(First... given) requires Takes<M, First...> {
-    return static_cast<Self*>(this)->call(std::forward<First>(given)...);
-  }
-};
-template <class Self, class M, class R, class... First, class Next, class... Left>
-class BracedForward<Self, M, R(First...), R(Next, Left...)>
-    : public BracedForward<Self, M, R(First..., Next), R(Left...)> {
- public:
-  using BracedForward<Self, M, R(First..., Next), R(Left...)>::forward;
-  R forward(First... given) requires Takes<M, First...> {
-    return static_cast<Self*>(this)->call(std::forward<First>(given)...);
-  }
-};
-
 template <class A, class M>
 concept Kin = std::is_base_of_v<torch::nn::Module, std::remove_cvref_t<A>> &&
     (std::is_base_of_v<std::remove_cvref_t<A>, M> || std::is_base_of_v<M, std::remove_cvref_t<A>>);
