@@ -14,7 +14,7 @@ namespace fsdp {
 
 void EmaObject::prepare() {
   state_.engine.require_between_passes("a checkpoint");
-  const std::lock_guard lock(state_.engine.clock->mutex);
+  const std::lock_guard lock(state_.engine.scheduler->mutex);
   state_.follow_trained();
 }
 

@@ -161,7 +161,7 @@ void EngineObject::restore(const CheckpointManifest& manifest, const ManifestObj
   static_cast<void>(manifest), static_cast<void>(stored);
   const at::NoGradGuard no_grad;
   {
-    const std::lock_guard lock(engine_.clock->mutex);
+    const std::lock_guard lock(engine_.scheduler->mutex);
     for (const auto& unit : engine_.model.units) {
       unit->shard->mark_changed(/*copies_written=*/false);
     }

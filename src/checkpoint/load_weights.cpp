@@ -180,7 +180,7 @@ LoadReport load_on_all_ranks(Engine& engine,
   // Shards are marked as changed even after a failure, because some intervals may have been written
   // before it.
   {
-    const std::lock_guard lock(state.clock->mutex);
+    const std::lock_guard lock(state.scheduler->mutex);
     for (const auto& unit : state.model.units) unit->shard->mark_changed(/*copies_written=*/false);
   }
   throw_on_all_ranks(engine.mesh(), outcome);

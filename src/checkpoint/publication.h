@@ -46,9 +46,8 @@ CheckpointManifest begin_manifest(const TrainingState::Parts& state,
                                   const SaveStateOptions& options);
 // Adds the files and intervals of the shards that the ranks have written, writes the manifest, and
 // gives the folder its final name. A shard whose metadata say so (kFinite) makes the checkpoint
-// not finite. Returns CheckpointManifest::finite. Called on rank 0, after all ranks
-// have written. `host` is the
-// name of rank 0's host, for messages.
+// not finite. Returns CheckpointManifest::finite. Called on rank 0, after all ranks have written.
+// `host` is the name of rank 0's host, for messages.
 // Errors: IoError kCannotCreate, kIoError; IoError kConfiguration if a rank's shard is
 //   not in the folder. After an error, the target is as it was before.
 bool publish(Disk& disk, CheckpointManifest manifest, const std::filesystem::path& temporary,

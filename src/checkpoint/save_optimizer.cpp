@@ -44,7 +44,7 @@ void gather(const Optimizer::State& state, const EngineUnit& unit, size_t moment
             std::vector<Buffer>& whole) {
   std::vector<float*> slices(unit.shard->layout().segments().size());
   std::vector<Buffer> rooms(slices.size());
-  const std::lock_guard lock(state.engine.clock->mutex);
+  const std::lock_guard lock(state.engine.scheduler->mutex);
   with_place([&] { return unit.describe("gather of optimizer state"); },
              [&] {
                for (const OptimizedSegment& segment : state.segments().all()) {

@@ -47,7 +47,7 @@ uint64_t digest_of_weights(const EngineParts& engine) {
     const ShardUnit& shard = *unit->shard;
     // If several ranks replicate a slice, only the lowest of these ranks adds it.
     if (shard.collectives().first_holder(rank) != rank) continue;
-    const std::lock_guard lock(engine.clock->mutex);
+    const std::lock_guard lock(engine.scheduler->mutex);
     const auto read = [&](float* data, size_t numel) {
       with_place(
           [&] { return unit->describe("digest of the weights"); },

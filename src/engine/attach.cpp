@@ -163,7 +163,7 @@ void Attachment::build() {
   engine_.pass.make_schedule(std::move(rules), PassRecord(parents, recomputed));
   engine_.memory.remake(engine_.pass.schedule());
   // The engine joins the backward scheduler last, so the scheduler never sees an incomplete engine.
-  engine_.clock->join(engine_.pass);
+  engine_.scheduler->join(engine_.pass);
   keep_limit();
 }
 
@@ -240,12 +240,12 @@ void Attachment::keep_limit() const {
   const MemoryCap& cap = engine_.context->memory.cap();
   if (cap.limit == 0) return;
   try {
-    if (!engine_.model.options.try_beyond_plan) require_within_limit(*engine_.clock, cap.limit);
+    if (!engine_.model.options.try_beyond_plan) require_within_limit(*engine_.scheduler, cap.limit);
   } catch (const InvalidArgument&) {
-    engine_.clock->leave(engine_.pass);
+    engine_.scheduler->leave(engine_.pass);
     throw;
   }
-  cap.meter->set_refusal(refuse_beyond_limit(engine_.clock));
+  cap.meter->set_refusal(refuse_beyond_limit(engine_.scheduler));
 }
 
 }  // namespace fsdp

@@ -54,29 +54,30 @@ class GradientHook final : public ag::FunctionPreHook {
 class OutputHook final : public ag::FunctionPreHook {
  public:
   OutputHook(std::shared_ptr<Call> call, ag::Node* node) : call_(std::move(call)), node_(node) {
-    const auto clock = call_->clock.lock();  // not null, because the call's forward runs
-    const std::lock_guard lock(clock->mutex);
+    const auto scheduler = call_->scheduler.lock();  // not null, because the call's forward runs
+    const std::lock_guard lock(scheduler->mutex);
     call_->output_nodes.push_back(node_);
   }
   ~OutputHook() override {
     // The freed node is removed from output_nodes, so that a new node at the same address is not
     // mistaken for an output of this call.
-    if (const auto clock = call_->clock.lock()) {
-      const std::lock_guard lock(clock->mutex);
+    if (const auto scheduler = call_->scheduler.lock()) {
+      const std::lock_guard lock(scheduler->mutex);
       std::erase(call_->output_nodes, static_cast<void*>(node_));
     }
   }
   ag::variable_list operator()(const ag::variable_list& gradients) override {
-    const auto clock = call_->clock.lock();
-    if (!clock) return gradients;  // the engine was destroyed, and an access to a parameter throws
-    const std::lock_guard lock(clock->mutex);
+    const auto scheduler = call_->scheduler.lock();
+    if (!scheduler)
+      return gradients;  // the engine was destroyed, and an access to a parameter throws
+    const std::lock_guard lock(scheduler->mutex);
     // In hooks, grad mode is on only if backward was called with create_graph.
     if (at::GradMode::is_enabled()) {
       throw StateError(
           {.what = "backward with create_graph is not supported through a sharded unit",
            .hint = "use the unsharded model for second derivatives"});
     }
-    clock->pre_backward(*call_, current_task(), current_sequence());
+    scheduler->pre_backward(*call_, current_task(), current_sequence());
     return gradients;
   }
 
@@ -93,12 +94,12 @@ class ProducerHook final : public ag::FunctionPreHook {
   explicit ProducerHook(std::weak_ptr<Call> call) : call_(std::move(call)) {}
   ag::variable_list operator()(const ag::variable_list& gradients) override {
     const auto call = call_.lock();
-    const auto clock = call ? call->clock.lock() : nullptr;
-    if (!clock) return gradients;
-    const std::lock_guard lock(clock->mutex);
+    const auto scheduler = call ? call->scheduler.lock() : nullptr;
+    if (!scheduler) return gradients;
+    const std::lock_guard lock(scheduler->mutex);
     // If the call's outputs do not contribute to the loss, backward reaches the producer without
     // having run the call's pre_backward. Then there is nothing to finish, and tick is not called.
-    if (call->fired_task == current_task()) clock->tick(current_task(), current_sequence());
+    if (call->fired_task == current_task()) scheduler->tick(current_task(), current_sequence());
     return gradients;
   }
 
@@ -136,7 +137,7 @@ bool is_captured(const ag::Node& node) {
   return found != selected->end() && found->second.captures_ && !found->second.captures_->empty();
 }
 
-BackwardScheduler::Queries clock_queries() {
+BackwardScheduler::Queries scheduler_queries() {
   return {.will_run = [](void* node) { return will_run(static_cast<ag::Node*>(node)); },
           .inputs_given = inputs_given,
           .at_end_of_task =

@@ -30,7 +30,7 @@ uint64_t current_sequence();
 // Returns the sequence number that the next node made in this thread will have.
 uint64_t next_sequence();
 // Returns the functions with which the backward scheduler queries autograd.
-BackwardScheduler::Queries clock_queries();
+BackwardScheduler::Queries scheduler_queries();
 // Returns true if the current graph task is a call of autograd::grad or of backward(inputs).
 bool inputs_given();
 // Returns true if the running backward keeps the graph (retain_graph).

@@ -161,8 +161,8 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
 }
 
 void Engine::average_buffers() {
-  const std::lock_guard lock(state_->clock->mutex);
-  if (state_->pass.schedule().active_calls() > 0 || state_->clock->in_backward()) {
+  const std::lock_guard lock(state_->scheduler->mutex);
+  if (state_->pass.schedule().active_calls() > 0 || state_->scheduler->in_backward()) {
     throw StateError({.what = "average_buffers is not allowed inside a forward or backward",
                       .hint = "call it after the optimizer's step, or before saving"});
   }

@@ -72,7 +72,7 @@ const Options& Engine::options() const { return state_->model.options; }
 at::Device Engine::device() const { return state_->context->streams.torch_device; }
 
 std::vector<ShardedParameter> Engine::sharded_parameters() {
-  const std::lock_guard lock(state_->clock->mutex);
+  const std::lock_guard lock(state_->scheduler->mutex);
   state_->follow_compute("sharded_parameters");
   // watch_shards is called before the views are made, because a view can get the key of the trap
   // (touch_trap.h) only when it is made.
@@ -140,7 +140,7 @@ void Engine::visit_full_parameters(
   std::vector<Buffer> whole;
   for (const auto& unit : state_->model.units) {
     {
-      const std::lock_guard lock(state_->clock->mutex);
+      const std::lock_guard lock(state_->scheduler->mutex);
       // The mutex is held only for the collective, because `visit` is the caller's code and may
       // call the engine.
       with_place([&] { return unit->describe("gather"); },
@@ -165,12 +165,12 @@ void Engine::visit_full_parameters(
 }
 
 MemoryPlan Engine::memory_plan() const {
-  const std::lock_guard lock(state_->clock->mutex);
+  const std::lock_guard lock(state_->scheduler->mutex);
   return state_->memory.plan();
 }
 
 EngineStats Engine::stats() const {
-  const std::lock_guard lock(state_->clock->mutex);
+  const std::lock_guard lock(state_->scheduler->mutex);
   MemoryStats memory = state_->context->memory.ledger.stats();
   const MemoryStats& host = state_->context->memory.host_ledger.stats();
   memory.host_in_use = host.in_use;
@@ -193,14 +193,14 @@ EngineStats Engine::stats() const {
 }
 
 void Engine::reset_peak_memory() {
-  const std::lock_guard lock(state_->clock->mutex);
+  const std::lock_guard lock(state_->scheduler->mutex);
   state_->context->memory.ledger.reset_peak();
   state_->context->memory.host_ledger.reset_peak();
   if (const auto& meter = state_->context->memory.cap().meter) meter->reset_peak();
 }
 
 std::string Engine::describe() const {
-  const std::lock_guard lock(state_->clock->mutex);
+  const std::lock_guard lock(state_->scheduler->mutex);
   std::string table = fmt::format("{:<33} {:>6} {:>13} {:>11} {:>11}\n", "unit", "params",
                                   "elements", "gathered", "this rank");
   int64_t elements = 0;

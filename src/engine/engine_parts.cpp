@@ -18,9 +18,9 @@ namespace {
 
 // Returns the backward scheduler that all engines of the mesh share. One backward may run through
 // several engines, and their collectives must have one common order.
-std::shared_ptr<BackwardScheduler> clock_of(const Mesh& mesh) {
+std::shared_ptr<BackwardScheduler> scheduler_of(const Mesh& mesh) {
   return std::static_pointer_cast<BackwardScheduler>(state_of(mesh).shared_by_engines(
-      [] { return std::make_shared<BackwardScheduler>(autograd_hooks::clock_queries()); }));
+      [] { return std::make_shared<BackwardScheduler>(autograd_hooks::scheduler_queries()); }));
 }
 
 }  // namespace
@@ -28,16 +28,16 @@ std::shared_ptr<BackwardScheduler> clock_of(const Mesh& mesh) {
 EngineParts::EngineParts(std::shared_ptr<torch::nn::Module> root, Options options,
                          std::unique_ptr<ShardContext> engine_context)
     : context(std::move(engine_context)),
-      clock(clock_of(context->mesh)),
+      scheduler(scheduler_of(context->mesh)),
       model{.root = std::move(root), .options = std::move(options), .units = {}} {}
 
 EngineParts::~EngineParts() { shut_down(); }
 
 void EngineParts::shut_down() noexcept {
   if (is_shut_down()) return;
-  const std::lock_guard lock(clock->mutex);
+  const std::lock_guard lock(scheduler->mutex);
   // After this call, a graph that outlives the engine cannot reach any of the engine's units.
-  clock->leave(pass);
+  scheduler->leave(pass);
   // If one unit throws here, the other units must still be unbound. After this function, an access
   // to a parameter must throw and must not read freed memory.
   const auto quietly = [](const auto& act) {
@@ -91,7 +91,7 @@ void EngineParts::follow_compute(std::string_view call) const {
 
 void EngineParts::zero_grad(const ChosenParameters& chosen) {
   require_between_passes("zero_grad");
-  const std::lock_guard lock(clock->mutex);
+  const std::lock_guard lock(scheduler->mutex);
   updates.forget_failure();
   for (const auto& unit : model.units) {
     if (!chosen.any_of(unit->index)) continue;
@@ -121,13 +121,13 @@ void EngineParts::watch_shards() {
 }
 
 void EngineParts::add_memory(MemoryCategory category, int64_t bytes) {
-  const std::lock_guard lock(clock->mutex);
+  const std::lock_guard lock(scheduler->mutex);
   memory.add(category, bytes);
   if (is_shut_down()) return;
   memory.remake(pass.schedule());
   if (bytes < 0 || model.options.try_beyond_plan) return;
   try {
-    require_within_limit(*clock, context->memory.cap().limit);
+    require_within_limit(*scheduler, context->memory.cap().limit);
   } catch (const InvalidArgument&) {
     // The bytes are subtracted here, because the caller may be a constructor, and if a constructor
     // throws, no destructor subtracts them.
@@ -146,7 +146,7 @@ GradientMeasure::Measured EngineParts::measure_gradients(double norm_type, doubl
                     [&] {
                       const ContextSpan span =
                           context->streams.span(*context->streams.compute, "gradient norm", "");
-                      const std::lock_guard lock(clock->mutex);
+                      const std::lock_guard lock(scheduler->mutex);
                       // zero_grad() of a module in a unit chosen by policy does not notify the
                       // engine, so the engine checks for it here.
                       model.follow_zero_grads();

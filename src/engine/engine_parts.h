@@ -54,14 +54,14 @@ class EngineParts : public std::enable_shared_from_this<EngineParts> {
   void watch_shards();
 
   const std::unique_ptr<ShardContext> context;
-  const std::shared_ptr<BackwardScheduler> clock;  // shared by the engines of a mesh
+  const std::shared_ptr<BackwardScheduler> scheduler;  // shared by the engines of a mesh
   ShardedModel model;
   PlannedMemory memory{*context, model.units};
   GradientMeasure gradients{*context, model.units};
   StepSpans steps{context->spans};
   const std::shared_ptr<TrainingObjects> training = std::make_shared<TrainingObjects>();
   UnitUpdates updates{*context, *training};
-  EnginePass pass{{model, *context, *clock, memory, steps, updates}};
+  EnginePass pass{{model, *context, *scheduler, memory, steps, updates}};
 
  private:
   bool tried_to_watch_ = false;

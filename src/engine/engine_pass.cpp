@@ -33,9 +33,9 @@ decltype(auto) in_unit(const EngineUnit& unit, std::string_view what, const Body
 
 }  // namespace
 
-std::vector<const EnginePass*> passes_of(const BackwardScheduler& clock) {
+std::vector<const EnginePass*> passes_of(const BackwardScheduler& scheduler) {
   std::vector<const EnginePass*> passes;
-  for (const ScheduledEngine* engine : clock.engines()) {
+  for (const ScheduledEngine* engine : scheduler.engines()) {
     passes.push_back(static_cast<const EnginePass*>(engine));
   }
   return passes;
@@ -43,7 +43,7 @@ std::vector<const EnginePass*> passes_of(const BackwardScheduler& clock) {
 
 void EnginePass::make_schedule(std::vector<UnitRules> rules, PassRecord hint) {
   schedule_ = std::make_unique<Pass>(*this, std::move(rules), std::move(hint),
-                                     of_.model.options.keep_last_units, of_.updates.are_on());
+                                     parts_.model.options.keep_last_units, parts_.updates.are_on());
 }
 
 void EnginePass::event(std::string_view name, int unit) const {
@@ -53,26 +53,27 @@ void EnginePass::event(std::string_view name, int unit) const {
 // ---- forward ----
 
 void EnginePass::begin_forward() {
-  if (of_.clock.in_backward()) of_.clock.discard_stale_tasks();  // left by a backward that threw
+  if (parts_.scheduler.in_backward())
+    parts_.scheduler.discard_stale_tasks();  // left by a backward that threw
   require_not_gathered("a forward");
-  of_.context.memory.count_thread();
-  of_.context.streams.follow_compute();
-  of_.model.sync_changes(of_.context.main->stream(), /*rebinds=*/true);
+  parts_.context.memory.count_thread();
+  parts_.context.streams.follow_compute();
+  parts_.model.sync_changes(parts_.context.main->stream(), /*rebinds=*/true);
   unfreeze();
   forward_has_graph_ = autograd_hooks::makes_graph();
-  of_.model.check_touched_units();
+  parts_.model.check_touched_units();
   // A LibTorch optimizer does not report its step. Cleared gradients show that the step has ended.
-  if (of_.steps.has_reduced() && !of_.model.has_gradients() && !of_.updates.are_on())
-    of_.steps.end(*of_.context.streams.compute);
-  of_.model.guard_gradients();
+  if (parts_.steps.has_reduced() && !parts_.model.has_gradients() && !parts_.updates.are_on())
+    parts_.steps.end(*parts_.context.streams.compute);
+  parts_.model.guard_gradients();
   forget_dropped_forwards();
   // Wait 1 (docs/streams.md): communication reads parameters and gradients only after compute has
   // finished the caller's writes to them.
-  Event ready(of_.context.streams.device);
-  of_.context.streams.compute->record(ready);
-  of_.context.streams.gather_after(ready);
-  of_.context.peers.begin();
-  of_.memory.begin_forward();
+  Event ready(parts_.context.streams.device);
+  parts_.context.streams.compute->record(ready);
+  parts_.context.streams.gather_after(ready);
+  parts_.context.peers.begin();
+  parts_.memory.begin_forward();
   schedule_->begin_forward();
 }
 
@@ -80,23 +81,23 @@ void EnginePass::begin_forward() {
 // backward can reach are dropped.
 void EnginePass::end_forward(bool in_graph) {
   if (!in_graph) {
-    for (const auto& unit : of_.model.units) unit->forget_unhooked_since_mark();
+    for (const auto& unit : parts_.model.units) unit->forget_unhooked_since_mark();
   }
-  of_.context.streams.wait_for_left_gathers();
+  parts_.context.streams.wait_for_left_gathers();
   settle_main_state();
-  of_.context.peers.end();
+  parts_.context.peers.end();
 }
 
 // Waits on the host if the caller holds views of main shards, because no stream orders the host's
 // accesses.
 void EnginePass::settle_main_state() const {
-  if (of_.model.has_views()) of_.context.main->settle();
+  if (parts_.model.has_views()) parts_.context.main->settle();
 }
 
 // Waits for prefetches. Drops an error of this wait, because the caller gets the error of the pass.
 void EnginePass::wait_after_throw() noexcept {
   try {
-    of_.context.streams.wait_for_left_gathers();
+    parts_.context.streams.wait_for_left_gathers();
   } catch (const std::exception&) {
   }
 }
@@ -105,7 +106,7 @@ void EnginePass::begin_call(EngineUnit& unit, const std::shared_ptr<Call>& call)
   const auto in_forward = [&] { return unit.describe("forward"); };
   const bool again = call->forward_task >= 0;
   with_place(in_forward, [&] {
-    of_.context.memory.check_limit();
+    parts_.context.memory.check_limit();
     if (again) {
       schedule_->pre_recompute(unit.index);
     } else {
@@ -114,11 +115,11 @@ void EnginePass::begin_call(EngineUnit& unit, const std::shared_ptr<Call>& call)
     event("forward", unit.index);
   });
   // The call is pushed after its gather, so a gather that throws leaves no call behind.
-  of_.clock.push_call(call);
+  parts_.scheduler.push_call(call);
   call->runs = true;
   with_place(in_forward, [&] {
     call->spans =
-        std::make_shared<const ForwardSpans>(of_.context, unit, again ? "recompute" : "forward");
+        std::make_shared<const ForwardSpans>(parts_.context, unit, again ? "recompute" : "forward");
   });
 }
 
@@ -145,10 +146,10 @@ void EnginePass::end_forward(int unit, Call& call, bool failed) {
 }
 
 void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
-  if (of_.context.streams.computes_here()) return;
+  if (parts_.context.streams.computes_here()) return;
   if (may_change) {
-    of_.context.memory.count_thread();
-    return of_.context.streams.follow_compute();
+    parts_.context.memory.count_thread();
+    return parts_.context.streams.follow_compute();
   }
   throw StateError({.what = "a unit was called on another CUDA stream than the model's forward",
                     .where = name_of_unit(unit.shard->fqn()),
@@ -161,22 +162,22 @@ void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
 // Runs at the first pre_backward of a pass. As in plain LibTorch, backward must throw if parameters
 // changed after its graph was made: sync_changes increments the versions that the graph saved.
 void EnginePass::begin_backward(bool captures) {
-  of_.context.memory.count_thread();
+  parts_.context.memory.count_thread();
   keeps_graph_ = autograd_hooks::keeps_graph();
-  if (captures && of_.updates.are_on()) {
+  if (captures && parts_.updates.are_on()) {
     require_not_gathered("a backward that updates weights");
-    of_.updates.begin_backward(schedule_->is_inside_forward());
+    parts_.updates.begin_backward(schedule_->is_inside_forward());
   }
-  if (!std::exchange(looked_for_scaler_, true)) warn_of_unscaled(of_.model, of_.context);
-  of_.model.sync_changes(of_.context.main->stream(), /*rebinds=*/false);
-  of_.model.follow_zero_grads();  // zero_grad may have run since forward
-  if (!schedule_->is_inside_forward()) of_.memory.begin_backward(of_.model.has_gradients());
-  of_.context.peers.begin();
+  if (!std::exchange(looked_for_scaler_, true)) warn_of_unscaled(parts_.model, parts_.context);
+  parts_.model.sync_changes(parts_.context.main->stream(), /*rebinds=*/false);
+  parts_.model.follow_zero_grads();  // zero_grad may have run since forward
+  if (!schedule_->is_inside_forward()) parts_.memory.begin_backward(parts_.model.has_gradients());
+  parts_.context.peers.begin();
   schedule_->begin_backward();
 }
 
 void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor& gradient) {
-  const std::lock_guard lock(of_.clock.mutex);
+  const std::lock_guard lock(parts_.scheduler.mutex);
   const std::string& fqn = unit.shard->layout().parameters()[parameter].fqn;
   if (autograd_hooks::inputs_given()) {
     throw StateError(
@@ -184,7 +185,7 @@ void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor
          .where = name_of_unit(unit.shard->fqn()),
          .hint = "call backward() without inputs; freeze parameters that need no gradient"});
   }
-  if (!of_.clock.captures()) {
+  if (!parts_.scheduler.captures()) {
     throw StateError(
         {.what = fmt::format("autograd::grad is not supported through a recomputed forward of {}",
                              name_of_unit(unit.shard->fqn())),
@@ -194,10 +195,10 @@ void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor
   // A custom Function may compute a gradient without reading a parameter. Then no earlier event has
   // shown that backward has reached this unit, so the unit is opened here.
   if (unit.is_by_policy() && !unit.is_open()) {
-    unit.fire_unhooked(of_.clock, autograd_hooks::current_task(),
+    unit.fire_unhooked(parts_.scheduler, autograd_hooks::current_task(),
                        autograd_hooks::current_sequence());
   }
-  if (!unit.is_open()) of_.clock.fire_running(unit, autograd_hooks::current_task());
+  if (!unit.is_open()) parts_.scheduler.fire_running(unit, autograd_hooks::current_task());
   const bool is_sole = on_gradient_ && ZeroCopyGradients::is_sole(gradient);
   unit.take_gradient(parameter, gradient);
   if (on_gradient_) on_gradient_(unit.index, parameter, gradient, is_sole);
@@ -209,11 +210,11 @@ void EnginePass::open(int unit, bool captures) {
   in_unit(opened, "backward", [&] {
     follow_compute(opened, /*may_change=*/true);
     if (!opened.span) {
-      opened.span.emplace(of_.context.spans, *of_.context.streams.compute, SpanLane::kBackward,
-                          "backward", opened.shard->fqn());
+      opened.span.emplace(parts_.context.spans, *parts_.context.streams.compute,
+                          SpanLane::kBackward, "backward", opened.shard->fqn());
     }
     if (!schedule_->in_backward()) begin_backward(captures);
-    of_.context.memory.check_limit();
+    parts_.context.memory.check_limit();
     event("pre_backward", unit);
     schedule_->pre_backward(unit, captures);
   });
@@ -251,57 +252,57 @@ void EnginePass::abandon(int unit) {
 
 void EnginePass::end_backward(bool captures) {
   schedule_->end_backward(captures);
-  Event reduced(of_.context.streams.device);
-  of_.context.main->last_of_reduce().record(reduced);
+  Event reduced(parts_.context.streams.device);
+  parts_.context.main->last_of_reduce().record(reduced);
   {
-    const ExposedTimer timer(of_.context.streams);
+    const ExposedTimer timer(parts_.context.streams);
     const ContextSpan span =
-        of_.context.streams.span(*of_.context.streams.compute, "wait for reduces", "");
-    of_.context.streams.compute->wait(reduced);  // wait 7
+        parts_.context.streams.span(*parts_.context.streams.compute, "wait for reduces", "");
+    parts_.context.streams.compute->wait(reduced);  // wait 7
   }
   // As compute waits for all reductions, LibTorch may reuse the memory of zero-copy gradients.
-  for (auto& held : of_.context.zero_copy.held) held.clear();
-  of_.context.streams.wait_for_left_gathers();
+  for (auto& held : parts_.context.zero_copy.held) held.clear();
+  parts_.context.streams.wait_for_left_gathers();
   settle_main_state();
-  of_.context.peers.end();
-  of_.updates.end_backward();
+  parts_.context.peers.end();
+  parts_.updates.end_backward();
 }
 
 // Runs at the end of the outermost graph task, when all units of the pass are closed.
 void EnginePass::finalize_backward() {
   if (!schedule_->in_backward()) return;
-  const bool captures = of_.clock.captures();
+  const bool captures = parts_.scheduler.captures();
   const bool goes_on = schedule_->is_inside_forward();
   with_place([] { return "end of backward"; }, [&] { end_backward(captures); });
   if (goes_on) {  // the forward continues: [Note: a backward inside a forward] in pass.h
     if (captures && schedule_->reduces()) ++count_;
     return;
   }
-  of_.model.forget_records();
-  for (const auto& unit : of_.model.units) unit->forget_unhooked();
+  parts_.model.forget_records();
+  for (const auto& unit : parts_.model.units) unit->forget_unhooked();
   const bool is_new = schedule_->take_record(captures);
-  of_.model.guard_gradients();
+  parts_.model.guard_gradients();
   if (!captures) return;
   if (schedule_->reduces()) {
     ++count_;
-    of_.steps.note_reduced();
+    parts_.steps.note_reduced();
   }
   if (is_new) {
-    of_.memory.follow(*schedule_);
+    parts_.memory.follow(*schedule_);
   } else {
-    of_.memory.learn_from_overflow(*schedule_);
+    parts_.memory.learn_from_overflow(*schedule_);
   }
-  if (!unregistered_.is_done() && !keeps_graph_) unregistered_.refuse(*of_.model.root);
+  if (!unregistered_.is_done() && !keeps_graph_) unregistered_.refuse(*parts_.model.root);
 }
 
 // Runs after a backward threw. It drops incomplete gradients and issues no collective, because the
 // other ranks may have thrown at another position, or not at all.
 void EnginePass::abandon_backward() {
   if (!schedule_->is_inside_forward()) {
-    of_.model.forget_records();
-    for (const auto& unit : of_.model.units) unit->forget_unhooked();
+    parts_.model.forget_records();
+    for (const auto& unit : parts_.model.units) unit->forget_unhooked();
   }
-  of_.updates.abandon_backward();
+  parts_.updates.abandon_backward();
   try {
     schedule_->abandon();
   } catch (const DeviceError&) {  // ignored: backward already throws another error
@@ -330,12 +331,12 @@ void EnginePass::reshard(int unit) {
 
 void EnginePass::open_gradients(int unit, GradientSync sync) {
   if (schedule_->is_updated(unit)) UnitUpdates::refuse_use(unit_at(unit));
-  of_.memory.expect_captures(*schedule_);
+  parts_.memory.expect_captures(*schedule_);
   unit_at(unit).shard->gradients().open(sync);
 }
 
 void EnginePass::keep_gradients(int unit) {
-  of_.memory.expect_kept_gradients();
+  parts_.memory.expect_kept_gradients();
   unit_at(unit).shard->gradients().keep();
 }
 
@@ -353,7 +354,7 @@ void EnginePass::sum_across(int unit) {
 
 void EnginePass::update(int unit) {
   event("update", unit);
-  in_unit(unit_at(unit), "update in backward", [&] { of_.updates.update(unit_at(unit)); });
+  in_unit(unit_at(unit), "update in backward", [&] { parts_.updates.update(unit_at(unit)); });
 }
 
 // ---- between passes ----
@@ -370,21 +371,21 @@ void EnginePass::require_not_gathered(std::string_view call) const {
 // unfroze different parameters, the next reduction throws.
 void EnginePass::unfreeze() {
   bool any = false;
-  for (const auto& unit : of_.model.units) any = unit->unfreeze() || any;
-  if (any) of_.memory.remake(*schedule_);
+  for (const auto& unit : parts_.model.units) any = unit->unfreeze() || any;
+  if (any) parts_.memory.remake(*schedule_);
 }
 
 void EnginePass::look_for_unregistered(const std::vector<at::Tensor>& inputs,
                                        const std::vector<at::Tensor>& leaves) {
   std::vector<const ShardedModel*> models;  // forwards of several engines may be nested
-  for (const EnginePass* each : passes_of(of_.clock)) models.push_back(&each->of_.model);
+  for (const EnginePass* each : passes_of(parts_.scheduler)) models.push_back(&each->parts_.model);
   unregistered_.collect(leaves, inputs, models);
 }
 
 // Removes recorded forwards whose outputs were dropped. Their graphs and calls no longer exist.
 void EnginePass::forget_dropped_forwards() {
   if (!schedule_->is_long()) return;
-  const std::vector<Call*> alive = of_.model.recorded_calls();
+  const std::vector<Call*> alive = parts_.model.recorded_calls();
   std::vector<int> records;
   for (const Call* call : alive) records.push_back(call->record);
   schedule_->keep_only(records);

@@ -31,17 +31,17 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   struct Parts {
     ShardedModel& model;
     ShardContext& context;
-    BackwardScheduler& clock;
+    BackwardScheduler& scheduler;
     PlannedMemory& memory;
     StepSpans& steps;
     UnitUpdates& updates;
   };
-  explicit EnginePass(const Parts& parts) : of_(parts) {}
+  explicit EnginePass(const Parts& parts) : parts_(parts) {}
 
-  const Parts& parts() const { return of_; }
+  const Parts& parts() const { return parts_; }
 
-  EngineUnit& unit_at(int unit) { return *of_.model.units[unit]; }
-  const EngineUnit& unit_at(int unit) const { return *of_.model.units[unit]; }
+  EngineUnit& unit_at(int unit) { return *parts_.model.units[unit]; }
+  const EngineUnit& unit_at(int unit) const { return *parts_.model.units[unit]; }
 
   // Makes the schedule. Called once, after the model has its units.
   void make_schedule(std::vector<UnitRules> rules, PassRecord hint);
@@ -132,7 +132,7 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   void settle_main_state() const;
   void forget_dropped_forwards();
 
-  Parts of_;
+  Parts parts_;
   std::unique_ptr<Pass> schedule_;
   Engine::EventObserver observer_;
   GradientObserver on_gradient_;
@@ -145,6 +145,6 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
 };
 
 // Returns the passes of all engines of a mesh.
-std::vector<const EnginePass*> passes_of(const BackwardScheduler& clock);
+std::vector<const EnginePass*> passes_of(const BackwardScheduler& scheduler);
 
 }  // namespace fsdp

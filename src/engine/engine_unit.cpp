@@ -140,13 +140,13 @@ void EngineUnit::forget_unhooked_since_mark() {
   if (unhooked_.size() > marked_) unhooked_.resize(marked_);
 }
 
-bool EngineUnit::fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequence) {
+bool EngineUnit::fire_unhooked(BackwardScheduler& scheduler, int task, uint64_t sequence) {
   // Returns the last call that began at or before node `begun_by`, whose pre_backward has not run
   // in this task, and whose forward ran in the task around this one or outside backward.
   const auto newest = [&](uint64_t begun_by) -> std::shared_ptr<Call> {
     for (auto call = unhooked_.rbegin(); call != unhooked_.rend(); ++call) {
       if ((*call)->begin > begun_by || (*call)->fired_task == task) continue;
-      if (clock.runs_in(task, (*call)->forward_task)) return *call;
+      if (scheduler.runs_in(task, (*call)->forward_task)) return *call;
     }
     return nullptr;
   };
@@ -159,7 +159,7 @@ bool EngineUnit::fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequ
     sequence = kAny;
     call = newest(kAny);
   }
-  if (call) clock.pre_backward(*call, task, sequence);
+  if (call) scheduler.pre_backward(*call, task, sequence);
   return call != nullptr;
 }
 

@@ -89,7 +89,7 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
   void forget_unhooked_since_mark();
   // Runs the pre_backward of an unhooked call: of those to which node `sequence` of graph task
   // `task` can belong, the one that began last. Returns false if there is no such call.
-  bool fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequence);
+  bool fire_unhooked(BackwardScheduler& scheduler, int task, uint64_t sequence);
   // Zeroes the unit's gradients if module->zero_grad() has removed `.grad` of its parameters.
   // Errors: StateError if `.grad` of only some of them was removed.
   void follow_zero_grad();

@@ -53,8 +53,8 @@ Gathered::Gathered(Engine& engine, std::string_view unit_fqn, WriteBack write_ba
 }
 
 void Gathered::bind() {
-  const std::lock_guard lock(state_.clock->mutex);
-  if (state_.pass.schedule().active_calls() > 0 || state_.clock->in_backward()) {
+  const std::lock_guard lock(state_.scheduler->mutex);
+  if (state_.pass.schedule().active_calls() > 0 || state_.scheduler->in_backward()) {
     throw StateError({.what = "fsdp::Gathered cannot be constructed inside a forward or backward",
                       .hint = "construct it before the forward or after the backward; inside a "
                               "unit's own forward, read the unit's parameters directly"});
@@ -71,7 +71,7 @@ void Gathered::bind() {
 }
 
 Gathered::~Gathered() noexcept(false) {
-  const std::lock_guard lock(state_.clock->mutex);
+  const std::lock_guard lock(state_.scheduler->mutex);
   std::string lost;
   // The number of gathered units is reset first, so that the engine is usable again even if the
   // code below throws.

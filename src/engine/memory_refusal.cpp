@@ -20,8 +20,8 @@ namespace {
 using Passes = std::vector<const EnginePass*>;
 
 // Returns the running unit and its phase, as "backward of unit 'layers.0'".
-std::string place_of(const BackwardScheduler& clock) {
-  const auto [unit, phase] = clock.running();
+std::string place_of(const BackwardScheduler& scheduler) {
+  const auto [unit, phase] = scheduler.running();
   if (unit == nullptr) return "outside of units";
   const std::string_view what = phase == BackwardScheduler::Phase::kForward     ? "forward"
                                 : phase == BackwardScheduler::Phase::kRecompute ? "recomputation"
@@ -32,8 +32,8 @@ std::string place_of(const BackwardScheduler& clock) {
 
 // Returns true if a forward has begun. Before the first forward, a refused allocation is an
 // error of the configuration: the model or the optimizer's state does not fit.
-bool has_begun(const BackwardScheduler& clock, const Passes& engines) {
-  return clock.running().unit != nullptr ||
+bool has_begun(const BackwardScheduler& scheduler, const Passes& engines) {
+  return scheduler.running().unit != nullptr ||
          std::ranges::any_of(engines, [](const EnginePass* engine) {
            return engine->count() > 0 || engine->schedule().active_calls() > 0 ||
                   engine->schedule().recorded_calls() > 0;
@@ -87,37 +87,38 @@ std::string remedies_of(const EnginePass& pass, bool for_tensors) {
 
 }  // namespace
 
-MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<BackwardScheduler>& clock) {
+MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<BackwardScheduler>& scheduler) {
   // The reference is weak, because the meter and this function may outlive the engines.
-  return [shared = std::weak_ptr<BackwardScheduler>(clock)](const MemoryDemand& demand) {
-    const auto clock = shared.lock();
-    if (!clock) return;
+  return [shared = std::weak_ptr<BackwardScheduler>(scheduler)](const MemoryDemand& demand) {
+    const auto scheduler = shared.lock();
+    if (!scheduler) return;
     // The allocating thread may hold locks of LibTorch, and the thread that holds the mutex may
     // wait for such a lock. Blocking on the mutex here could deadlock. If the mutex is not free,
     // the meter throws its plain error.
-    const std::unique_lock lock(clock->mutex, std::try_to_lock);
+    const std::unique_lock lock(scheduler->mutex, std::try_to_lock);
     if (!lock) return;
-    const Passes engines = passes_of(*clock);
+    const Passes engines = passes_of(*scheduler);
     if (engines.empty()) return;
-    const ScheduledUnit* unit = clock->running().unit;
+    const ScheduledUnit* unit = scheduler->running().unit;
     const EnginePass& engine =
         unit != nullptr ? static_cast<const EnginePass&>(*unit->engine) : *engines.back();
-    if (demand.of == MemoryOwner::kEngine && !has_begun(*clock, engines)) {
+    if (demand.of == MemoryOwner::kEngine && !has_begun(*scheduler, engines)) {
       throw InvalidArgument(
           {.what = MemoryMeter::describe(demand),
            .where = "Options::memory_limit",
            .cause = describe_held(engines, demand),
            .hint = "raise the limit, or " + remedies_of(engine, /*for_tensors=*/false)});
     }
-    throw OutOfMemory({.what = MemoryMeter::describe(demand),
-                       .where = demand.of == MemoryOwner::kTorch ? place_of(*clock) : std::string(),
-                       .cause = describe_held(engines, demand),
-                       .hint = remedies_of(engine, /*for_tensors=*/true)});
+    throw OutOfMemory(
+        {.what = MemoryMeter::describe(demand),
+         .where = demand.of == MemoryOwner::kTorch ? place_of(*scheduler) : std::string(),
+         .cause = describe_held(engines, demand),
+         .hint = remedies_of(engine, /*for_tensors=*/true)});
   };
 }
 
-void require_within_limit(const BackwardScheduler& clock, int64_t limit) {
-  const Passes engines = passes_of(clock);
+void require_within_limit(const BackwardScheduler& scheduler, int64_t limit) {
+  const Passes engines = passes_of(scheduler);
   const int64_t planned = planned_bytes(engines);
   if (limit == 0 || planned <= limit) return;
   throw InvalidArgument(

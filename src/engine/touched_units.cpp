@@ -80,12 +80,12 @@ thread_local int running_again_in = -1;  // graph task of the innermost ForwardA
 
 // Returns true if an operator in graph task `task` belongs to a forward that runs again. Returns
 // false if the operator belongs to a backward node. Backward nodes run with grad mode off.
-bool is_forward_again(const BackwardScheduler& clock, int task) {
+bool is_forward_again(const BackwardScheduler& scheduler, int task) {
   if (c10::GradMode::is_enabled() || running_again_in == task) return true;
   // Grad mode is also off in a custom Function inside another library's checkpoint. If the
   // innermost call began in this graph task, it began inside such a checkpoint, so the operator
   // belongs to a forward.
-  return clock.in_call() && clock.innermost_call()->forward_task == task;
+  return scheduler.in_call() && scheduler.innermost_call()->forward_task == task;
 }
 
 // Checks an operator that the caller runs on a unit's main shard or main gradient. Throws
@@ -93,7 +93,7 @@ bool is_forward_again(const BackwardScheduler& clock, int task) {
 void follow_shard(const touch_trap::ShardTouch& touch) {
   EngineUnit& unit = unit_of(touch.unit);
   const EnginePass& pass = unit.owner.pass;
-  const std::lock_guard lock(unit.owner.clock->mutex);
+  const std::lock_guard lock(unit.owner.scheduler->mutex);
   const bool of_gradient = touch.holds == touch_trap::Holds::kGradients;
   // An operator that only reads a main shard is allowed at any time.
   if (!of_gradient && !touch.writes) return;
@@ -138,19 +138,19 @@ class Touches final : public touch_trap::Listener {
   void shard(const touch_trap::ShardTouch& touch) override { follow_shard(touch); }
 
   bool before(const touch_trap::Touch& touch) override {
-    BackwardScheduler& clock = *unit_of(touch.units[0]).owner.clock;
-    const std::lock_guard lock(clock.mutex);
+    BackwardScheduler& scheduler = *unit_of(touch.units[0]).owner.scheduler;
+    const std::lock_guard lock(scheduler.mutex);
     if (std::ranges::all_of(touch.units, [](auto* each) { return is_gathered(unit_of(each)); })) {
       return false;
     }
     for (auto* each : touch.units) {
       const EngineUnit& unit = unit_of(each);
-      if (unit.owner.clock.get() != &clock) {
+      if (unit.owner.scheduler.get() != &scheduler) {
         refuse_two_meshes(touch, unit_of(touch.units[0]), unit);
       }
     }
     const int task = autograd_hooks::current_task();
-    if (task >= 0 && !is_forward_again(clock, task)) {
+    if (task >= 0 && !is_forward_again(scheduler, task)) {
       // The operator runs in a node of backward. Its results are gradients, not outputs of a call,
       // so no result is hooked.
       for (auto* each : touch.units) read_in_backward(touch, unit_of(each), task);
@@ -161,15 +161,15 @@ class Touches final : public touch_trap::Listener {
         if (unit_of(each).owner.pass.schedule().active_calls() == 0)
           refuse_outside(touch, unit_of(each));
       }
-      clock.check_thread();
+      scheduler.check_thread();
     }
     if (touch.written != nullptr) refuse_written(touch, unit_of(touch.written), task >= 0);
-    read_in_forward(touch, clock, task);
+    read_in_forward(touch, scheduler, task);
     return true;
   }
 
   void after(const touch_trap::Touch& touch, std::span<const at::Tensor> results) override {
-    BackwardScheduler& clock = *unit_of(touch.units[0]).owner.clock;
+    BackwardScheduler& scheduler = *unit_of(touch.units[0]).owner.scheduler;
     const int task = autograd_hooks::current_task();
     const bool has_graph = autograd_hooks::makes_graph();
     for (auto* each : touch.units) {
@@ -177,8 +177,8 @@ class Touches final : public touch_trap::Listener {
       // The mutex is held while the call is looked up, but not while the results are hooked: see
       // [Note: grad_fn before the mutex].
       const std::shared_ptr<Call> call = [&] {
-        const std::lock_guard lock(clock.mutex);
-        return clock.running_call(unit, task);
+        const std::lock_guard lock(scheduler.mutex);
+        return scheduler.running_call(unit, task);
       }();
       if (!call) continue;
       bool hooked = false;
@@ -187,15 +187,15 @@ class Touches final : public touch_trap::Listener {
           hooked = autograd_hooks::hook_output(result, call) || hooked;
         }
       }
-      const std::lock_guard lock(clock.mutex);
+      const std::lock_guard lock(scheduler.mutex);
       if (call->is_open_ended && hooked) call->in_graph = true;
       // An operator inside a custom Function makes no node that could be hooked, even if the
       // forward has a graph. The unit keeps a list of such calls, from which backward fires them.
       if (!hooked && unit.owner.pass.forward_has_graph()) unit.keep_unhooked(call);
     }
-    const std::lock_guard lock(clock.mutex);
+    const std::lock_guard lock(scheduler.mutex);
     // The nodes made between this touch and the next touch belong to the call of the next touch.
-    clock.note_boundary(autograd_hooks::next_sequence());
+    scheduler.note_boundary(autograd_hooks::next_sequence());
   }
 
   void failed(const touch_trap::Touch& touch, c10::Error& error) override {
@@ -220,35 +220,36 @@ class Touches final : public touch_trap::Listener {
   static void read_in_backward(const touch_trap::Touch& touch, EngineUnit& unit, int task) {
     if (touch.written != nullptr) refuse_written(touch, unit, /*in_backward=*/true);
     if (unit.shard->parameters().state() == ParameterState::kUnsharded) return;
-    if (unit.fire_unhooked(*unit.owner.clock, task, autograd_hooks::current_sequence()) &&
+    if (unit.fire_unhooked(*unit.owner.scheduler, task, autograd_hooks::current_sequence()) &&
         unit.shard->parameters().state() == ParameterState::kUnsharded) {
       return;
     }
     refuse_in_backward(touch, unit);
   }
 
-  static void read_in_forward(const touch_trap::Touch& touch, BackwardScheduler& clock, int task) {
+  static void read_in_forward(const touch_trap::Touch& touch, BackwardScheduler& scheduler,
+                              int task) {
     const EngineUnit& first = unit_of(touch.units[0]);
     first.require_no_autocast(first.owner.context->streams.torch_device);
     for (auto* each : touch.units) ModuleStates::begin(unit_of(each));
-    const Call* innermost = clock.in_call() ? clock.innermost_call().get() : nullptr;
+    const Call* innermost = scheduler.in_call() ? scheduler.innermost_call().get() : nullptr;
     if (innermost != nullptr && touch.units.size() == 1 && innermost->forward_task == task &&
         innermost->of == &unit_of(touch.units[0])) {
       return;  // the usual case: one more operator of the innermost call
     }
     c10::SmallVector<EngineUnit*, 4> begun;
     for (auto* each : touch.units) {
-      if (!clock.running_call(unit_of(each), task)) begun.push_back(&unit_of(each));
+      if (!scheduler.running_call(unit_of(each), task)) begun.push_back(&unit_of(each));
     }
     if (task >= 0) {
       // This is the same as in UnitCall::begin: finished units are closed, and idle units are
       // resharded, before the touched units are gathered.
-      clock.enter(task);
-      clock.tick(task, autograd_hooks::current_sequence());
-      for (EngineUnit* unit : begun) clock.rest_idle(unit);
+      scheduler.enter(task);
+      scheduler.tick(task, autograd_hooks::current_sequence());
+      for (EngineUnit* unit : begun) scheduler.rest_idle(unit);
     }
     // Calls of units inside or around a touched unit continue. All other open-ended calls end here.
-    clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
+    scheduler.end_open_ended(/*failed=*/false, [&](const Call& call) {
       const EngineUnit& running = unit_of(call);
       return call.forward_task == task && std::ranges::any_of(touch.units, [&](auto* each) {
                const EngineUnit& unit = unit_of(each);
@@ -259,24 +260,24 @@ class Touches final : public touch_trap::Listener {
       // The parent is the innermost call whose unit is neither touched nor inside this unit. The
       // second condition is needed because inner units may have calls before the unit around them
       // has one.
-      const auto around = clock.innermost_call_but(
+      const auto around = scheduler.innermost_call_but(
           [&](const Call& call) { return touches(touch, call) || unit_of(call).is_inside(*unit); });
-      begin_call(*unit, around, clock, task);
+      begin_call(*unit, around, scheduler, task);
     }
   }
 
   static void begin_call(EngineUnit& unit, const std::shared_ptr<Call>& parent,
-                         BackwardScheduler& clock, int task) {
+                         BackwardScheduler& scheduler, int task) {
     with_place([&] { return unit.describe("forward"); },
                [&] { unit.owner.pass.follow_compute(unit, /*may_change=*/task >= 0); });
-    const auto call = std::make_shared<Call>(unit.weak_from_this(), clock);
+    const auto call = std::make_shared<Call>(unit.weak_from_this(), scheduler);
     call->is_open_ended = true;
     call->forward_task = task;
     call->parent = parent;
     // The nodes made since the last touch, for example the node of a custom Function, belong to
     // this call. If another thread recorded the position of the last touch, this position is not
     // used, because each thread has its own sequence numbers.
-    call->begin = clock.boundary().value_or(autograd_hooks::next_sequence());
+    call->begin = scheduler.boundary().value_or(autograd_hooks::next_sequence());
     unit.owner.pass.begin_call(unit, call);
   }
 };
@@ -288,45 +289,46 @@ namespace touched_units {
 void CallsAround::begin() {
   const auto unit = ModuleStates::running();
   if (!unit) return;
-  const std::lock_guard lock(unit->owner.clock->mutex);
-  for (const auto& call : unit->owner.clock->calls_under_way()) {
+  const std::lock_guard lock(unit->owner.scheduler->mutex);
+  for (const auto& call : unit->owner.scheduler->calls_under_way()) {
     // Only open-ended calls must be fired before the node of the recomputed function runs. The call
     // of an fsdp::Unit needs no such step: backward has already reached the call's hooked outputs.
     if (call->is_open_ended) calls_.push_back(call);
   }
-  if (!calls_.empty()) clock_ = unit->owner.clock;
+  if (!calls_.empty()) scheduler_ = unit->owner.scheduler;
 }
 
 // Drops calls that the function's own touches have ended. These calls are not around the function.
 void CallsAround::end() {
-  if (!clock_) return;
-  const std::lock_guard lock(clock_->mutex);
+  if (!scheduler_) return;
+  const std::lock_guard lock(scheduler_->mutex);
   std::erase_if(calls_, [&](const std::weak_ptr<Call>& call) {
     const auto is_it = [&](const auto& each) { return each == call.lock(); };
-    return std::ranges::none_of(clock_->calls_under_way(), is_it);
+    return std::ranges::none_of(scheduler_->calls_under_way(), is_it);
   });
 }
 
 void CallsAround::fire() const {
   if (calls_.empty()) return;
-  const std::lock_guard lock(clock_->mutex);
-  clock_->pre_backward_around(calls_, autograd_hooks::current_task(),
-                              autograd_hooks::current_sequence());
+  const std::lock_guard lock(scheduler_->mutex);
+  scheduler_->pre_backward_around(calls_, autograd_hooks::current_task(),
+                                  autograd_hooks::current_sequence());
 }
 
 void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates& ran) {
   const auto running = ModuleStates::running();
   if (!running) return;
-  BackwardScheduler& clock = *running->owner.clock;
+  BackwardScheduler& scheduler = *running->owner.scheduler;
   std::vector<std::shared_ptr<Call>> calls;
   {
-    const std::lock_guard lock(clock.mutex);
+    const std::lock_guard lock(scheduler.mutex);
     const int task = autograd_hooks::current_task();
-    std::ranges::copy_if(clock.calls_under_way(), std::back_inserter(calls), [&](const auto& call) {
-      const EngineUnit& unit = unit_of(*call);
-      return call->is_open_ended && call->forward_task == task && unit.has_several_layers() &&
-             ran.has(unit);
-    });
+    std::ranges::copy_if(scheduler.calls_under_way(), std::back_inserter(calls),
+                         [&](const auto& call) {
+                           const EngineUnit& unit = unit_of(*call);
+                           return call->is_open_ended && call->forward_task == task &&
+                                  unit.has_several_layers() && ran.has(unit);
+                         });
   }
   for (const std::shared_ptr<Call>& call : calls) {
     for (const at::Tensor& output : outputs) {
@@ -334,7 +336,7 @@ void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates&
       {
         // The call begins at the function's node at the latest. Otherwise the node would not belong
         // to the call if the function touched another unit before the call began.
-        const std::lock_guard lock(clock.mutex);
+        const std::lock_guard lock(scheduler.mutex);
         call->begin = std::min(call->begin, autograd_hooks::sequence_of(*output.grad_fn()));
         call->in_graph = true;
       }

@@ -31,7 +31,7 @@ class CallsAround {
   void fire() const;
 
  private:
-  std::shared_ptr<BackwardScheduler> clock_;  // null if `calls_` is empty
+  std::shared_ptr<BackwardScheduler> scheduler_;  // null if `calls_` is empty
   std::vector<std::weak_ptr<Call>> calls_;
 };
 

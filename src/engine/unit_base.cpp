@@ -58,7 +58,7 @@ void UnitBase::zero_gradients() {
     return;
   }
   engine.require_between_passes("zero_grad");
-  const std::lock_guard lock(engine.clock->mutex);
+  const std::lock_guard lock(engine.scheduler->mutex);
   unit->shard->gradients().zero();
   forget_grad(*unit);
 }

@@ -56,27 +56,27 @@ void UnitCall::begin() {
   EngineParts& engine = unit_->owner;
   ModuleStates::begin(*unit_);
   state_->running.emplace(unit_);
-  BackwardScheduler& clock = *engine.clock;
+  BackwardScheduler& scheduler = *engine.scheduler;
   // [Note: grad_fn before the mutex] LibTorch locks a view while it makes the view's grad_fn again.
   // Making the grad_fn may free an older node with an OutputHook, whose destructor locks the
   // backward scheduler's mutex. So no code reads a grad_fn while it holds this mutex, because two
   // threads could then deadlock.
   if (autograd_hooks::makes_graph())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
-  const std::lock_guard lock(clock.mutex);
+  const std::lock_guard lock(scheduler.mutex);
   unit_->require_no_autocast(engine.context->streams.torch_device);
   const int task = autograd_hooks::current_task();
   // A forward inside a backward is a recomputation. Finished units are closed first and idle units
   // are resharded, so that their memory is free for this forward.
   if (task >= 0) {
-    clock.enter(task);
-    clock.tick(task, autograd_hooks::current_sequence());
-    clock.rest_idle(unit_.get());
+    scheduler.enter(task);
+    scheduler.tick(task, autograd_hooks::current_sequence());
+    scheduler.rest_idle(unit_.get());
   } else {
-    clock.check_thread();
+    scheduler.check_thread();
   }
   // The forward of an fsdp::Unit ends the open-ended calls of all units that are not around it.
-  clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
+  scheduler.end_open_ended(/*failed=*/false, [&](const Call& call) {
     return call.forward_task == task && unit_->is_inside(*call.unit.lock());
   });
   // True if this is the outermost call of this engine. A forward of another engine may contain this
@@ -90,15 +90,15 @@ void UnitCall::begin() {
                  engine.pass.follow_compute(*unit_, /*may_change=*/task >= 0);
                }
              });
-  state_->call = std::make_shared<Call>(unit_, clock);
+  state_->call = std::make_shared<Call>(unit_, scheduler);
   Call& call = *state_->call;
   call.forward_task = task;
-  if (clock.in_call()) call.parent = clock.innermost_call();
+  if (scheduler.in_call()) call.parent = scheduler.innermost_call();
   engine.pass.begin_call(*unit_, state_->call);
   // The sequence number is read after the inputs were made and cast. The nodes that this thread
   // makes from here on belong to the call.
   call.begin = autograd_hooks::next_sequence();
-  clock.note_boundary(call.begin);
+  scheduler.note_boundary(call.begin);
   // Sequence numbers are counted per thread. If the node that produced an input has a higher
   // number, another thread made this node. The number then does not show the order of nodes, which
   // [Note: closing] requires, so begin() throws.
@@ -163,13 +163,13 @@ void UnitCall::end() {
     for (const at::Tensor* output : state_->outputs) outputs.push_back(*output);
     leaves = autograd_hooks::leaves_of(outputs, call->begin);
   }
-  const std::lock_guard lock(engine.clock->mutex);  // [Note: grad_fn before the mutex]
+  const std::lock_guard lock(engine.scheduler->mutex);  // [Note: grad_fn before the mutex]
   // Open-ended calls of inner units end before this forward, because calls end in reverse order.
-  engine.clock->end_open_ended();
-  engine.clock->note_boundary(autograd_hooks::next_sequence());
+  engine.scheduler->end_open_ended();
+  engine.scheduler->note_boundary(autograd_hooks::next_sequence());
   call->runs = false;
   call->in_graph = in_graph;
-  engine.clock->pop_call();
+  engine.scheduler->pop_call();
   if (!leaves.empty()) engine.pass.look_for_unregistered(state_->inputs, leaves);
   with_place([&] { return unit_->describe("forward"); },
              [&] {
@@ -194,9 +194,9 @@ UnitCall::~UnitCall() {
   // An exception left the module's forward. This call, and the calls inside it, end without a
   // graph.
   EngineParts& engine = unit_->owner;
-  const std::lock_guard lock(engine.clock->mutex);
-  engine.clock->end_open_ended(/*failed=*/true);
-  engine.clock->pop_call();
+  const std::lock_guard lock(engine.scheduler->mutex);
+  engine.scheduler->end_open_ended(/*failed=*/true);
+  engine.scheduler->pop_call();
   engine.pass.end_forward(unit_->index, *state_->call, /*failed=*/true);
   if (state_->outermost) engine.pass.wait_after_throw();
 }

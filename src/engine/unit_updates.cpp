@@ -106,7 +106,7 @@ void UnitUpdates::refuse_use(const EngineUnit& unit) {
 UpdaterPlace::UpdaterPlace(EngineParts& engine, UnitUpdater& updater, std::string name,
                            std::vector<int> units)
     : engine_(engine) {
-  const std::lock_guard lock(engine.clock->mutex);
+  const std::lock_guard lock(engine.scheduler->mutex);
   auto& entries = engine.updates.entries_;
   for (const UnitUpdates::Entry& each : entries) {
     const auto shared = std::ranges::find_first_of(units, each.units);
@@ -124,12 +124,12 @@ UpdaterPlace::UpdaterPlace(EngineParts& engine, UnitUpdater& updater, std::strin
 }
 
 UpdaterPlace::~UpdaterPlace() {
-  const std::lock_guard lock(engine_.clock->mutex);
+  const std::lock_guard lock(engine_.scheduler->mutex);
   engine_.updates.entries_.erase(entry_);
 }
 
 void UpdaterPlace::end_step() {
-  const std::lock_guard lock(engine_.clock->mutex);
+  const std::lock_guard lock(engine_.scheduler->mutex);
   engine_.updates.require_whole("an optimizer's step");
   entry_->awaits_step = false;
 }

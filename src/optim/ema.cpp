@@ -36,7 +36,7 @@ Ema::State::State(Engine& owner, EmaOptions from)
   engine.require_between_passes("fsdp::Ema");
   allocate(sizeof(kernels::StepCount), counter_);
   add_buffers();
-  const std::lock_guard lock(engine.clock->mutex);
+  const std::lock_guard lock(engine.scheduler->mutex);
   follow_trained();
 }
 
@@ -112,7 +112,7 @@ void Ema::State::update(const StepReport& report) {
       report.skips_nonfinite ? GradientMeasure::scalars_of(report.gradients) : nullptr;
   if (scalars == nullptr && report.skipped()) return;
   const float* const found_inf = scalars != nullptr ? scalars->found_inf() : nullptr;
-  const std::lock_guard lock(engine.clock->mutex);
+  const std::lock_guard lock(engine.scheduler->mutex);
   follow_trained();
   auto* const counter = static_cast<kernels::StepCount*>(counter_.data());
   std::vector<kernels::UpdateSegment> updates;
@@ -159,7 +159,7 @@ void Ema::State::exchange(bool averaged) {
   const at::NoGradGuard no_grad;
   engine.require_between_passes("fsdp::AveragedWeights");
   engine.pass.require_not_gathered("fsdp::AveragedWeights");
-  const std::lock_guard lock(engine.clock->mutex);
+  const std::lock_guard lock(engine.scheduler->mutex);
   MainPlace& main = *engine.context->main;
   main.settle();
   engine.context->hold.wait();

@@ -85,7 +85,7 @@ void LossScaler::apply() {
   }
   // The capture of a gradient reads the scale under this mutex. All ranks must have the same scale,
   // but no collective sends it. So the next collective compares this annotation over the ranks.
-  const std::lock_guard lock(engine->clock->mutex);
+  const std::lock_guard lock(engine->scheduler->mutex);
   engine->context->format.set_loss_scale(static_cast<float>(state_.scale));
   state_of(engine->context->mesh).order().note(fmt::format("loss scale {}", state_.scale));
 }

@@ -285,7 +285,7 @@ void OptimizedSegments::set_counts(int64_t applied,
     counter.emplace(0, counts.size());
     counts.push_back(0);
   }
-  const std::lock_guard lock(of_.engine.clock->mutex);
+  const std::lock_guard lock(of_.engine.scheduler->mutex);
   write_counters(counts);
   for (size_t i = 0; i < segments_.size(); ++i) {
     OptimizedSegment& optimized = segments_[i];

@@ -85,7 +85,7 @@ void Optimizer::State::change_rates(double initial,
 // ---- checkpoints ----
 
 void Optimizer::State::follow_trained() {
-  const std::lock_guard lock(engine.clock->mutex);
+  const std::lock_guard lock(engine.scheduler->mutex);
   engine.pass.unfreeze();
   segments_.follow_trained();
 }
@@ -201,7 +201,7 @@ StepReport Optimizer::State::issue_step() {
   engine.training->require_not_averaged("an optimizer's step");
   if (in_backward_) return end_step();
   {
-    const std::lock_guard lock(engine.clock->mutex);
+    const std::lock_guard lock(engine.scheduler->mutex);
     // zero_grad() of a module in a unit chosen by policy does not notify the engine, so the engine
     // checks for it here.
     engine.model.follow_zero_grads();
@@ -221,7 +221,7 @@ StepReport Optimizer::State::issue_step() {
     measured = engine.measure_gradients(2.0, kNoClipping, chosen_);
   }
   if (measured) report.gradients = measured->report;
-  const std::lock_guard lock(engine.clock->mutex);
+  const std::lock_guard lock(engine.scheduler->mutex);
   segments_.follow_trained();
   StepUpdates updates{.counters = {segments_.applied()}};
   for (const auto& unit : engine.model.units) add_updates(unit->index, updates);

@@ -53,7 +53,7 @@ StepReport Optimizer::State::end_step() {
   in_backward_->end_step();
   used_additions_ = additions();
   warn_of_untrained();
-  const std::lock_guard lock(engine.clock->mutex);
+  const std::lock_guard lock(engine.scheduler->mutex);
   kernels::count_steps(engine.context->main->stream(), {{segments_.applied()}}, betas(), nullptr);
   engine.steps.end(*engine.context->streams.compute);
   return {.gradients = {}, .skips_nonfinite = false};

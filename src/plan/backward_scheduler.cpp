@@ -10,25 +10,25 @@
 
 namespace fsdp {
 
-Call::Call(std::weak_ptr<ScheduledUnit> owner, BackwardScheduler& owner_clock)
+Call::Call(std::weak_ptr<ScheduledUnit> owner, BackwardScheduler& owner_scheduler)
     : unit(std::move(owner)),
       of(unit.lock().get()),
-      clock(owner_clock.weak_from_this()),
-      ordinal(owner_clock.next_ordinal()) {
+      scheduler(owner_scheduler.weak_from_this()),
+      ordinal(owner_scheduler.next_ordinal()) {
   unit.lock()->calls.push_back(this);
 }
 
 // The graph that owns the call may outlive the engine and the scheduler, and any thread may free
 // it.
 Call::~Call() {
-  const auto still_there = clock.lock();
+  const auto still_there = scheduler.lock();
   if (!still_there) return;
   const std::lock_guard lock(still_there->mutex);
   if (const auto owner = unit.lock()) std::erase(owner->calls, this);
 }
 
 bool Call::will_run() const {
-  const auto owner = clock.lock();
+  const auto owner = scheduler.lock();
   return owner && std::any_of(output_nodes.begin(), output_nodes.end(), owner->queries().will_run);
 }
 
@@ -131,11 +131,11 @@ void BackwardScheduler::enter(int task) {
   // Autograd runs the callback at the end of the task. If the task fails, autograd destroys the
   // callback without calling it. Then the sentinel's destructor abandons the task.
   struct Sentinel {
-    std::weak_ptr<BackwardScheduler> clock;
+    std::weak_ptr<BackwardScheduler> scheduler;
     int task;
     bool ran = false;
     ~Sentinel() {
-      const auto owner = clock.lock();
+      const auto owner = scheduler.lock();
       if (ran || !owner) return;
       const std::lock_guard lock(owner->mutex);
       owner->abandon_task(task);
@@ -143,7 +143,7 @@ void BackwardScheduler::enter(int task) {
   };
   auto sentinel = std::make_shared<Sentinel>(weak_from_this(), task);
   queries_.at_end_of_task([sentinel] {
-    const auto owner = sentinel->clock.lock();
+    const auto owner = sentinel->scheduler.lock();
     if (!owner) return;
     const std::lock_guard lock(owner->mutex);
     owner->end_task(sentinel->task);

@@ -55,14 +55,14 @@ struct ScheduledUnit;
 
 // One forward of a unit. A Call exists until the forward has ended and its graph is freed.
 struct Call {
-  Call(std::weak_ptr<ScheduledUnit> owner, BackwardScheduler& clock);
+  Call(std::weak_ptr<ScheduledUnit> owner, BackwardScheduler& scheduler);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   std::weak_ptr<ScheduledUnit> unit;
   const ScheduledUnit* const of;  // address of the same unit, for comparison only
-  std::weak_ptr<BackwardScheduler> clock;
+  std::weak_ptr<BackwardScheduler> scheduler;
   std::weak_ptr<Call> parent;         // the call whose forward contains this one
   uint64_t begin = 0;                 // sequence number of its first node
   uint64_t ordinal = 0;               // number among the calls of the mesh

@@ -85,7 +85,7 @@ std::optional<std::vector<SeenWork>> StepRecorder::take() {
 // those of the replay.
 void replay_pass(EngineParts& engine, const SeenStep& seen, StepClock* clock) {
   // In a real pass the hooks of autograd hold the same lock while they call the engine.
-  const std::lock_guard lock(engine.clock->mutex);
+  const std::lock_guard lock(engine.scheduler->mutex);
   if (clock != nullptr) clock->set_watching(false);
   size_t next = 0;
   const auto work_before = [&](size_t event) {

@@ -185,7 +185,7 @@ TEST_CASE("an engine destroyed in the middle of a broken backward leaves nothing
 }
 
 // The losses D(G(z)) and D(x) make units of the second engine close between units of the first.
-TEST_CASE("two engines on one mesh share a clock: equal lists and the plain model's bits") {
+TEST_CASE("two engines on one mesh share a scheduler: equal lists and the plain model's bits") {
   const auto use_all_but = [](Unit<Scripted>& d, Unit<Scripted>& g, int rank) {
     d->a->uses_down = rank != 1;
     g->b->uses_down = rank != 2;

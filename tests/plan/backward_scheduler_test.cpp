@@ -41,11 +41,11 @@ struct FakeEngine : ScheduledEngine {
 // the call itself.
 struct Scene {
   Scene() {
-    clock = std::make_shared<BackwardScheduler>(BackwardScheduler::Queries{
+    scheduler = std::make_shared<BackwardScheduler>(BackwardScheduler::Queries{
         .will_run = [this](void* node) { return to_run.contains(node); },
         .inputs_given = [this] { return inputs_given; },
         .at_end_of_task = [this](std::function<void()> run) { at_end.push_back(std::move(run)); }});
-    clock->join(engine);
+    scheduler->join(engine);
   }
   std::shared_ptr<FakeUnit> unit(std::string name) {
     const auto made = std::make_shared<FakeUnit>();
@@ -58,7 +58,7 @@ struct Scene {
   // Makes a call in the graph of the next backward. It owns the node numbers from `begin` on.
   std::shared_ptr<Call> call(const std::shared_ptr<FakeUnit>& unit, uint64_t begin,
                              int forward_task = -1) {
-    auto made = std::make_shared<Call>(unit, *clock);
+    auto made = std::make_shared<Call>(unit, *scheduler);
     made->begin = begin;
     made->forward_task = forward_task;
     made->output_nodes.push_back(made.get());
@@ -66,7 +66,7 @@ struct Scene {
     return made;
   }
   void fire(Call& call, uint64_t sequence, int task = 0) {
-    clock->pre_backward(call, task, sequence);
+    scheduler->pre_backward(call, task, sequence);
     to_run.erase(&call);
   }
   // Ends the innermost task. fail_task makes the task fail instead.
@@ -82,7 +82,7 @@ struct Scene {
   std::set<void*> to_run;
   bool inputs_given = false;
   std::vector<std::function<void()>> at_end;
-  std::shared_ptr<BackwardScheduler> clock;
+  std::shared_ptr<BackwardScheduler> scheduler;
 };
 
 using Log = std::vector<std::string>;
@@ -93,13 +93,13 @@ TEST_CASE("a unit closes at the first tick below its call, not before") {
   Scene scene;
   const auto call = scene.call(scene.unit("a"), 10);
   scene.fire(*call, 19);
-  scene.clock->tick(0, 10);
+  scene.scheduler->tick(0, 10);
   CHECK(scene.log == Log{"open a"});
-  scene.clock->tick(0, 9);
+  scene.scheduler->tick(0, 9);
   CHECK(scene.log == Log{"open a", "reduce a"});
   scene.end_task();
   CHECK(scene.log == Log{"open a", "reduce a", "finalize"});
-  CHECK_FALSE(scene.clock->in_backward());
+  CHECK_FALSE(scene.scheduler->in_backward());
 }
 
 TEST_CASE("a call fires once a task, however many outputs it has") {
@@ -129,7 +129,7 @@ TEST_CASE("several units close in descending order of their oldest fired call") 
   scene.fire(*a, 40);
   scene.fire(*c, 39);
   scene.fire(*b, 38);
-  scene.clock->tick(0, 5);
+  scene.scheduler->tick(0, 5);
   CHECK(scene.log == Log{"open a", "open c", "open b", "reduce c", "reduce b", "reduce a"});
 }
 
@@ -140,11 +140,11 @@ TEST_CASE("a unit with calls still to run rests and is reduced once") {
   const auto between = scene.call(scene.unit("between"), 20);
   const auto last = scene.call(shared, 30);
   scene.fire(*last, 39);
-  scene.clock->tick(0, 25);
+  scene.scheduler->tick(0, 25);
   CHECK(scene.log == Log{"open shared"});  // over, but unsharded until another unit unshards
   scene.fire(*between, 24);
   scene.fire(*first, 15);
-  scene.clock->tick(0, 5);
+  scene.scheduler->tick(0, 5);
   CHECK(scene.log == Log{"open shared", "idle shared", "open between", "reduce between",
                          "open shared", "reduce shared"});
 }
@@ -155,12 +155,12 @@ TEST_CASE("a unit that rests keeps its parameters while it is recomputed") {
   const auto still_to_run = scene.call(unit, 10);
   const auto call = scene.call(unit, 30);
   scene.fire(*call, 35);
-  scene.clock->tick(0, 20);
-  scene.clock->push_call(scene.call(unit, 50, /*forward_task=*/0));
-  scene.clock->rest_idle(nullptr);  // a unit inside the recomputed unit begins
+  scene.scheduler->tick(0, 20);
+  scene.scheduler->push_call(scene.call(unit, 50, /*forward_task=*/0));
+  scene.scheduler->rest_idle(nullptr);  // a unit inside the recomputed unit begins
   CHECK(scene.log == Log{"open a"});
-  scene.clock->pop_call();
-  scene.clock->rest_idle(nullptr);
+  scene.scheduler->pop_call();
+  scene.scheduler->rest_idle(nullptr);
   CHECK(scene.log == Log{"open a", "idle a"});
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("a call that is alive but not in this backward holds nothing up") {
   const auto other_graph = scene.call(unit, 10), call = scene.call(unit, 20);
   scene.to_run.erase(other_graph.get());
   scene.fire(*call, 25);
-  scene.clock->tick(0, 15);
+  scene.scheduler->tick(0, 15);
   CHECK(scene.log == Log{"open a", "reduce a"});
 }
 
@@ -182,7 +182,7 @@ TEST_CASE("a call that dies is forgotten") {
   dead.reset();
   REQUIRE(unit->calls.size() == 1);
   scene.fire(*call, 25);
-  scene.clock->tick(0, 15);
+  scene.scheduler->tick(0, 15);
   CHECK(scene.log == Log{"open a", "reduce a"});
 }
 
@@ -210,21 +210,22 @@ TEST_CASE("enclosing calls fire first, outermost first, if they are in the graph
 TEST_CASE("in a backward inside a forward the calls that run around a fired one fire first") {
   Scene scene;
   const auto root = scene.unit("root"), a = scene.unit("a");
-  auto running = std::make_shared<Call>(root, *scene.clock);
+  auto running = std::make_shared<Call>(root, *scene.scheduler);
   running->begin = 5;
-  scene.clock->push_call(running);
+  scene.scheduler->push_call(running);
   const auto inner = scene.call(a, 10);
   inner->parent = running;
   scene.fire(*inner, 19);
-  scene.clock->fire_running(*root, 0);  // no effect, because it has fired
-  scene.clock->tick(0, 7);              // a node of the root itself
+  scene.scheduler->fire_running(*root, 0);  // no effect, because it has fired
+  scene.scheduler->tick(0, 7);              // a node of the root itself
   scene.end_task();
   CHECK(scene.log == Log{"open root", "open a", "reduce a", "reduce root", "finalize"});
   scene.log.clear();
-  scene.clock->fire_running(*root, 1);  // the root receives the first gradient of the next backward
+  scene.scheduler->fire_running(*root,
+                                1);  // the root receives the first gradient of the next backward
   scene.end_task();
   CHECK(scene.log == Log{"open root", "reduce root", "finalize"});
-  scene.clock->pop_call();
+  scene.scheduler->pop_call();
 }
 
 TEST_CASE("what no tick closed is closed at the end of the task, newest first") {
@@ -240,13 +241,13 @@ TEST_CASE("a recomputed unit closes with the inner task, the units around it sta
   Scene scene;
   const auto outer = scene.call(scene.unit("outer"), 10);
   scene.fire(*outer, 30, 0);
-  scene.clock->enter(0);
+  scene.scheduler->enter(0);
   const auto recomputed = scene.call(scene.unit("a"), 50, /*forward_task=*/0);
   scene.fire(*recomputed, 55, 1);
-  scene.clock->tick(1, 5);  // numbers of the inner graph must not order the outer graph
+  scene.scheduler->tick(1, 5);  // numbers of the inner graph must not order the outer graph
   CHECK(scene.log == Log{"open outer", "open a", "reduce a"});
   scene.end_task();
-  CHECK(scene.clock->in_backward());
+  CHECK(scene.scheduler->in_backward());
   scene.end_task();
   CHECK(scene.log == Log{"open outer", "open a", "reduce a", "reduce outer", "finalize"});
 }
@@ -258,10 +259,10 @@ TEST_CASE("a unit that is open outside an inner task is not closed in it") {
   scene.fire(*outside, 30, 0);
   const auto recomputed = scene.call(unit, 50, /*forward_task=*/0);
   scene.fire(*recomputed, 55, 1);
-  scene.clock->tick(1, 5);
+  scene.scheduler->tick(1, 5);
   scene.end_task();
   CHECK(scene.log == Log{"open a", "open a"});
-  scene.clock->tick(0, 5);
+  scene.scheduler->tick(0, 5);
   CHECK(scene.log == Log{"open a", "open a", "reduce a"});
 }
 
@@ -282,7 +283,7 @@ TEST_CASE("a backward with given inputs opens without capture and reduces nothin
   scene.inputs_given = true;
   const auto call = scene.call(scene.unit("a"), 10);
   scene.fire(*call, 19);
-  scene.clock->tick(0, 5);
+  scene.scheduler->tick(0, 5);
   scene.end_task();
   CHECK(scene.log == Log{"open without capture a", "reshard a", "finalize"});
 }
@@ -293,14 +294,14 @@ TEST_CASE("a task that fails takes back what it has opened") {
   scene.fire(*call, 19);
   scene.fail_task();
   CHECK(scene.log == Log{"open a", "abandon a", "abandon pass"});
-  CHECK_FALSE(scene.clock->in_backward());
+  CHECK_FALSE(scene.scheduler->in_backward());
 }
 
-TEST_CASE("the clock ticks for all engines of a mesh") {
+TEST_CASE("the scheduler ticks for all engines of a mesh") {
   Scene scene;
   std::vector<std::string>& log = scene.log;
   FakeEngine second(log);
-  scene.clock->join(second);
+  scene.scheduler->join(second);
   const auto generator = scene.call(scene.unit("generator"), 10);
   const auto discriminator = scene.call(scene.unit("discriminator"), 20);
   scene.fire(*discriminator, 29);
@@ -308,47 +309,47 @@ TEST_CASE("the clock ticks for all engines of a mesh") {
   scene.end_task();
   CHECK(log == Log{"open discriminator", "reduce discriminator", "open generator",
                    "reduce generator", "finalize", "finalize"});
-  scene.clock->leave(second);
+  scene.scheduler->leave(second);
 }
 
 TEST_CASE("the unit that runs is the innermost forward, else the backward that was opened last") {
   Scene scene;
   const auto running = [&](const std::shared_ptr<FakeUnit>& unit, BackwardScheduler::Phase phase) {
-    const BackwardScheduler::Running now = scene.clock->running();
+    const BackwardScheduler::Running now = scene.scheduler->running();
     return now.unit == unit.get() && now.phase == phase;
   };
   const auto root = scene.unit("root"), a = scene.unit("a");
-  CHECK(scene.clock->running().unit == nullptr);
+  CHECK(scene.scheduler->running().unit == nullptr);
   const auto outer = scene.call(root, 1), inner = scene.call(a, 10);
-  scene.clock->push_call(outer);
-  scene.clock->push_call(inner);
+  scene.scheduler->push_call(outer);
+  scene.scheduler->push_call(inner);
   CHECK(running(a, BackwardScheduler::Phase::kForward));
-  scene.clock->pop_call();
+  scene.scheduler->pop_call();
   CHECK(running(root, BackwardScheduler::Phase::kForward));
-  scene.clock->pop_call();
-  CHECK(scene.clock->running().unit == nullptr);
+  scene.scheduler->pop_call();
+  CHECK(scene.scheduler->running().unit == nullptr);
   scene.fire(*outer, 30);
   CHECK(running(root, BackwardScheduler::Phase::kBackward));
   scene.fire(*inner, 20);
   CHECK(running(a, BackwardScheduler::Phase::kBackward));
   const auto again = scene.call(root, 40, /*forward_task=*/0);
-  scene.clock->push_call(again);
+  scene.scheduler->push_call(again);
   CHECK(running(root, BackwardScheduler::Phase::kRecompute));
-  scene.clock->pop_call();
-  scene.clock->tick(0, 9);
+  scene.scheduler->pop_call();
+  scene.scheduler->tick(0, 9);
   CHECK(running(root, BackwardScheduler::Phase::kBackward));
   scene.end_task();
-  CHECK(scene.clock->running().unit == nullptr);
+  CHECK(scene.scheduler->running().unit == nullptr);
 }
 
 TEST_CASE("a unit's forward on another thread than its caller's is refused") {
   Scene scene;
-  scene.clock->push_call(scene.call(scene.unit("a"), 10));
-  scene.clock->check_thread();
+  scene.scheduler->push_call(scene.call(scene.unit("a"), 10));
+  scene.scheduler->check_thread();
   std::string text;
   std::thread([&] {
     try {
-      scene.clock->check_thread();
+      scene.scheduler->check_thread();
     } catch (const StateError& error) {
       text = error.what();
     }
@@ -356,7 +357,7 @@ TEST_CASE("a unit's forward on another thread than its caller's is refused") {
   CHECK(text ==
         "a unit's forward runs on another thread than the forward that contains it; hint: call all "
         "units of one forward from one thread");
-  scene.clock->pop_call();
+  scene.scheduler->pop_call();
 }
 
 TEST_CASE("a backward through a destroyed engine's graph is refused") {
