@@ -3,6 +3,7 @@
 // would choose.
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
+#include <ATen/native/CPUBlas.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
@@ -65,11 +66,44 @@ std::pair<int64_t, int64_t> block_of(int64_t queries, int64_t keys) {
 
 bool is_narrow(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
 
+// Returns true if the CPU kernel copies keys and values into the layout of the processor's matrix
+// instructions (AMX). LibTorch does so if the products take at least four times as many operations
+// as the copies.
+bool packs_operands(const at::Tensor& query, const at::Tensor& key, bool is_causal) {
+  constexpr int64_t kLeast = 64;
+  const int64_t queries = query.size(2), keys = key.size(2);
+  if (queries < kLeast || keys < kLeast) return false;
+  if (!is_narrow(query.scalar_type()) || !at::native::cpublas::could_pack(query.scalar_type())) {
+    return false;
+  }
+  const int64_t heads = query.size(0) * query.size(1), threads = at::get_num_threads();
+  const int64_t rows = block_of(queries, keys).first;
+  const int64_t blocks = heads * ((queries + rows - 1) / rows);
+  const int64_t blocks_of_thread = (blocks + threads - 1) / threads;
+  const int64_t columns = is_causal ? std::min(queries, keys) : keys;
+  return blocks_of_thread * rows * columns >= 4 * heads * keys;
+}
+
+// Returns the number of elements of the copies for which packs_operands() is true. Matrix
+// instructions take pairs of rows, so odd sizes are rounded up.
+int64_t packed_numel(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+  const auto even = [](int64_t size) { return size + size % 2; };
+  const int64_t heads = query.size(0) * query.size(1), threads = at::get_num_threads();
+  const int64_t head = query.size(3), keys = key.size(2);
+  const auto [rows, columns] = block_of(query.size(2), keys);
+  const int64_t last = (keys - 1) % columns + 1;
+  const int64_t padded_keys = (keys - 1) / columns * even(columns) + even(last);
+  return heads * (even(head) * keys + padded_keys * value.size(3)) + threads * columns * head +
+         threads * rows * (head % 2 != 0 ? even(head) : 0) +
+         threads * rows * (even(columns) - columns);
+}
+
 // Allocates the same memory as the CPU kernel: the results, fp32 scratch for each thread, and, for
-// narrow inputs, a narrow copy of the scores. The scratch is freed on return.
+// narrow inputs, a narrow copy of the scores and perhaps packed operands. The scratch is freed on
+// return.
 std::tuple<at::Tensor, at::Tensor> flash(const at::Tensor& query, const at::Tensor& key,
                                          const at::Tensor& value, double /*dropout*/,
-                                         bool /*is_causal*/, const OptionalTensor& /*mask*/,
+                                         bool is_causal, const OptionalTensor& /*mask*/,
                                          std::optional<double> /*scale*/) {
   const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2);
   const auto wide = query.options().dtype(at::toOpMathType(query.scalar_type()));
@@ -81,7 +115,9 @@ std::tuple<at::Tensor, at::Tensor> flash(const at::Tensor& query, const at::Tens
   // output, as in LibTorch's FlashAttentionKernel.cpp.
   const at::Tensor buffer =
       at::empty({threads, rows * columns + 2 * rows + rows * value.size(3)}, wide);
-  meta::scratch(is_narrow(query.scalar_type()) ? threads * rows * columns : 0, query.options());
+  int64_t narrow = is_narrow(query.scalar_type()) ? threads * rows * columns : 0;
+  if (packs_operands(query, key, is_causal)) narrow += packed_numel(query, key, value);
+  meta::scratch(narrow, query.options());
   return {output, sums.transpose(1, 2)};
 }
 
