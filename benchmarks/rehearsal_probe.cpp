@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/placement.h"
 #include "planner/time/device_timer.h"
 #include "planning/known_model.h"
 #include "tests/planner/support/vision_models.h"
@@ -136,9 +137,9 @@ fsdp::Options options_of(const Task& task) {
       task.threaded ? fsdp::CpuStreamKind::kThreaded : fsdp::CpuStreamKind::kInline;
   options.recompute = task.mode == "recompute" ? 1 : 0;
   options.cpu_offload = task.mode == "offload";
-  if (task.mode == "replicate") options.strategy = fsdp::Strategy::kReplicate;
-  if (task.mode == "zero1") options.strategy = fsdp::Strategy::kZero1;
-  if (task.mode == "zero2") options.strategy = fsdp::Strategy::kZero2;
+  for (const fsdp::StrategyRow& row : fsdp::strategies()) {
+    if (row.name == task.mode) options.strategy = row.strategy;
+  }
   return options;
 }
 

@@ -20,6 +20,7 @@
 #include "benchmarks/bert_task.h"
 #include "models/bert/bert_model.h"
 #include "models/bert/presets.h"
+#include "plan/placement.h"
 
 namespace {
 
@@ -108,10 +109,9 @@ Measured measure(const Task& task, const fsdp::Mesh& mesh) {
   options.tuning.map_shards = task.mode == "full-shard";
   options.recompute = task.mode == "recompute" ? 1 : 0;
   options.cpu_offload = task.mode == "offload";
-  if (task.mode == "replicate") options.strategy = fsdp::Strategy::kReplicate;
-  if (task.mode == "zero1") options.strategy = fsdp::Strategy::kZero1;
-  if (task.mode == "zero2") options.strategy = fsdp::Strategy::kZero2;
-  if (task.mode == "hybrid") options.strategy = fsdp::Strategy::kHybridShard;
+  for (const fsdp::StrategyRow& row : fsdp::strategies()) {
+    if (row.name == task.mode) options.strategy = row.strategy;
+  }
   fsdp::BuildScope building(mesh, options);
   Model model(config);
   fsdp::Engine engine(model, building);
@@ -152,9 +152,8 @@ int probe(const fsdp::Mesh& mesh, const Task& task) {
 int main(int argc, char** argv) {
   return fsdp::run_program([&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) {
     const std::vector<std::string> words(argv + 1, argv + argc);
-    const std::vector<std::string> modes = {"full-shard", "gathered",  "recompute",
-                                            "offload",    "replicate", "zero1",
-                                            "zero2",      "hybrid",    "plain"};
+    std::vector<std::string> modes = {"gathered", "recompute", "offload", "plain"};
+    for (const fsdp::StrategyRow& row : fsdp::strategies()) modes.emplace_back(row.name);
     const bool known = (words.size() == 5 || words.size() == 6) &&
                        std::find(modes.begin(), modes.end(), words[0]) != modes.end();
     if (!known) {
