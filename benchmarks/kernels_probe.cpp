@@ -153,6 +153,18 @@ void adamw(bool with_copy) {
   serve(bytes, {{"ours", kernel}, {"torch", torch}, {"stream", stream_loop}, copy_of(bytes)});
 }
 
+// Reads and writes the arrays of an update with this number of moments, and only adds.
+void stream_update(const Arrays& arrays, int moments) {
+  if (moments == 2) {
+    stream_adamw<false>(arrays.at(0), arrays.at(1), arrays.at(2), arrays.at(3));
+  } else if (moments == 0) {
+    stream_three(arrays.at(0), arrays.at(1));
+  } else {
+    stream_five(arrays.at(0), arrays.at(1), arrays.at(2));
+  }
+  keep_stores();
+}
+
 using TorchUpdate = std::function<void(const Arrays&)>;
 
 // `torch` is LibTorch's kernel for the rule, if it has one.
@@ -162,16 +174,7 @@ void updates(const kernels::UpdateRule& rule, int moments, const TorchUpdate& to
   const kernels::UpdateSegment segment = segment_of(arrays);
   const Work kernel = [&] { kernels::update(*stream, {&segment, 1}, rule); };
   const Arrays other(4);
-  const Work stream_loop = [&] {
-    if (moments == 2) {
-      stream_adamw<false>(other.at(0), other.at(1), other.at(2), other.at(3));
-    } else if (moments == 0) {
-      stream_three(other.at(0), other.at(1));
-    } else {
-      stream_five(other.at(0), other.at(1), other.at(2));
-    }
-    keep_stores();
-  };
+  const Work stream_loop = [&] { stream_update(other, moments); };
   const int64_t bytes = kNumel * (12 + 8 * moments);
   std::map<std::string, Work> contestants{
       {"ours", kernel}, {"stream", stream_loop}, copy_of(bytes)};
@@ -208,27 +211,33 @@ void quantized_adamw() {
   serve(bytes, {{"ours", kernel}, {"float32", float32}, copy_of(bytes)});
 }
 
-// The norms for trust ratios. The stream reads the same arrays.
-void norms(const kernels::UpdateRule& rule, int arrays_read) {
-  const Arrays arrays(4);
+// A step of a rule with trust ratios: one pass reads for the norms, and one updates. The stream
+// reads and writes the same arrays in two passes.
+void two_passes(const kernels::UpdateRule& rule, int moments, int arrays_of_norms) {
+  const Arrays arrays(4), other(4);
   const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
+  const float ratio = 1;
+  kernels::UpdateSegment segment = segment_of(arrays);
+  segment.trust_ratio = &ratio;
   kernels::SquareSums sums;
-  const kernels::SumNode node{.elements = segment_of(arrays), .sums = &sums};
+  const kernels::SumNode node{.elements = segment, .sums = &sums};
   const Buffer scratch = allocate_host(kernels::sum_scratch_bytes({&node, 1}));
+  const at::Tensor power = arrays.tensor(0).to(at::kDouble).square_().sum();
   const Work kernel = [&] {
     kernels::sum_squares(*stream, {&node, 1}, rule, nullptr, scratch.data());
+    kernels::update(*stream, {&segment, 1}, rule);
   };
   uint32_t read = 0;
   const Work stream_loop = [&] {
-    for (int i = 0; i < arrays_read; ++i) {
-      read += stream_one(reinterpret_cast<const uint32_t*>(arrays.at(i)));
+    for (int i = 0; i < arrays_of_norms; ++i) {
+      read += stream_one(reinterpret_cast<const uint32_t*>(other.at(i)));
     }
+    stream_update(other, moments);
     keep_value(read);
   };
   kernel();
-  const at::Tensor power = arrays.tensor(0).to(at::kDouble).square_().sum();
   check_close(at::full({}, sums.param, at::kDouble), power, 1e-12);
-  const int64_t bytes = kNumel * 4 * arrays_read;
+  const int64_t bytes = kNumel * (4 * arrays_of_norms + 12 + 8 * moments);
   serve(bytes, {{"ours", kernel}, {"stream", stream_loop}, copy_of(bytes)});
 }
 
@@ -325,8 +334,8 @@ const std::map<std::string, Work>& cases() {
       {"lion", [] { updates(kernels::Lion{}, 1); }},
       {"lamb", [] { updates(kernels::Lamb{}, 2); }},
       {"average", [] { updates(kernels::Average{}, 0); }},
-      {"norms of lamb", [] { norms(kernels::Lamb{}, 4); }},
-      {"norms of lars", [] { norms(kernels::Sgd{}, 2); }},
+      {"lamb, both passes", [] { two_passes(kernels::Lamb{}, 2, 4); }},
+      {"lars, both passes", [] { two_passes(kernels::Sgd{.momentum = 0.9}, 1, 2); }},
       {"cast float32 to float32", [] { cast(kF32, kF32); }},
       {"cast float32 to bfloat16", [] { cast(kF32, kBf16); }},
       {"cast float32 to float16", [] { cast(kF32, kF16); }},

@@ -4,7 +4,7 @@
 //   g = grad · grad_scale
 //   m = fma(g, 1 - beta1, m·beta1)
 //   v = fma((1 - beta2)·g, g, v·beta2)
-//   r = (c1·m) / (sqrt(v) / c2 + eps)
+//   r = (c1·m) / fma(sqrt(v), 1/c2, eps)
 //   r = fma(p, weight_decay, r)                                        (if weight_decay != 0)
 //   p = fma(r, -lr·trust_ratio, p)
 // The corrections c1 and c2 are those of kernels/count_steps.h. The trust ratio is the norm of the

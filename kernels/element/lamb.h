@@ -13,7 +13,7 @@ struct LambElement {
   // The scalars that all elements of a segment share. Each is rounded once from float64.
   struct Scalars {
     float grad_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2;
-    float correction1, root_correction2, eps, negative_step_size;
+    float correction1, inverse_root2, eps, negative_step_size;
   };
 
   // Updates the moments of an element and returns r.
@@ -22,7 +22,7 @@ struct LambElement {
     const float g = grad * s.grad_scale;
     exp_avg = fused(g, s.one_minus_beta1, exp_avg * s.beta1);
     exp_avg_sq = fused(s.one_minus_beta2 * g, g, exp_avg_sq * s.beta2);
-    const float denominator = root(exp_avg_sq) / s.root_correction2 + s.eps;
+    const float denominator = fused(root(exp_avg_sq), s.inverse_root2, s.eps);
     const float r = (s.correction1 * exp_avg) / denominator;
     // Selected without a branch, so that the loop vectorises. A decay of 0 would not be neutral:
     // 0 · inf is NaN.
@@ -56,13 +56,13 @@ struct LambUpdate {
             .beta2 = static_cast<float>(rule.beta2),
             .one_minus_beta2 = static_cast<float>(1.0 - rule.beta2),
             .correction1 = 1.0F,
-            .root_correction2 = 1.0F,
+            .inverse_root2 = 1.0F,
             .eps = static_cast<float>(rule.eps),
             .negative_step_size = 0.0F};
   }
   FSDP_ELEMENT static void read_scalars(Scalars& scalars, double lr, const StepCount* step) {
     scalars.correction1 = static_cast<float>(step->inverse_correction1);
-    scalars.root_correction2 = static_cast<float>(step->root_correction2);
+    scalars.inverse_root2 = static_cast<float>(1.0 / step->root_correction2);
     scalars.negative_step_size = static_cast<float>(-lr);
   }
   FSDP_ELEMENT static void read_trust_ratio(Scalars& scalars, double lr, float ratio) {

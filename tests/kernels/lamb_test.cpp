@@ -25,8 +25,8 @@ void plain_lamb(UpdateState& s, const Lamb& o, float grad_scale, float ratio) {
     const volatile float scaled_g = static_cast<float>(1 - o.beta2) * g;
     s.second[i] = std::fma(scaled_g, g, old_v);
     const volatile float root = std::sqrt(s.second[i]);
-    const volatile float corrected = root / static_cast<float>(s.step.root_correction2);
-    const volatile float denominator = corrected + static_cast<float>(o.eps);
+    const float denominator =
+        std::fma(root, static_cast<float>(1 / s.step.root_correction2), static_cast<float>(o.eps));
     const volatile float numerator = static_cast<float>(s.step.inverse_correction1) * s.first[i];
     const volatile float quotient = numerator / denominator;
     const float r = s.weight_decay != 0

@@ -41,8 +41,8 @@ SquareSums plain_sums(const UpdateState& s, const UpdateRule& rule, float grad_s
       const volatile float scaled_g = static_cast<float>(1 - o->beta2) * g;
       const float v = std::fma(scaled_g, g, old_v);
       const volatile float root = std::sqrt(v);
-      const volatile float corrected = root / static_cast<float>(s.step.root_correction2);
-      const volatile float denominator = corrected + static_cast<float>(o->eps);
+      const float denominator = std::fma(root, static_cast<float>(1 / s.step.root_correction2),
+                                         static_cast<float>(o->eps));
       const volatile float numerator = static_cast<float>(s.step.inverse_correction1) * m;
       const volatile float quotient = numerator / denominator;
       term = std::fma(s.param[i], static_cast<float>(s.weight_decay), quotient);
