@@ -23,16 +23,16 @@ FSDP_INLINE void join_nodes(const Nodes& left, const Nodes& right, Nodes& joined
            __builtin_shufflevector(left, right, 1, 3, 5, 7, 9, 11, 13, 15);
 }
 
-// Writes eight neighbouring nodes over the squares of `numel` values.
-template <int64_t numel>
+// Writes eight neighbouring nodes over the squares of `kNumel` values.
+template <int64_t kNumel>
 FSDP_INLINE void join_squares(const float* values, Nodes& nodes) {
-  if constexpr (numel == 8) {
+  if constexpr (kNumel == 8) {
     for (int i = 0; i < 8; ++i) nodes[i] = values[i];
     nodes *= nodes;
   } else {
     Nodes left, right;
-    join_squares<numel / 2>(values, left);
-    join_squares<numel / 2>(values + numel / 2, right);
+    join_squares<kNumel / 2>(values, left);
+    join_squares<kNumel / 2>(values + kNumel / 2, right);
     join_nodes(left, right, nodes);
   }
 }
@@ -71,12 +71,12 @@ FSDP_INLINE void prefetch(const float* array, int64_t begin) {
   __builtin_prefetch(array + begin + kPrefetch);
 }
 
-// Writes eight neighbouring nodes over the squares of `numel` parameters, and over those of their
+// Writes eight neighbouring nodes over the squares of `kNumel` parameters, and over those of their
 // terms.
-template <class Terms, int64_t numel, class Scalars>
+template <class Terms, int64_t kNumel, class Scalars>
 FSDP_INLINE void join_terms(const UpdateSegment& elements, int64_t begin, const Scalars& s,
                             Nodes& params, Nodes& updates) {
-  if constexpr (numel == kLeaf) {
+  if constexpr (kNumel == kLeaf) {
     prefetch(elements.param, begin);
     prefetch(elements.grad, begin);
     for (int i = 0; i < Terms::Update::kMoments; ++i) prefetch(elements.moments[i], begin);
@@ -86,8 +86,8 @@ FSDP_INLINE void join_terms(const UpdateSegment& elements, int64_t begin, const 
     join_squares<kLeaf>(terms, updates);
   } else {
     Nodes left[2], right[2];
-    join_terms<Terms, numel / 2>(elements, begin, s, left[0], left[1]);
-    join_terms<Terms, numel / 2>(elements, begin + numel / 2, s, right[0], right[1]);
+    join_terms<Terms, kNumel / 2>(elements, begin, s, left[0], left[1]);
+    join_terms<Terms, kNumel / 2>(elements, begin + kNumel / 2, s, right[0], right[1]);
     join_nodes(left[0], right[0], params);
     join_nodes(left[1], right[1], updates);
   }
