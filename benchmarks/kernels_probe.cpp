@@ -22,6 +22,7 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -211,9 +212,11 @@ void quantized_adamw() {
   serve(bytes, {{"ours", kernel}, {"float32", float32}, copy_of(bytes)});
 }
 
-// A step of a rule with trust ratios: one pass reads for the norms, and one updates. The stream
-// reads and writes the same arrays in two passes.
-void two_passes(const kernels::UpdateRule& rule, int moments, int arrays_of_norms) {
+// A step of a rule with trust ratios: one pass reads for the norms, and one updates. The second
+// pass is left out if `moments` is empty. The stream reads and writes the same arrays in as many
+// passes.
+void trust_ratio_step(const kernels::UpdateRule& rule, int arrays_of_norms,
+                      std::optional<int> moments) {
   const Arrays arrays(4), other(4);
   const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   const float ratio = 1;
@@ -225,19 +228,19 @@ void two_passes(const kernels::UpdateRule& rule, int moments, int arrays_of_norm
   const at::Tensor power = arrays.tensor(0).to(at::kDouble).square_().sum();
   const Work kernel = [&] {
     kernels::sum_squares(*stream, {&node, 1}, rule, nullptr, scratch.data());
-    kernels::update(*stream, {&segment, 1}, rule);
+    if (moments) kernels::update(*stream, {&segment, 1}, rule);
   };
   uint32_t read = 0;
   const Work stream_loop = [&] {
     for (int i = 0; i < arrays_of_norms; ++i) {
       read += stream_one(reinterpret_cast<const uint32_t*>(other.at(i)));
     }
-    stream_update(other, moments);
+    if (moments) stream_update(other, *moments);
     keep_value(read);
   };
   kernel();
   check_close(at::full({}, sums.param, at::kDouble), power, 1e-12);
-  const int64_t bytes = kNumel * (4 * arrays_of_norms + 12 + 8 * moments);
+  const int64_t bytes = kNumel * (4 * arrays_of_norms + (moments ? 12 + 8 * *moments : 0));
   serve(bytes, {{"ours", kernel}, {"stream", stream_loop}, copy_of(bytes)});
 }
 
@@ -334,8 +337,10 @@ const std::map<std::string, Work>& cases() {
       {"lion", [] { updates(kernels::Lion{}, 1); }},
       {"lamb", [] { updates(kernels::Lamb{}, 2); }},
       {"average", [] { updates(kernels::Average{}, 0); }},
-      {"lamb, both passes", [] { two_passes(kernels::Lamb{}, 2, 4); }},
-      {"lars, both passes", [] { two_passes(kernels::Sgd{.momentum = 0.9}, 1, 2); }},
+      {"norms of lamb", [] { trust_ratio_step(kernels::Lamb{}, 4, std::nullopt); }},
+      {"norms of lars", [] { trust_ratio_step(kernels::Sgd{}, 2, std::nullopt); }},
+      {"lamb, both passes", [] { trust_ratio_step(kernels::Lamb{}, 4, 2); }},
+      {"lars, both passes", [] { trust_ratio_step(kernels::Sgd{.momentum = 0.9}, 2, 1); }},
       {"cast float32 to float32", [] { cast(kF32, kF32); }},
       {"cast float32 to bfloat16", [] { cast(kF32, kBf16); }},
       {"cast float32 to float16", [] { cast(kF32, kF16); }},

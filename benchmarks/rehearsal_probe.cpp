@@ -27,7 +27,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/placement.h"
+#include "benchmarks/engine_mode.h"
 #include "planner/time/device_timer.h"
 #include "planning/known_model.h"
 #include "tests/planner/support/vision_models.h"
@@ -128,18 +128,12 @@ BlankModel built(const Task& task) {
 }
 
 fsdp::Options options_of(const Task& task) {
-  fsdp::Options options;
+  fsdp::Options options = options_of_mode(task.mode);
   if (task.model != "vit" && task.model != "resnet") {
     options.unit_options = planning::find_model(task.model).unit_options;
   }
-  options.tuning.map_shards = task.mode == "full-shard";
   options.tuning.cpu_streams =
       task.threaded ? fsdp::CpuStreamKind::kThreaded : fsdp::CpuStreamKind::kInline;
-  options.recompute = task.mode == "recompute" ? 1 : 0;
-  options.cpu_offload = task.mode == "offload";
-  for (const fsdp::StrategyRow& row : fsdp::strategies()) {
-    if (row.name == task.mode) options.strategy = row.strategy;
-  }
   return options;
 }
 

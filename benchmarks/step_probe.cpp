@@ -18,9 +18,9 @@
 #include <string>
 
 #include "benchmarks/bert_task.h"
+#include "benchmarks/engine_mode.h"
 #include "models/bert/bert_model.h"
 #include "models/bert/presets.h"
-#include "plan/placement.h"
 
 namespace {
 
@@ -105,13 +105,8 @@ Measured measure(const Task& task, const fsdp::Mesh& mesh) {
         task, mesh, model, [&] { optimizer.step(); }, measured);
     return measured;
   }
-  fsdp::Options options{.unit_options = bert::unit_options};
-  options.tuning.map_shards = task.mode == "full-shard";
-  options.recompute = task.mode == "recompute" ? 1 : 0;
-  options.cpu_offload = task.mode == "offload";
-  for (const fsdp::StrategyRow& row : fsdp::strategies()) {
-    if (row.name == task.mode) options.strategy = row.strategy;
-  }
+  fsdp::Options options = options_of_mode(task.mode);
+  options.unit_options = bert::unit_options;
   fsdp::BuildScope building(mesh, options);
   Model model(config);
   fsdp::Engine engine(model, building);
@@ -152,8 +147,8 @@ int probe(const fsdp::Mesh& mesh, const Task& task) {
 int main(int argc, char** argv) {
   return fsdp::run_program([&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) {
     const std::vector<std::string> words(argv + 1, argv + argc);
-    std::vector<std::string> modes = {"gathered", "recompute", "offload", "plain"};
-    for (const fsdp::StrategyRow& row : fsdp::strategies()) modes.emplace_back(row.name);
+    std::vector<std::string> modes = engine_modes();
+    modes.emplace_back("plain");
     const bool known = (words.size() == 5 || words.size() == 6) &&
                        std::find(modes.begin(), modes.end(), words[0]) != modes.end();
     if (!known) {

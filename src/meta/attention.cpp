@@ -84,8 +84,9 @@ bool packs_operands(const at::Tensor& query, const at::Tensor& key, bool is_caus
   return blocks_of_thread * rows * columns >= 4 * heads * keys;
 }
 
-// Returns the number of elements of the copies for which packs_operands() is true. Matrix
-// instructions take pairs of rows, so odd sizes are rounded up.
+// Returns the number of elements of these copies, and of what they add for each thread: a
+// transposed block of keys, and padding. Matrix instructions take pairs of rows, so odd sizes are
+// rounded up.
 int64_t packed_numel(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
   const auto even = [](int64_t size) { return size + size % 2; };
   const int64_t heads = query.size(0) * query.size(1), threads = at::get_num_threads();
@@ -93,9 +94,10 @@ int64_t packed_numel(const at::Tensor& query, const at::Tensor& key, const at::T
   const auto [rows, columns] = block_of(query.size(2), keys);
   const int64_t last = (keys - 1) % columns + 1;
   const int64_t padded_keys = (keys - 1) / columns * even(columns) + even(last);
-  return heads * (even(head) * keys + padded_keys * value.size(3)) + threads * columns * head +
-         threads * rows * (head % 2 != 0 ? even(head) : 0) +
-         threads * rows * (even(columns) - columns);
+  const int64_t packed = heads * (even(head) * keys + padded_keys * value.size(3));
+  const int64_t padded_query = head % 2 != 0 ? rows * even(head) : 0;
+  const int64_t padded_scores = rows * (even(columns) - columns);
+  return packed + threads * (columns * head + padded_query + padded_scores);
 }
 
 // Allocates the same memory as the CPU kernel: the results, fp32 scratch for each thread, and, for
