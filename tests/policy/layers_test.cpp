@@ -94,11 +94,13 @@ struct TiedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tied);
 
-std::string error_of_engine(const std::shared_ptr<torch::nn::Module>& model, Options options) {
+// The model is made in the rank's thread, so its memory is that of the rank's device.
+std::string error_of_engine(const std::function<std::shared_ptr<torch::nn::Module>()>& make,
+                            Options options) {
   std::string text = "no error";
   run_torch_ranks(1, [&](Mesh mesh) {
     try {
-      const Engine engine(model, mesh, options);
+      const Engine engine(make(), mesh, options);
     } catch (const InvalidArgument& error) {
       text = error.what();
     }
@@ -325,19 +327,22 @@ TEST_CASE("units of several layers that cannot be are refused by name") {
   }
   const auto linears = [] { return rows_of_linears().ptr(); };
   const UnitPolicy pairs = each_child_of("", 2);
-  check_says(error_of_engine(linears(), {.units = pairs | by_type<torch::nn::Linear>()}),
+  check_says(error_of_engine(linears, {.units = pairs | by_type<torch::nn::Linear>()}),
              "two policies choose '0': each_child_of(\"\", 2) for a unit of 2 layers, by_type for "
              "a unit of 1 layers");
-  check_says(error_of_engine(linears(), {.units = pairs | each_child_of("", 2)}), "no error");
-  check_says(error_of_engine(linears(), {.units = pairs, .recompute = 1}),
+  check_says(error_of_engine(linears, {.units = pairs | each_child_of("", 2)}), "no error");
+  check_says(error_of_engine(linears, {.units = pairs, .recompute = 1}),
              "unit '0-1' was chosen by Options::units and cannot be recomputed");
-  check_says(error_of_engine(linears(), {.units = each_child_of("layer", 2)}),
+  check_says(error_of_engine(linears, {.units = each_child_of("layer", 2)}),
              "each_child_of(\"layer\", 2) chooses no module");
-  torch::nn::ModuleList of_units;
-  for (int i = 0; i < 2; ++i) of_units->push_back(Unit<torch::nn::Linear>(4, 4).ptr());
-  check_says(error_of_engine(of_units.ptr(), {.units = pairs}),
+  const auto units = [] {
+    torch::nn::ModuleList list;
+    for (int i = 0; i < 2; ++i) list->push_back(Unit<torch::nn::Linear>(4, 4).ptr());
+    return list.ptr();
+  };
+  check_says(error_of_engine(units, {.units = pairs}),
              "'0' is a fsdp::Unit, but each_child_of(\"\", 2) puts it into a unit of 2 layers");
-  check_says(error_of_engine(of_units.ptr(), {.units = each_child_of("")}), "no error");
+  check_says(error_of_engine(units, {.units = each_child_of("")}), "no error");
 }
 
 TEST_CASE("units of several layers have names, options and whole values like others") {
