@@ -33,9 +33,9 @@ bool is_ignored(const FaultyTraining& training, const CudaCall& call) {
   // Destructors cannot throw, and no later work needs the work for which they wait.
   if (call.stage == Stage::kEnd) return true;
   // Resources that are released are not used again. In the worst case the process keeps them until
-  // it ends.
-  if (call.name == "cudaFree" || call.name == "cudaFreeHost") return true;
-  if (call.name == "cudaEventDestroy" || call.name == "cudaStreamDestroy") return true;
+  // it ends. Before a release, a CudaScope asks for the device.
+  if (is_release(call.name)) return true;
+  if (call.name == "cudaGetDevice" && call.precedes_release) return true;
   // A pool waits for the last use of a slot before cudaFree, but cudaFree itself waits for the
   // device.
   return call.name == "cudaEventSynchronize" && !training.is_traced;

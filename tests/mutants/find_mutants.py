@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """usage: find_mutants.py BUILD [NAME…]
+       find_mutants.py --applies
 
 Applies each patch of this folder, or those named, to a copy of what it changes, compiles that, links it
 into the test program that the patch names in place of the library's own object, and runs the test. Each
 mutant has to be found: the test fails, or still runs after the seconds of "hangs". Ends with 1 where a
-patch does not apply, a mutant survives, or the test fails without it.
+patch does not apply, a mutant survives, or the test fails without it. --applies only applies the patches.
 
 A patch begins with lines "key: value":
   what      the mistake
@@ -23,6 +24,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -66,6 +68,8 @@ def run(command, **options):
 
 def apply(mutant, scratch):
     for file in mutant.files:
+        if not (ROOT / file).exists():
+            raise Wrong(f"{file}, which the patch changes, does not exist")
         (scratch / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / file, scratch / file)
     run(["patch", "-p1", "--fuzz=0", "--no-backup-if-mismatch", "-d", scratch, "-i", mutant.patch])
@@ -177,7 +181,7 @@ def main():
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(__doc__)
         sys.exit(0 if len(sys.argv) > 1 else 64)
-    build, names = Build(sys.argv[1]), sys.argv[2:]
+    build, names = None if sys.argv[1] == "--applies" else Build(sys.argv[1]), sys.argv[2:]
     patches = sorted(HERE.glob("*.patch"))
     unknown = set(names) - {patch.stem for patch in patches}
     if unknown or not patches:
@@ -189,6 +193,10 @@ def main():
         begin = time.monotonic()
         try:
             mutant = read_mutant(patch)
+            if build is None:
+                with tempfile.TemporaryDirectory() as scratch:
+                    apply(mutant, pathlib.Path(scratch))
+                continue
             how = f"found: {mutant.keys['program']} {find(mutant, build)}"
         except Wrong as wrong:
             lost += 1

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fsdp/engine.h>
+#include <fsdp/error.h>
 
 #include <vector>
 
@@ -15,9 +16,14 @@ namespace fsdp::testing {
 class MainCopies {
  public:
   explicit MainCopies(Engine& engine) : engine_(state_of(engine)) {}
+  // Waits for the copies, because they are freed after this. If waiting fails, the device is lost
+  // and writes no more.
   ~MainCopies() {
-    engine_.context->hold.wait();
-    engine_.context->main->stream().synchronize();  // the copies are freed after this
+    try {
+      engine_.context->hold.wait();
+      engine_.context->main->stream().synchronize();
+    } catch (const DeviceError&) {
+    }
   }
 
   // Begins copies of all main shards. The next writer of main state waits for them. Copies of

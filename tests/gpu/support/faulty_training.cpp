@@ -56,6 +56,11 @@ class CallLog {
                   .subject = doing.subject};
     add_callers(call);
     call.nth = ++seen_[{call.rank, call.stage, call.site}];
+    const auto [last, is_first] = last_.try_emplace(call.rank, calls.size());
+    if (!is_first) {
+      calls[last->second].precedes_release = is_release(call.name);
+      last->second = calls.size();
+    }
     calls.push_back(call);
     if (!fault_ || !call.is(fault_->call)) return std::nullopt;
     failed = std::move(call);
@@ -68,6 +73,7 @@ class CallLog {
  private:
   const std::optional<Fault> fault_;
   std::map<std::tuple<int, Stage, uint64_t>, int64_t> seen_;
+  std::map<int, size_t> last_;  // by rank: the index of its last call
 };
 
 void step(torch::nn::Module& model, AdamW& optimizer, int number) {
@@ -139,6 +145,11 @@ std::string_view name_of(Stage stage) {
       return "end";
   }
   return "unknown";
+}
+
+bool is_release(std::string_view name) {
+  return name == "cudaFree" || name == "cudaFreeHost" || name == "cudaEventDestroy" ||
+         name == "cudaStreamDestroy";
 }
 
 FaultyResult train_with(const FaultyTraining& training, const std::optional<Fault>& fault) {

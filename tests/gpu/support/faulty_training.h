@@ -30,15 +30,19 @@ struct CudaCall {
   int rank = 0;
   Stage stage = Stage::kNone;
   std::string name;
-  uint64_t site = 0, line = 0;  // hash of all callers; hash of the nearest callers
-  int64_t nth = 0;              // number of the call at its site, rank and stage, from 1
-  std::string event{};          // the engine's last event before the call, as "reduce"
-  std::string subject{};        // unit of this event
+  uint64_t site = 0, line = 0;    // hash of all callers; hash of the nearest callers
+  int64_t nth = 0;                // number of the call at its site, rank and stage, from 1
+  std::string event{};            // the engine's last event before the call, as "reduce"
+  std::string subject{};          // unit of this event
+  bool precedes_release = false;  // true if the rank's next call releases a resource
 
   bool is(const CudaCall& other) const {
     return rank == other.rank && stage == other.stage && site == other.site && nth == other.nth;
   }
 };
+
+// Returns true if the call of this name releases a resource.
+bool is_release(std::string_view name);
 
 struct Fault {
   CudaCall call;
