@@ -6,6 +6,7 @@ affected both in the same way. Absolute times of a shared machine prove nothing.
 """
 import argparse
 import json
+import math
 import os
 import pathlib
 import socket
@@ -56,6 +57,30 @@ class Process:
         self.process.wait()
 
 
+class CollectivesProbe:
+    """The ranks of collectives_probe, which read commands from a FIFO in `folder`."""
+
+    def __init__(self, programs, ranks, folder):
+        fifo = folder / "commands"
+        os.mkfifo(fifo)
+        self.process = subprocess.Popen(
+            [programs / "fsdp-run", "-n", str(ranks), programs / "collectives_probe", fifo],
+            stdout=subprocess.PIPE, text=True)
+        self.commands = open(fifo, "w", encoding="ascii", buffering=1)
+
+    def run(self, name, size, repetitions, memory="-"):
+        self.commands.write(f"{name} {size} {repetitions} {memory}\n")
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"collectives_probe ended with {self.process.wait()}")
+        return float(line)
+
+    def close(self):
+        self.commands.close()
+        if self.process.wait() != 0:
+            sys.exit(f"collectives_probe ended with {self.process.returncode}")
+
+
 def prepare(*targets, model=False, peers=False, gpu=False):
     """Installs and builds everything that a benchmark needs. It is fast if nothing is missing."""
     flags = ["--model"] * model + ["--peers"] * peers + ["--gpu"] * gpu
@@ -102,6 +127,12 @@ def row(bench, case, ranks, ours, peer, peer_name, unit, calibration=None, highe
             "peer_name": peer_name, "ratio": better(ours, peer) if ratios else None,
             "calibration": calibration, "unit": unit,
             "min": min(ratios, default=None), "max": max(ratios, default=None)}
+
+
+def high_end(ours, peer):
+    """Returns the upper end of the 95 % interval (by order) of the median of the rounds' ratios, for two times."""
+    ratios = sorted(other / own for own, other in zip(ours, peer))
+    return ratios[min(len(ratios) - 1, math.ceil(len(ratios) / 2 + 0.98 * len(ratios) ** 0.5))]
 
 
 def spread(row):
