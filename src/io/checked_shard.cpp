@@ -11,10 +11,8 @@
 #include "io/safetensors_header.h"
 
 namespace fsdp {
-namespace {
 
-[[noreturn]] void damaged(const std::filesystem::path& path, const std::string& what,
-                          std::string cause = {}) {
+void refuse_damaged(const std::filesystem::path& path, const std::string& what, std::string cause) {
   throw IoError(ExitCode::kCorruptData,
                 {.what = fmt::format("{} is damaged: {}", path.filename().string(), what),
                  .where = path.string(),
@@ -22,9 +20,11 @@ namespace {
                  .hint = "load an earlier checkpoint"});
 }
 
+namespace {
+
 void require_size(const std::filesystem::path& path, int64_t size, int64_t expected) {
   if (size == expected) return;
-  damaged(path, fmt::format("it has {} bytes, expected {}", size, expected));
+  refuse_damaged(path, fmt::format("it has {} bytes, expected {}", size, expected));
 }
 
 std::string hash_difference(const Hash128& found, const Hash128& expected) {
@@ -36,12 +36,13 @@ BlockSums read_sums(const std::filesystem::path& path, int64_t file_bytes, const
   require_size(path, std::ssize(file.bytes()), sums_bytes(file_bytes));
   const Hash128 found = hash_of(file.bytes());
   if (found != sum) {
-    damaged(path, fmt::format("bytes 0–{}", file.bytes().size()), hash_difference(found, sum));
+    refuse_damaged(path, fmt::format("bytes 0–{}", file.bytes().size()),
+                   hash_difference(found, sum));
   }
   BlockSums sums = BlockSums::parse(file.bytes(), path);
   if (sums.file_bytes != file_bytes) {
-    damaged(path, fmt::format("it has the hashes of a file of {} bytes, expected {}",
-                              sums.file_bytes, file_bytes));
+    refuse_damaged(path, fmt::format("it has the hashes of a file of {} bytes, expected {}",
+                                     sums.file_bytes, file_bytes));
   }
   return sums;
 }
@@ -55,18 +56,18 @@ void compare_block(const std::filesystem::path& path, const MappedFile& file, co
   file.forget(bytes);
   const Hash128& expected = sums.blocks[static_cast<size_t>(block)];
   if (found == expected) return;
-  damaged(path,
-          fmt::format("{}, bytes {}–{}",
-                      tensor.empty() ? "the block of its header" : quoted_name(tensor), begin,
-                      begin + size),
-          hash_difference(found, expected));
+  refuse_damaged(path,
+                 fmt::format("{}, bytes {}–{}",
+                             tensor.empty() ? "the block of its header" : quoted_name(tensor),
+                             begin, begin + size),
+                 hash_difference(found, expected));
 }
 
 // Compares the blocks of the header with their hashes, before the header is parsed. Returns the
 // number of these blocks.
 int64_t check_header(const std::filesystem::path& path, const MappedFile& file,
                      const BlockSums& sums) {
-  if (sums.blocks.empty()) damaged(path, "it is empty");
+  if (sums.blocks.empty()) refuse_damaged(path, "it is empty");
   compare_block(path, file, sums, 0, {});
   // Here a wrong size of the header is not an error. The parser of the header reports it later.
   uint64_t header_bytes = 0;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,10 @@
 #include "io/mapped_file.h"
 
 namespace fsdp {
+
+// Throws IoError kCorruptData for a file of a checkpoint.
+[[noreturn]] void refuse_damaged(const std::filesystem::path& path, const std::string& what,
+                                 std::string cause = {});
 
 // The file, its hashes, and which of its blocks were already compared with them. A reader calls
 // check() for bytes before it uses them. Opening the file checks the blocks of the header. The

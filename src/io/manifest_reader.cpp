@@ -9,6 +9,7 @@
 
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
+#include "io/checked_shard.h"
 #include "io/exact_number.h"
 #include "io/json_text.h"
 #include "io/manifest_rules.h"
@@ -323,15 +324,6 @@ class ManifestEvents final : public JsonEvents {
   int64_t dimensions_ = 0;
 };
 
-[[noreturn]] void refuse_manifest(const std::filesystem::path& path, const std::string& what,
-                                  std::string cause = {}) {
-  throw IoError(ExitCode::kCorruptData,
-                {.what = fmt::format("{} is damaged: {}", path.filename().string(), what),
-                 .where = path.string(),
-                 .cause = std::move(cause),
-                 .hint = "load an earlier checkpoint"});
-}
-
 // Returns the hash of all bytes before the last member.
 Hash128 own_hash(std::string_view body) {
   return hash_of(std::as_bytes(std::span(body.data(), body.size())));
@@ -345,10 +337,10 @@ void check_own_hash(std::string_view text, const std::filesystem::path& path) {
       end.size() == kEnd && end.starts_with(kManifestHashBegin) && end.ends_with(kManifestHashEnd)
           ? hash_from_text(end.substr(kManifestHashBegin.size(), kHashDigits))
           : std::nullopt;
-  if (!stored) refuse_manifest(path, "it does not end with its hash");
+  if (!stored) refuse_damaged(path, "it does not end with its hash");
   const Hash128 found = own_hash(text.substr(0, text.size() - kEnd));
   if (found == *stored) return;
-  refuse_manifest(
+  refuse_damaged(
       path, "its text does not have the hash at its end",
       fmt::format("the hash is {}, expected {}", found.to_string(), stored->to_string()));
 }
@@ -380,7 +372,7 @@ CheckpointManifest parse_manifest(std::string_view text, const std::filesystem::
                                        .keys = kMaxManifestEntries + std::ssize(kMembers)};
   parse_json({.text = text, .file = path.string()}, events, kManifestLimits);
   const std::string fault = fault_of(manifest);
-  if (!fault.empty()) refuse_manifest(path, fault);
+  if (!fault.empty()) refuse_damaged(path, fault);
   return manifest;
 }
 

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "fsdp/error.h"
@@ -68,15 +67,7 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
   const auto identity = identity_of(index_path);
   const MappedFile mapping(index_path);  // keeps the file's inode number from being reused
   const SafetensorsIndex index = parse_safetensors_index(mapping.text(), index_path.string());
-  // A set is used, because several tensors name the same shard.
-  std::set<std::string> names;
-  for (const auto& [tensor, file] : index.file_of_tensor) names.insert(file);
-  if (names.empty()) {
-    throw IoError(ExitCode::kCorruptData, {.what = "the index lists no tensor",
-                                           .where = index_path.string(),
-                                           .hint = "fetch the model again"});
-  }
-  for (const std::string& name : names) files_.emplace_back(path_ / name);
+  for (const std::string& name : shards_of(index, index_path)) files_.emplace_back(path_ / name);
   // A writer removes the index before it replaces a shard (SafetensorsFolderWriter). So if the name
   // still refers to the file that was parsed, the opened shards belong to this index.
   if (identity_of(index_path) != identity) {

@@ -88,6 +88,18 @@ SafetensorsIndex parse_safetensors_index(std::string_view text, const std::strin
   return index;
 }
 
+std::set<std::string> shards_of(const SafetensorsIndex& index,
+                                const std::filesystem::path& index_path) {
+  std::set<std::string> names;  // a set, because several tensors name the same shard
+  for (const auto& [tensor, file] : index.file_of_tensor) names.insert(file);
+  if (names.empty()) {
+    throw IoError(ExitCode::kCorruptData, {.what = "the index lists no tensor",
+                                           .where = index_path.string(),
+                                           .hint = "fetch the model again"});
+  }
+  return names;
+}
+
 void check_shards(const SafetensorsIndex& index, const std::filesystem::path& index_path,
                   std::span<const ShardNames> shards) {
   const auto corrupt = [&](std::string what) {

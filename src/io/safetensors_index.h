@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,6 +26,9 @@ struct SafetensorsIndex {
 // Errors: IoError kCorruptData, which names the line and the byte. The same error if a file name
 //   contains a path, because a path could lead out of the folder.
 SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& file);
+// Returns the names of the shards, in order. Errors: IoError kCorruptData if there is none.
+std::set<std::string> shards_of(const SafetensorsIndex& index,
+                                const std::filesystem::path& index_path);
 // The names of the tensors in a shard.
 struct ShardNames {
   std::string file;  // file name without a path

@@ -2,7 +2,6 @@
 
 #include <deque>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "fsdp/error.h"
@@ -77,15 +76,8 @@ void StoredWeights::Files::open_archives(const std::filesystem::path& index_path
   const SafetensorsIndex index =
       // The index owns its strings, so the mapping may be destroyed here.
       parse_safetensors_index(MappedFile(index_path).text(), index_path.string());
-  std::set<std::string> names;
-  for (const auto& [tensor, file] : index.file_of_tensor) names.insert(file);
-  if (names.empty()) {
-    throw IoError(ExitCode::kCorruptData, {.what = "the index lists no tensor",
-                                           .where = index_path.string(),
-                                           .hint = "fetch the model again"});
-  }
   std::vector<ShardNames> shards;
-  for (const std::string& name : names) {
+  for (const std::string& name : shards_of(index, index_path)) {
     open_archive(path / name);
     ShardNames shard{.file = name};
     for (const MappedTensor& tensor : archives.back().tensors()) {
