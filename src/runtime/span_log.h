@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -58,7 +59,7 @@ class SpanLog {
   // Starts recording. Starts can be nested; the outermost start discards earlier records.
   void start();
   void stop();
-  bool is_on() const { return starts_ > 0; }
+  bool is_on() const { return starts_.load(std::memory_order_relaxed) > 0; }
   void add(const Span& span);
   void add(const BytesAt& bytes);
   // Adds the bytes in use now. They get the host's time or, after follow(), that of the stream.
@@ -72,7 +73,7 @@ class SpanLog {
   std::vector<BytesAt> bytes() const;
 
  private:
-  int starts_ = 0;
+  std::atomic<int> starts_ = 0;
   mutable std::mutex mutex_;
   std::vector<Span> spans_;
   std::vector<BytesAt> bytes_;
