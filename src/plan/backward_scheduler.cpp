@@ -152,12 +152,7 @@ void BackwardScheduler::enter(int task) {
 }
 
 void BackwardScheduler::tick(int task, uint64_t sequence) {
-  struct Finished {
-    uint64_t key;
-    ScheduledUnit* unit;
-  };
-  // Closing changes open_, so the units to close are collected first.
-  std::vector<Finished> finished;
+  std::vector<Closing> finished;
   for (ScheduledUnit* unit : open_) {
     bool fired = false, over = true, more = false;
     uint64_t oldest = std::numeric_limits<uint64_t>::max();
@@ -182,11 +177,7 @@ void BackwardScheduler::tick(int task, uint64_t sequence) {
       finished.push_back({oldest, unit});
     }
   }
-  // Closing issues collectives, so it needs an order that is equal on all ranks. The order of calls
-  // in forward is equal on all ranks. The order in which units open may differ between ranks.
-  std::sort(finished.begin(), finished.end(),
-            [](const Finished& a, const Finished& b) { return a.key > b.key; });
-  for (const Finished& each : finished) close(*each.unit);
+  close(std::move(finished));
 }
 
 void BackwardScheduler::rest_idle(const ScheduledUnit* except) {
@@ -269,10 +260,19 @@ void BackwardScheduler::fire(Call& call, int task) {
   unit->engine->open(unit->index, captures());
 }
 
-void BackwardScheduler::close(ScheduledUnit& unit) {
-  unit.state = ScheduledUnit::State::kClosed;
-  std::erase(open_, &unit);
-  unit.engine->close(unit.index, captures());
+// Closing issues collectives, so it needs an order that is equal on all ranks. The order of calls
+// in forward is equal on all ranks. The order in which units open may differ between ranks. Closing
+// changes open_, so the caller collects the units first.
+void BackwardScheduler::close(std::vector<Closing> units) {
+  std::ranges::sort(units, [](const Closing& a, const Closing& b) {
+    return std::pair(a.oldest, a.unit->index) > std::pair(b.oldest, b.unit->index);
+  });
+  for (const Closing& each : units) {
+    ScheduledUnit& unit = *each.unit;
+    unit.state = ScheduledUnit::State::kClosed;
+    std::erase(open_, &unit);
+    unit.engine->close(unit.index, captures());
+  }
 }
 
 // Closes all units that fired in the task and that tick() did not close.
@@ -283,11 +283,7 @@ void BackwardScheduler::end_task(int task) {
   // If an inner task is still on the stack, it failed and the program caught the error. The inner
   // task cannot continue after this task has ended.
   tasks_.erase(found, tasks_.end());
-  struct Left {
-    uint64_t key;
-    ScheduledUnit* unit;
-  };
-  std::vector<Left> left;
+  std::vector<Closing> left;
   for (ScheduledUnit* unit : open_) {
     uint64_t oldest = std::numeric_limits<uint64_t>::max();
     bool enclosed = false;
@@ -300,9 +296,8 @@ void BackwardScheduler::end_task(int task) {
     // this task. The end of the outermost task closes all units.
     if (tasks_.empty() || (fired_here && !enclosed)) left.push_back({oldest, unit});
   }
-  std::sort(left.begin(), left.end(), [](const Left& a, const Left& b) { return a.key > b.key; });
   try {
-    for (const Left& each : left) close(*each.unit);
+    close(std::move(left));
     if (!tasks_.empty()) return;
     for (ScheduledEngine* engine : engines_) engine->finalize_backward();
   } catch (...) {

@@ -210,7 +210,14 @@ class BackwardScheduler : public SharedByEngines,
   void fire(Call& call, int task);
   void end_task(int task);
   void abandon_task(int task);
-  void close(ScheduledUnit& unit);
+  // A unit to close, and the ordinal of its oldest call that fired in the task. If an inner task
+  // fired the unit and failed, there is no such call, and the ordinal is the largest number.
+  struct Closing {
+    uint64_t oldest;
+    ScheduledUnit* unit;
+  };
+  // Closes the units, those with the newest calls first.
+  void close(std::vector<Closing> units);
   bool is_enclosing(int task) const;
   bool is_running(const Call& call) const;
 

@@ -297,6 +297,26 @@ TEST_CASE("a task that fails takes back what it has opened") {
   CHECK_FALSE(scene.scheduler->in_backward());
 }
 
+TEST_CASE("units that only a failed inner task opened close in one order, however they opened") {
+  for (const bool swaps : {false, true}) {
+    Scene scene;
+    const auto outside = scene.call(scene.unit("outer"), 10);
+    scene.fire(*outside, 30, 0);
+    std::vector<std::shared_ptr<FakeUnit>> units;
+    for (int i = 0; i < 3; ++i) units.push_back(scene.unit(std::to_string(i)));
+    std::vector<std::shared_ptr<Call>> calls;
+    for (const int i : swaps ? std::vector{2, 0, 1} : std::vector{0, 1, 2}) {
+      calls.push_back(scene.call(units[i], 50 + i, /*forward_task=*/0));
+      scene.fire(*calls.back(), 60, 1);
+    }
+    scene.fail_task();
+    calls.clear();
+    scene.log.clear();
+    scene.end_task();
+    CHECK(scene.log == Log{"reduce 2", "reduce 1", "reduce 0", "reduce outer", "finalize"});
+  }
+}
+
 TEST_CASE("the scheduler ticks for all engines of a mesh") {
   Scene scene;
   std::vector<std::string>& log = scene.log;

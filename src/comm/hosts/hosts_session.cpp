@@ -98,10 +98,10 @@ void HostsSession::wait(const Place& place, std::span<const Message> messages) {
   require_working(place);
   auto& waits = parts_.member->control().status(parts_.plane.rank()).host_waits;
   const auto begin = [&] {
-    ++waits;
     const std::lock_guard lock(mutex_);
     waiting_.push_front({&place, messages, PeerWatch(parts_.timeout)});
     waiting_.front().watch.begin();
+    ++waits;
     return waiting_.begin();
   };
   const auto end = [&](WaitingPtr waiting) {
@@ -110,15 +110,18 @@ void HostsSession::wait(const Place& place, std::span<const Message> messages) {
     waiting_.erase(waiting);
   };
   const WaitingPtr waiting = begin();
-  for (const Message& message : messages) {
-    try {
-      message.transfer->wait();
-    } catch (const CommError& error) {
-      end(waiting);
-      throw_lost(place, message.peer, error.text().cause);
-    }
+  auto message = messages.begin();
+  std::optional<std::string> lost;
+  try {
+    for (; message != messages.end(); ++message) message->transfer->wait();
+  } catch (const CommError& error) {
+    lost = error.text().cause;
+  } catch (...) {
+    end(waiting);  // the watching thread reads `place` and `messages`
+    throw;
   }
   end(waiting);
+  if (lost) throw_lost(place, message->peer, *lost);
   require_working(place);
 }
 
