@@ -19,6 +19,7 @@
 #include "comm/rendezvous/build_id.h"
 #include "comm/shm/shm_mesh.h"
 #include "comm/store/master_address.h"
+#include "comm/store/open_job_store.h"
 #include "comm/store/store_mesh.h"
 
 namespace fsdp {
@@ -93,8 +94,8 @@ MeshParts parts_on_hosts(const LaunchEnvironment& environment, const MeshOptions
   if (own.device == nullptr && options.device == DeviceKind::kCuda) compute_on_gpu(options, own);
   if (own.device == nullptr) require_transport(making);
   StoreRanks joined =
-      store_mesh(environment, options, making.open_store,
-                 own.device == nullptr ? HostMemory::kShared : HostMemory::kSeparate);
+      mesh_over_store(open_job_store(environment, options, making.open_store), environment, options,
+                      own.device == nullptr ? HostMemory::kShared : HostMemory::kSeparate);
   std::string address;
   try {
     if (move_to_gpu(joined.parts, options, own)) return std::move(joined.parts);

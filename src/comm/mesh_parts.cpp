@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/job/collective_failures.h"
 #include "fsdp/error.h"
 
 namespace fsdp {
@@ -75,11 +76,10 @@ MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_s
 std::function<void(const SlowRank& slow)> slow_listener(const MeshOptions& options) {
   if (!options.on_event) return {};
   return [tell = options.on_event](const SlowRank& slow) {
-    const double seconds = std::chrono::duration<double>(slow.waited).count();
     tell(
         {.kind = MeshEvent::Kind::kSlowRank,
-         .text = {.what = fmt::format("rank {} is slow: this rank has waited {:.1f} s for it",
-                                      slow.rank, seconds),
+         .text = {.what = fmt::format("rank {} is slow: this rank has waited {} for it", slow.rank,
+                                      seconds_text(slow.waited)),
                   .where = slow.collective,
                   .cause = "the wait continues until the time-out",
                   .hint = fmt::format(

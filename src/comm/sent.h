@@ -1,4 +1,5 @@
-// Access to the elements that a part sends. They are contiguous or consist of several runs.
+// Access to the elements that a part sends and receives. Those that it sends are contiguous or
+// consist of several runs.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,14 @@
 #include "comm/communicator.h"
 
 namespace fsdp {
+
+inline int64_t bytes_of(const CollectivePart& part, int64_t numel) {
+  return numel * size_of(part.dtype);
+}
+// Returns the address at which the part receives an element.
+inline std::byte* received(const CollectivePart& part, int64_t element) {
+  return static_cast<std::byte*>(part.recv) + bytes_of(part, element);
+}
 
 // Returns the address of elements [element, element + numel), or null if they are not contiguous.
 const std::byte* sent_together(const CollectivePart& part, int64_t element, int64_t numel);

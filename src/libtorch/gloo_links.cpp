@@ -49,16 +49,10 @@ auto as_comm_errors(ExitCode code, const char* what, Body body) {
     return body();
   } catch (const Error&) {
     throw;  // an error of the store has its own text
-  } catch (const c10::Error& error) {
-    throw CommError({.what = what,
-                     .where = "communication between hosts",
-                     .cause = cause_in(error.what_without_backtrace()),
-                     .hint = "see what the other ranks print"},
-                    code);
   } catch (const std::exception& error) {
     throw CommError({.what = what,
                      .where = "communication between hosts",
-                     .cause = cause_in(error.what()),
+                     .cause = cause_in(std::string(message_of(error))),
                      .hint = "see what the other ranks print"},
                     code);
   }

@@ -65,13 +65,8 @@ Buffer untouched_zeros(int64_t bytes) {
 template <class... Arguments>
 void nothing(Arguments...) {}
 
-// Returns the size that the CPU kernel needs, because the engine allocates a buffer of this size.
-int64_t norm_scratch_bytes(std::span<const kernels::GradSegment> segments) {
-  return kernels::cpu_kernels().norm_scratch_bytes(segments);
-}
-
 const kernels::KernelTable& kernels_that_do_nothing() {
-  static constexpr kernels::KernelTable kTable{
+  static const kernels::KernelTable kTable{
       .accumulate = nothing,
       .accumulate_strided = nothing,
       .cast_pack = nothing,
@@ -83,7 +78,8 @@ const kernels::KernelTable& kernels_that_do_nothing() {
       .fill_zero = nothing,
       .grad_norm = nothing,
       .mark_time = nothing,
-      .norm_scratch_bytes = norm_scratch_bytes,
+      // The engine allocates a buffer of the size that the CPU kernel needs.
+      .norm_scratch_bytes = kernels::cpu_kernels().norm_scratch_bytes,
       .pause_since = nothing,
       .reduce = nothing,
       .sum_squares = nothing,

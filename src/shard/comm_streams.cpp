@@ -11,15 +11,9 @@ namespace fsdp {
 namespace {
 
 bool run_beside(const Mesh& mesh, const Options& options) {
-  switch (options.tuning.cpu_streams) {
-    case CpuStreamKind::kAuto:
-      return !state_of(mesh).parts().topology.one_host;
-    case CpuStreamKind::kInline:
-      return false;
-    case CpuStreamKind::kThreaded:
-      break;
-  }
-  return true;
+  const CpuStreamKind kind = options.tuning.cpu_streams;
+  if (kind == CpuStreamKind::kAuto) return !state_of(mesh).parts().topology.one_host;
+  return kind == CpuStreamKind::kThreaded;
 }
 
 // Returns the compute stream of the calling thread. A thread calls this when it makes an engine or

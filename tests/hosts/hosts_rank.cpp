@@ -23,6 +23,7 @@
 
 #include "base/environment.h"
 #include "comm/mesh_state.h"
+#include "comm/store/open_job_store.h"
 #include "comm/store/store_mesh.h"
 #include "comm/support/random_calls.h"
 #include "gpu/support/training.h"
@@ -132,7 +133,8 @@ int reference(const std::vector<std::string>& words) {
 // Meets the ranks of the job at the store, and dies before the hosts connect.
 [[noreturn]] void meet_and_die(const LaunchEnvironment& environment) {
   const StoreRanks joined =
-      store_mesh(environment, mesh_options(), open_torch_store, HostMemory::kShared);
+      mesh_over_store(open_job_store(environment, mesh_options(), open_torch_store), environment,
+                      mesh_options(), HostMemory::kShared);
   raise(SIGKILL);
   std::abort();
 }

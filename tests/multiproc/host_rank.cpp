@@ -23,6 +23,7 @@
 
 #include "base/environment.h"
 #include "comm/shm/shm_communicator.h"
+#include "comm/store/open_job_store.h"
 #include "comm/store/store_mesh.h"
 #include "libtorch/torch_store.h"
 #include "support/cpu_streams.h"
@@ -104,8 +105,9 @@ int host_rank(int count, char** words) {
   };
   try {
     const bool shares = std::string_view(words[0]) == "sharing-host";
-    const StoreRanks joined = store_mesh(environment, options, open_torch_store,
-                                         shares ? HostMemory::kShared : HostMemory::kSeparate);
+    const StoreRanks joined =
+        mesh_over_store(open_job_store(environment, options, open_torch_store), environment,
+                        options, shares ? HostMemory::kShared : HostMemory::kSeparate);
     if (shares) return share_inside_hosts(joined, arguments);
     return rounds_or_abort(*joined.parts.control_plane, nullptr, arguments);
   } catch (const std::exception& error) {

@@ -24,12 +24,6 @@ constexpr int64_t kStagedAlignment = 64;
 constexpr int64_t kEagerAlignment = 8;
 constexpr int64_t kHalfBytes = kStagingBytes / 2;
 
-int64_t bytes_of(const CollectivePart& part, int64_t numel) { return numel * size_of(part.dtype); }
-
-std::byte* received(const CollectivePart& part, int64_t element) {
-  return static_cast<std::byte*>(part.recv) + bytes_of(part, element);
-}
-
 void copy_bytes(void* to, const void* from, int64_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }

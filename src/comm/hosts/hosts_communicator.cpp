@@ -18,12 +18,6 @@ namespace {
 
 using Pieces = HostReduction::Pieces;
 
-int64_t bytes_of(const CollectivePart& part, int64_t numel) { return numel * size_of(part.dtype); }
-
-std::byte* received(const CollectivePart& part, int64_t element) {
-  return static_cast<std::byte*>(part.recv) + bytes_of(part, element);
-}
-
 // Returns the rank's place if the group has `step` consecutive ranks on each of its hosts. Empty
 // otherwise.
 std::optional<HostPlace> place_in(const RankGroup& group, int step, const HostsSession& session) {

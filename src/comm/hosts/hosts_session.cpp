@@ -34,16 +34,7 @@ HostsSession::HostsSession(Parts parts)
     : parts_(std::move(parts)),
       peers_(parts_.plane),
       job_id_(agreed_id(*parts_.store)),
-      thread_([this] { watch(); }) {}
-
-HostsSession::~HostsSession() {
-  {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
-  }
-  end_.notify_all();
-  thread_.join();
-}
+      thread_([this](const std::stop_token& ends) { watch(ends); }) {}
 
 bool HostsSession::share_memory(int rank, int other) const {
   if (rank == other || !parts_.make_inside) return rank == other;
@@ -144,9 +135,9 @@ void HostsSession::throw_lost(const Place& place, int peer, const std::string& c
        place);
 }
 
-void HostsSession::watch() {
+void HostsSession::watch(const std::stop_token& ends) {
   std::unique_lock lock(mutex_);
-  while (!end_.wait_for(lock, kLookEvery, [this] { return ends_; })) {
+  while (!end_.wait_for(lock, ends, kLookEvery, [&] { return ends.stop_requested(); })) {
     for (Waiting& waiting : waiting_) look_at(waiting);
   }
 }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +29,8 @@ namespace fsdp {
 // thread cancels the messages, and the waiting thread throws the failure. If a connection breaks,
 // the waiting thread first gives the control plane time to learn the reason, because the plane's
 // text names it: another rank saw how the process ended.
+//
+// The session's communicators must be destroyed before it.
 class HostsSession {
  public:
   // Makes the communicator of a group's ranks on this host, which share memory.
@@ -44,8 +47,6 @@ class HostsSession {
   };
   // Errors: CommError if the store does not answer.
   explicit HostsSession(Parts parts);
-  // Ends the watch. Requires: the session's communicators are destroyed.
-  ~HostsSession();
   HostsSession(const HostsSession&) = delete;
   HostsSession& operator=(const HostsSession&) = delete;
 
@@ -97,7 +98,7 @@ class HostsSession {
 
   // Throws the job's first failure. A rank of the list that has ended fails the job.
   void require_alive(const std::vector<int>& ranks, PeerWatch& watch) const;
-  void watch();
+  void watch(const std::stop_token& ends);
   void look_at(Waiting& waiting);
 
   const Parts parts_;
@@ -107,9 +108,8 @@ class HostsSession {
   std::map<std::vector<int>, std::shared_ptr<HostLinks>> links_;
   std::mutex mutex_;  // guards the members below
   std::list<Waiting> waiting_;
-  bool ends_ = false;
-  std::condition_variable end_;
-  std::thread thread_;
+  std::condition_variable_any end_;
+  std::jthread thread_;  // the last member, because it uses the others
 };
 
 }  // namespace fsdp

@@ -61,9 +61,7 @@ void ControlPlane::agree(const CollectiveTag& tag, const std::vector<std::string
 }
 
 void ControlPlane::throw_first_failure(std::string_view where) const {
-  std::optional<Failure> failure = first_failure();
-  if (!failure) throw no_failure_to_throw();
-  throw_failure(std::move(*failure), where);
+  throw_failure(first_failure(), where);
 }
 
 void ControlPlane::abort(std::string_view cause) noexcept {

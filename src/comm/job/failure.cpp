@@ -7,14 +7,13 @@
 
 namespace fsdp {
 
-void throw_failure(Failure failure, std::string_view where) {
-  if (failure.text.where.empty()) failure.text.where = where;
-  throw CommError(std::move(failure.text), failure.code);
-}
-
-StateError no_failure_to_throw() {
-  return StateError({.what = "fsdp tried to report a failed rank, but no rank failed",
-                     .hint = "report this as a bug of fsdp"});
+void throw_failure(std::optional<Failure> failure, std::string_view where) {
+  if (!failure) {
+    throw StateError({.what = "fsdp tried to report a failed rank, but no rank failed",
+                      .hint = "report this as a bug of fsdp"});
+  }
+  if (failure->text.where.empty()) failure->text.where = where;
+  throw CommError(std::move(failure->text), failure->code);
 }
 
 Failure failure_of_abort(int rank, std::string_view cause) noexcept {

@@ -4,6 +4,7 @@
 #include <fsdp/error.h>
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace fsdp {
@@ -16,10 +17,8 @@ struct Failure {
 };
 
 // Throws `failure` as a CommError. If the failure names no place, `where` is added to the message.
-[[noreturn]] void throw_failure(Failure failure, std::string_view where);
-
-// Returns the error for a call that should throw the job's failure although the job has not failed.
-StateError no_failure_to_throw();
+// Errors: StateError if there is no failure, because the job has not failed.
+[[noreturn]] void throw_failure(std::optional<Failure> failure, std::string_view where);
 
 // Returns the failure of a rank that gives up because of `cause`. If memory is short, the failure
 // has no text.

@@ -33,9 +33,7 @@ void report_failure(const ControlSegment& control, const Failure& failure) noexc
 }
 
 void throw_first_failure(const ControlSegment& control, std::string_view where) {
-  std::optional<Failure> failure = first_failure(control.failure());
-  if (!failure) throw no_failure_to_throw();
-  throw_failure(std::move(*failure), where);
+  throw_failure(first_failure(control.failure()), where);
 }
 
 std::optional<PeerEnd> JobMember::end_of(int peer) const {

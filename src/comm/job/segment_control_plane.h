@@ -6,6 +6,7 @@
 
 #include "comm/job/control_plane.h"
 #include "comm/job/job_member.h"
+#include "comm/job/text_exchange.h"
 
 namespace fsdp {
 
@@ -21,9 +22,13 @@ class SegmentControlPlane : public ControlPlane {
 
   int rank() const override { return member_->rank(); }
   int world_size() const override { return member_->size(); }
-  std::vector<std::string> exchange(const CollectiveTag& tag, std::string_view text) override;
+  std::vector<std::string> exchange(const CollectiveTag& tag, std::string_view text) override {
+    return exchange_texts(control_, text, tag);
+  }
   void fail(const Failure& failure) noexcept override { member_->fail(failure); }
-  std::optional<Failure> first_failure() const override;
+  std::optional<Failure> first_failure() const override {
+    return fsdp::first_failure(member_->control().failure());
+  }
   void leave() noexcept override { member_->leave(); }
   std::optional<PeerEnd> end_of(int rank) const override { return member_->end_of(rank); }
   Failure failure_of_end(int rank, PeerEnd end) const override {
@@ -45,12 +50,14 @@ class SegmentControlPlane : public ControlPlane {
   }
   void report_slow(const SlowRank& slow) const override { member_->report_slow(slow); }
 
+ protected:
+  const std::shared_ptr<const JobMember> member_;
+
  private:
   PostedCollectives& in_order_of(uint64_t sequence, int rank) const {
     return member_->control().posted(rank, order_of(sequence));
   }
 
-  std::shared_ptr<const JobMember> member_;
   Communicator& control_;
 };
 

@@ -57,10 +57,6 @@ SendRun together(const CollectivePart& part, int64_t begin, int64_t numel) {
   return {};
 }
 
-std::byte* received(const CollectivePart& part, int64_t element) {
-  return static_cast<std::byte*>(part.recv) + element * size_of(part.dtype);
-}
-
 // The copies of one launch. Data that are in place are skipped.
 class Copies {
  public:

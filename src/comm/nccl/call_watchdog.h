@@ -6,6 +6,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -20,9 +21,6 @@ class CallWatchdog {
   // Calls `on_stuck` once, for a call that has not returned after `at_most`.
   using OnStuck = std::function<void(std::string_view call, const std::string& where)>;
   CallWatchdog(std::chrono::milliseconds at_most, OnStuck on_stuck);
-  ~CallWatchdog();
-  CallWatchdog(const CallWatchdog&) = delete;
-  CallWatchdog& operator=(const CallWatchdog&) = delete;
 
   // A scope in which a thread makes calls, one after the other. Only one thread may be in such a
   // scope.
@@ -47,15 +45,14 @@ class CallWatchdog {
     const CallPlace* place;
     Clock::time_point since;
   };
-  void watch();
+  void watch(const std::stop_token& ends);
 
   const std::chrono::milliseconds at_most_;
   const OnStuck on_stuck_;
   std::mutex mutex_;  // guards the members below
   std::optional<Now> now_;
-  bool ends_ = false;
-  std::condition_variable end_;
-  std::thread thread_;
+  std::condition_variable_any end_;
+  std::jthread thread_;  // the last member, because it uses the others
 };
 
 }  // namespace fsdp

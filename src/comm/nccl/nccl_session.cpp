@@ -63,16 +63,7 @@ NcclSession::NcclSession(Parts parts)
                parts_.on_stuck(
                    with_stuck_call(parts_.plane.first_failure().value_or(failure), failure));
              }),
-      watchdog_([this] { watch(); }) {}
-
-NcclSession::~NcclSession() {
-  {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
-  }
-  end_.notify_all();
-  watchdog_.join();
-}
+      watchdog_([this](const std::stop_token& ends) { watch(ends); }) {}
 
 void NcclSession::require_working(const CallPlace& place) {
   if (!aborted_) {
@@ -313,9 +304,9 @@ void NcclSession::call_at_end(const Member* member, const char* name,
   }
 }
 
-void NcclSession::watch() {
+void NcclSession::watch(const std::stop_token& ends) {
   std::unique_lock lock(mutex_);
-  while (!end_.wait_for(lock, parts_.looks_every, [this] { return ends_; })) {
+  while (!end_.wait_for(lock, ends, parts_.looks_every, [&] { return ends.stop_requested(); })) {
     if (!aborted_) look();
   }
 }

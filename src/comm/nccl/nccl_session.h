@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -48,7 +49,7 @@ class Device;
 // this itself before it throws. Until the abort, the session also owns the objects that NCCL is
 // still creating, because NCCL's threads write to them.
 
-// The state that one rank's NCCL communicators share.
+// The state that one rank's NCCL communicators share. It must be destroyed after them.
 class NcclSession {
  public:
   struct Parts {
@@ -66,8 +67,6 @@ class NcclSession {
     std::function<void(const Failure& failure)> on_stuck;
   };
   explicit NcclSession(Parts parts);
-  // Ends the watchdog. Requires: the session's communicators are destroyed.
-  ~NcclSession();
   NcclSession(const NcclSession&) = delete;
   NcclSession& operator=(const NcclSession&) = delete;
 
@@ -137,7 +136,7 @@ class NcclSession {
   [[noreturn]] void fail(const Failure& failure, const CallPlace& place);
   MemberPtr add(std::vector<int> ranks, int rank, std::string name);
 
-  void watch();
+  void watch(const std::stop_token& ends);
   void look();
   std::optional<Failure> look_at(Calls& calls, Member& member);
   // Returns the time limit of one call. The limit is shorter than the time-out, so the rank whose
@@ -154,9 +153,8 @@ class NcclSession {
   std::mutex mutex_;  // held during all calls of NCCL; guards the members below
   std::list<MemberPtr> members_;
   bool aborted_ = false;
-  bool ends_ = false;
-  std::condition_variable end_;
-  std::thread watchdog_;
+  std::condition_variable_any end_;
+  std::jthread watchdog_;  // the last member, because it uses the others
 };
 
 }  // namespace fsdp

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/job/collective_failures.h"
 #include "comm/mesh_parts.h"
 #include "comm/rendezvous/private_directory.h"
 #include "comm/rendezvous/rendezvous_messages.h"
@@ -69,8 +70,8 @@ JobDescriptors join(const LaunchEnvironment& environment, RankRange local,
                     const std::string& directory, milliseconds timeout) {
   const Descriptor server = find_server(directory, Clock::now() + timeout);
   if (!server) {
-    refuse({fmt::format("rank {} of {} did not arrive within {:.1f} s", local.begin,
-                        environment.world_size, std::chrono::duration<double>(timeout).count()),
+    refuse({fmt::format("rank {} of {} did not arrive within {}", local.begin,
+                        environment.world_size, seconds_text(timeout)),
             fmt::format("start rank {} with the same MASTER_PORT; if all ranks already run, do not "
                         "start a second process with RANK={}",
                         local.begin, environment.rank)});

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "comm/job/collective_failures.h"
 #include "comm/job/job_member.h"
 #include "comm/rendezvous/private_directory.h"
 #include "comm/rendezvous/unix_socket.h"
@@ -152,8 +153,8 @@ Refusal RendezvousServer::missing(milliseconds timeout) const {
     }
   }
   if (more > 0) ranks += fmt::format(" and {} more", more);
-  return {fmt::format("rank {} of {} did not arrive within {:.1f} s", ranks, world_size_,
-                      std::chrono::duration<double>(timeout).count()),
+  return {fmt::format("rank {} of {} did not arrive within {}", ranks, world_size_,
+                      seconds_text(timeout)),
           "start every rank from 0 to WORLD_SIZE - 1, with the same MASTER_PORT"};
 }
 

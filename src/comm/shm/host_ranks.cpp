@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "comm/job/collective_failures.h"
 #include "comm/job/futex.h"
 #include "comm/job/job_member.h"
 #include "comm/rendezvous/rendezvous.h"
@@ -89,13 +90,12 @@ void wait_for_all(const ControlSegment& control, milliseconds timeout) {
     } else if (Clock::now() < deadline) {
       futex_wait(wakes, seen, milliseconds(20));
     } else {
-      const double seconds = std::chrono::duration<double>(timeout).count();
       report_failure(
           control,
           {.rank = peer,
            .code = ExitCode::kConfiguration,
-           .text = {.what = fmt::format("rank {} of {} did not arrive within {:.1f} s", peer,
-                                        control.world_size(), seconds),
+           .text = {.what = fmt::format("rank {} of {} did not arrive within {}", peer,
+                                        control.world_size(), seconds_text(timeout)),
                     .where = kWhere,
                     .hint = "make the mesh at the start of the program, before long work"}});
     }

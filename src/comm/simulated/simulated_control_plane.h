@@ -16,9 +16,14 @@ class SimulatedControlPlane final : public ControlPlane {
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
   // Returns `text` for each rank. Errors: CommError, the first failure, if there is one.
-  std::vector<std::string> exchange(const CollectiveTag& tag, std::string_view text) override;
+  std::vector<std::string> exchange(const CollectiveTag& tag, std::string_view text) override {
+    if (failed(failure_)) throw_first_failure(tag.label);
+    return std::vector<std::string>(world_size_, std::string(text));
+  }
   // Returns at once, because the simulated ranks agree. Errors: those of exchange.
-  void agree(const CollectiveTag& tag, const std::vector<std::string>& lines) override;
+  void agree(const CollectiveTag& tag, const std::vector<std::string>& /*lines*/) override {
+    if (failed(failure_)) throw_first_failure(tag.label);
+  }
   void fail(const Failure& failure) noexcept override { keep_first(failure_, failure); }
   std::optional<Failure> first_failure() const override { return fsdp::first_failure(failure_); }
   std::optional<PeerEnd> end_of(int /*rank*/) const override { return std::nullopt; }

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/job/collective_failures.h"
 #include "comm/mesh_parts.h"
 #include "comm/store/store_text.h"
 #include "fsdp/error.h"
@@ -67,8 +68,8 @@ void wait_for_all(KeyValueStore& store, const LaunchEnvironment& environment,
     for (int rank = 0; rank < environment.world_size; ++rank) {
       if (have[static_cast<size_t>(rank)]) continue;
       refuse_all(store, environment,
-                 fmt::format("rank {} of {} did not arrive within {:.1f} s", rank,
-                             environment.world_size, std::chrono::duration<double>(within).count()),
+                 fmt::format("rank {} of {} did not arrive within {}", rank, environment.world_size,
+                             seconds_text(within)),
                  "make the mesh at the start of the program, before long work, and start "
                  "WORLD_SIZE ranks",
                  // fsdp-run has started the ranks of all hosts, so a host is lost.

@@ -24,11 +24,6 @@ std::vector<std::string> hosts_of(const FoundAddresses& found) {
 
 }  // namespace
 
-ResolvedName resolve(const std::string& host) {
-  FoundAddresses found = find_addresses(host, 0);
-  return {.addresses = hosts_of(found), .why_none = std::move(found.why_none)};
-}
-
 Reach reach_of(const std::string& host, int port, milliseconds at_most) {
   const FoundAddresses found = find_addresses(host, port);
   if (found.addresses.empty()) {

@@ -3,17 +3,8 @@
 
 #include <chrono>
 #include <string>
-#include <vector>
 
 namespace fsdp {
-
-// The addresses of a host name.
-struct ResolvedName {
-  std::vector<std::string> addresses;  // "10.0.0.5"
-  std::string why_none;                // the system's message; empty if there are addresses
-};
-// Resolves a host name. Blocks until the system's resolver returns.
-ResolvedName resolve(const std::string& host);
 
 // The result of an attempt to connect, with a description.
 struct Reach {

@@ -319,8 +319,8 @@ void StoreRelay::hear() {
                Clock::now() - peer.heard > parts_.timeout) {
       fail({.rank = rank,
             .code = ExitCode::kPeerFailed,
-            .text = {.what = fmt::format("rank {} did not report for {:.1f} s", rank,
-                                         std::chrono::duration<double>(parts_.timeout).count()),
+            .text = {.what = fmt::format("rank {} did not report for {}", rank,
+                                         seconds_text(parts_.timeout)),
                      .where = fmt::format("host {}", parts_.places[static_cast<size_t>(rank)].host),
                      .cause = "its process is stopped, or its host or the network is down",
                      .hint = "check that host, then restart the job"}});

@@ -135,9 +135,7 @@ class StoreControlPlane final : public SegmentControlPlane {
  public:
   StoreControlPlane(std::shared_ptr<const JobMember> member, std::shared_ptr<StoreRelay> relay,
                     Communicator& control)
-      : SegmentControlPlane(member, control),
-        member_(std::move(member)),
-        relay_(std::move(relay)) {}
+      : SegmentControlPlane(std::move(member), control), relay_(std::move(relay)) {}
 
   void fail(const Failure& failure) noexcept override;
   void leave() noexcept override;
@@ -145,7 +143,6 @@ class StoreControlPlane final : public SegmentControlPlane {
   void share_posted() override { relay_->share_posted(); }
 
  private:
-  const std::shared_ptr<const JobMember> member_;
   const std::shared_ptr<StoreRelay> relay_;
 };
 

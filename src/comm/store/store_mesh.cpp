@@ -80,12 +80,6 @@ StoreRanks join(std::unique_ptr<KeyValueStore> store, const LaunchEnvironment& e
 
 }  // namespace
 
-StoreRanks store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
-                      OpenStore open_agent_store, HostMemory memory) {
-  return mesh_over_store(open_job_store(environment, options, open_agent_store), environment,
-                         options, memory);
-}
-
 StoreJob join_over_store(StoreRelay::Parts parts, const MeshOptions& options) {
   const int rank = parts.rank;
   // Only one thread may use a connection, so the relay's thread and the control collectives have

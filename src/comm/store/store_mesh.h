@@ -38,15 +38,11 @@ struct StoreRanks {
 // has kSeparate, all ranks do.
 enum class HostMemory : uint8_t { kSeparate, kShared };
 
-// Joins this process's rank and returns its parts. Their control plane works over the job's store
+// Joins this process's rank and returns its parts. Their control plane works over `store`, the job's
 // (open_job_store). The communicators of engines and modules are missing (connect_by_nccl and
 // hosts_mesh add them). Blocks until all ranks have arrived.
-// Errors: those of open_job_store and meet_at_store and, if memory is shared, those of
+// Errors: those of meet_at_store and, if memory is shared, those of
 //   ranks_of_host and join_host.
-StoreRanks store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
-                      OpenStore open_agent_store, HostMemory memory = HostMemory::kSeparate);
-
-// Does the same as store_mesh, over a store that is already open.
 StoreRanks mesh_over_store(std::unique_ptr<KeyValueStore> store,
                            const LaunchEnvironment& environment, const MeshOptions& options,
                            HostMemory memory = HostMemory::kSeparate);

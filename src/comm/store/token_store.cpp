@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/job/collective_failures.h"
 #include "comm/store/reach.h"
 #include "comm/store/store_text.h"
 #include "comm/store/tcp_socket.h"
@@ -225,7 +226,7 @@ StoreMessage TokenStore::exchange(StoreRequest kind, int64_t number,
   std::array<char, kTogetherBytes> bytes;  // NOLINT: recv fills it
   while (!reader.is_complete()) {
     if (!wait_until_ready(socket_, POLLIN, at_most)) {
-      lose(fmt::format("no reply within {:.1f} s", std::chrono::duration<double>(at_most).count()));
+      lose(fmt::format("no reply within {}", seconds_text(at_most)));
     }
     const ssize_t got = recv(socket_.get(), bytes.data(), bytes.size(), 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;

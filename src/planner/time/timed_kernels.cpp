@@ -74,11 +74,6 @@ void grad_norm_timed(Stream& stream, std::span<const GradSegment> segments, Norm
 
 void mark_time_timed(Stream&, int64_t*) {}
 
-// Returns the size that the CPU kernel needs, because the engine allocates a buffer of this size.
-int64_t norm_scratch_bytes(std::span<const GradSegment> segments) {
-  return cpu_kernels().norm_scratch_bytes(segments);
-}
-
 void pause_since_timed(Stream& stream, std::span<const int64_t>, int64_t ns) {
   static_cast<TimedStream&>(stream).issue(
       {.kind = TimedKind::kKernels, .ns = static_cast<double>(ns)});
@@ -139,7 +134,7 @@ void update_blocks_timed(Stream& stream, std::span<const BlockSegment> segments,
 }  // namespace
 
 const KernelTable& timed_kernels() {
-  static constexpr KernelTable kTable{
+  static const KernelTable kTable{
       .accumulate = accumulate_timed,
       .accumulate_strided = accumulate_strided_timed,
       .cast_pack = cast_pack_timed,
@@ -151,7 +146,8 @@ const KernelTable& timed_kernels() {
       .fill_zero = fill_timed,
       .grad_norm = grad_norm_timed,
       .mark_time = mark_time_timed,
-      .norm_scratch_bytes = norm_scratch_bytes,
+      // The engine allocates a buffer of the size that the CPU kernel needs.
+      .norm_scratch_bytes = cpu_kernels().norm_scratch_bytes,
       .pause_since = pause_since_timed,
       .reduce = reduce_timed,
       .sum_squares = sum_squares_timed,

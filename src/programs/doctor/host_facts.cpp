@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "comm/job/job_memory.h"
-#include "comm/store/reach.h"
+#include "comm/store/tcp_address.h"
 
 namespace fsdp::doctor {
 namespace {
@@ -110,11 +110,13 @@ MemoryFacts gather_memory() {
 MasterFacts gather_master(const std::string& name, std::chrono::milliseconds limit) {
   // `found` is shared with the thread that resolves the name. If this thread has not ended within
   // the limit, it may still write to `found`, so `found` is not read.
-  const auto found = std::make_shared<ResolvedName>();
+  const auto found = std::make_shared<FoundAddresses>();
   TaskEnd asked = run_within(limit, "resolving MASTER_ADDR",
-                             [found, name](const TellStuck&) { *found = resolve(name); });
+                             [found, name](const TellStuck&) { *found = find_addresses(name, 0); });
   if (asked.how != TaskEnd::How::kDone) return {.name = name, .asked = std::move(asked)};
-  return {.name = name, .addresses = found->addresses, .why_none = found->why_none};
+  MasterFacts facts{.name = name, .why_none = found->why_none};
+  for (const TcpAddress& each : found->addresses) facts.addresses.push_back(each.host());
+  return facts;
 }
 
 // Creates the shared memory of a job as fsdp-run does, and maps it as a rank does. Returns the
