@@ -226,7 +226,7 @@ void read(const std::vector<std::string>& words, const std::vector<fsdp::RunFlag
       unknown.push_back(name);
     } else if (flag->value_name.empty() || (stands_alone && !flag->alone.empty())) {
       flag->set(flag->alone);
-    } else if (i + 1 < words.size()) {
+    } else if (!stands_alone) {
       flag->set(words[++i]);
     } else {
       refuse(name + " has no value",

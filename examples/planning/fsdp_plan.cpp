@@ -9,10 +9,7 @@
 #include <fsdp/program_text.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "planning/command_line.h"
@@ -21,16 +18,9 @@
 #include "planning/plan_search.h"
 #include "planning/plan_table.h"
 #include "programs/run_alone.h"
+#include "programs/standard_output.h"
 
 namespace {
-
-void print(const std::string& text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (written && std::fflush(stdout) == 0) return;
-  throw fsdp::IoError(fsdp::ExitCode::kIoError, {.what = "cannot write the plan",
-                                                 .where = "standard output",
-                                                 .cause = std::generic_category().message(errno)});
-}
 
 std::string shortage(const planning::PlanSettings& settings, const planning::Room& needed) {
   const planning::Room room = settings.room();
@@ -46,9 +36,9 @@ void plan_run(const planning::PlanSettings& settings, planning::Planners& planne
   planning::use_threads_of(settings);
   const planning::KnownModel& model = planners.model();
   planning::PlanSearch search(settings, planners);
-  print(planning::describe_plan(settings, model, search.plan()));
+  fsdp::print_all("plan", planning::describe_plan(settings, model, search.plan()));
   const planning::Verdict verdict = planning::judge(settings, search);
-  print(verdict.text);
+  fsdp::print_all("plan", verdict.text);
   if (verdict.fits) return;
   throw fsdp::InvalidArgument({.what = shortage(settings, search.needed()),
                                .where = model.name,
@@ -57,8 +47,8 @@ void plan_run(const planning::PlanSettings& settings, planning::Planners& planne
 
 void plan_table(const planning::PlanSettings& settings, planning::Planners& planners) {
   const std::vector<planning::TableRow> rows = planning::plan_rows(settings, planners);
-  print(settings.json ? planning::table_json(settings, planners.model(), rows)
-                      : planning::table_text(settings, planners.model(), rows));
+  fsdp::print_all("plan", settings.json ? planning::table_json(settings, planners.model(), rows)
+                                        : planning::table_text(settings, planners.model(), rows));
   if (std::ranges::any_of(rows, &planning::TableRow::fits)) return;
   throw fsdp::InvalidArgument({.what = "none of these runs fits",
                                .where = planners.model().name,
@@ -78,7 +68,7 @@ int main(int argc, char** argv) {
     if (settings.help.empty()) {
       plan(settings);
     } else {
-      print(settings.help);
+      fsdp::print_all("plan", settings.help);
     }
   });
 }

@@ -14,7 +14,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -26,6 +25,7 @@
 #include "planning/known_model.h"
 #include "planning/plan_search.h"
 #include "programs/run_alone.h"
+#include "programs/standard_output.h"
 
 namespace {
 
@@ -125,14 +125,6 @@ std::optional<Command> parse(int argc, char** argv) {
                                .hint = "install fsdp-run in the folder of fsdp-rates"});
 }
 
-void print(const std::string& text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (written && std::fflush(stdout) == 0) return;
-  throw fsdp::IoError(fsdp::ExitCode::kIoError, {.what = "cannot write the rates",
-                                                 .where = "standard output",
-                                                 .cause = std::generic_category().message(errno)});
-}
-
 // Returns the operators of a step. They do not depend on the number of ranks.
 fsdp::PlayedOperators operators_of(const Command& command, const fsdp::Mesh& mesh) {
   const planning::KnownModel model = planning::find_model(command.model);
@@ -169,7 +161,7 @@ int measure(const Command& command, const fsdp::Mesh& mesh) {
   const fsdp::Rates rates = fsdp::measured_rates(mesh, options, operators ? &*operators : nullptr);
   if (mesh.rank() == 0) {
     if (operators) note_failures(*operators, mesh);
-    print(fsdp::to_json(rates));
+    fsdp::print_all("rates", fsdp::to_json(rates));
   }
   return 0;
 }

@@ -64,7 +64,9 @@ LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
 LossScaler::~LossScaler() {
   const std::shared_ptr<EngineParts> engine = engine_.lock();
   // From here on, captured gradients are no longer divided by a scale.
-  if (engine && !engine->is_shut_down()) engine->context->format.set_loss_scale(std::nullopt);
+  if (!engine || engine->is_shut_down()) return;
+  const std::lock_guard lock(engine->scheduler->mutex);
+  engine->context->format.set_loss_scale(std::nullopt);
 }
 
 void LossScaler::load(const State& state) {

@@ -12,7 +12,6 @@
 #include <array>
 #include <cctype>
 #include <charconv>
-#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -212,9 +211,6 @@ int export_folder(const Asked& asked) {
   const ExportOptions options{.object = asked.object,
                               .dtype = dtype_of_flag(asked.dtype),
                               .max_shard_bytes = shard_bytes_of_flag(asked.max_shard_size)};
-  // If a file would exceed the limit on file sizes, SIGXFSZ would end the program and leave the
-  // unfinished file. With the signal ignored, the write fails with an error.
-  std::signal(SIGXFSZ, SIG_IGN);
   const ExportReport report = export_weights(checkpoint_at(asked.path), asked.other, options);
   for (const std::string& note : report.notes) print("note: " + note + "\n");
   print(fmt::format("wrote {} tensor{}, {}, to {} file{} in {}\n", report.tensors,
@@ -371,10 +367,9 @@ int run(int argc, char** argv) {
 }  // namespace fsdp
 
 int main(int argc, char** argv) {
-  int code = 0;
-  const int thrown = fsdp::run_alone([&] {
-    code = fsdp::run(argc, argv);
+  return fsdp::run_alone([&] {
+    const int code = fsdp::run(argc, argv);
     fsdp::flush_output();
+    return code;
   });
-  return thrown != 0 ? thrown : code;
 }

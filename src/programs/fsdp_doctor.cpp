@@ -9,15 +9,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -30,6 +26,7 @@
 #include "programs/doctor/host_facts.h"
 #include "programs/doctor/loopback_processes.h"
 #include "programs/run_alone.h"
+#include "programs/standard_output.h"
 
 namespace fsdp::doctor {
 namespace {
@@ -109,14 +106,6 @@ std::optional<Command> parse(int argc, char** argv) {
   return command;
 }
 
-void print(const std::string& text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (written && std::fflush(stdout) == 0) return;
-  throw IoError(ExitCode::kIoError, {.what = "cannot write the findings",
-                                     .where = "standard output",
-                                     .cause = std::generic_category().message(errno)});
-}
-
 // Returns the version of the loaded LibTorch, "2.15.0". Only the stable C ABI has a function that
 // returns it at run time.
 std::string torch_version() {
@@ -125,7 +114,7 @@ std::string torch_version() {
 }
 
 // Measures the connections between hosts, prints them and sets the exit code.
-void report_hosts(const Command& command, int& code) {
+int report_hosts(const Command& command) {
   LaunchEnvironment hosts = command.hosts;
   hosts.own_address = read_launch_environment().own_address;
   hosts.node = std::to_string(hosts.rank);
@@ -137,22 +126,22 @@ void report_hosts(const Command& command, int& code) {
   };
   const CheckedHosts checked = check_hosts(hosts, options);
   const int broken = broken_links(checked);
-  code = broken == 0 ? 0 : 1;
   const std::string result =
       broken == 0 ? fmt::format("{} hosts reach each other", hosts.world_size)
                   : fmt::format("{} of {} connections fail: check firewalls, and FSDP_ADDRESS",
                                 broken, checked.links.size());
-  print(hosts_table(checked) + "\n" + result + "\n");
+  print_all("findings", hosts_table(checked) + "\n" + result + "\n");
   if (!command.out.empty()) write_file(command.out, hosts_json(checked));
+  return broken == 0 ? 0 : 1;
 }
 
-// Prints the findings and sets the exit code. Throws if a GPU is required and none can be used.
-void report(const Facts& facts, DeviceKind device, int& code) {
+// Prints the findings and returns the exit code. Throws if a GPU is required and none can be used.
+int report(const Facts& facts, DeviceKind device) {
   const std::vector<Finding> findings = judge(facts, device);
   const Verdict verdict = verdict_of(facts, device, findings);
-  code = verdict.code;
-  print(format_findings(findings) + (verdict.line.empty() ? "" : "\n" + verdict.line + "\n"));
-  if (code != static_cast<int>(ExitCode::kConfiguration)) return;
+  print_all("findings",
+            format_findings(findings) + (verdict.line.empty() ? "" : "\n" + verdict.line + "\n"));
+  if (verdict.code != static_cast<int>(ExitCode::kConfiguration)) return verdict.code;
   ErrorText why = explain_no_gpu(facts);
   throw InvalidArgument({.what = "no GPU can be used",
                          .where = std::move(why.where),
@@ -162,26 +151,20 @@ void report(const Facts& facts, DeviceKind device, int& code) {
 
 int run(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == kRankFlag) return run_alone(run_loopback_rank);
-  int code = 0;
   Facts facts;
-  const int thrown = run_alone([&] {
+  const int code = run_alone([&] {
     const std::optional<Command> command = parse(argc, argv);
-    if (!command) return;
-    if (command->hosts.world_size > 1) return report_hosts(*command, code);
+    if (!command) return 0;
+    if (command->hosts.world_size > 1) return report_hosts(*command);
     const DeviceKind device = command->device;
-    // The memory that processes share consists of files. If a file would exceed the limit on file
-    // sizes, SIGXFSZ would end the program. With the signal ignored, an error is returned instead,
-    // which becomes a finding.
-    std::signal(SIGXFSZ, SIG_IGN);
     facts.versions = {.library = FSDP_VERSION,
                       .torch_built = FSDP_TORCH_VERSION,
                       .torch_loaded = torch_version(),
                       .cuda_built = FSDP_CUDA_VERSION};
     facts.host = gather_host();  // first: CUDA and NCCL may set environment variables
     if (device != DeviceKind::kCpu) gather_gpus(facts, gpus_of_machine());
-    report(facts, device, code);
+    return report(facts, device);
   });
-  if (thrown != 0) code = thrown;
   // A return would run destructors, which wait for threads that hang. All lines are already
   // written.
   if (is_stuck(facts)) std::_Exit(code);

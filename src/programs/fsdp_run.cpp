@@ -1,33 +1,25 @@
 // fsdp-run -n N [--log-dir D] PROGRAM ARGS… starts N ranks of a program on this host. With --nnodes
 // H, one fsdp-run on each of H hosts starts the ranks of its host.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/standard_streams.h"
 #include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "fsdp_run_ranks.h"
 #include "host_flags.h"
+#include "programs/run_alone.h"
+#include "programs/standard_output.h"
 #include "restarts.h"
 #include "run/unknown_flags.h"
 #include "run_job.h"
 
 namespace {
-
-fsdp::ErrorPlace this_place() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return {.rank = 0, .world_size = 1, .host = host.data(), .step = -1};
-}
 
 std::string help() {
   return fmt::format("usage: {}\n\n", fsdp::kRunUsage) +
@@ -161,16 +153,12 @@ std::optional<Options> parse(int argc, const char* const* argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  fsdp::open_standard_streams();  // before any other descriptor exists
-  try {
+  return fsdp::run_alone([&] {
     const std::vector<std::string> words(argv + 1, argv + argc);
     check_flags(words);
     const std::optional<Options> options = parse(argc, argv);
     if (options) return fsdp::run_job(options->launch, options->restarts);
-    fmt::print("{}", help());
+    fsdp::print_all("help", help());
     return 0;
-  } catch (const std::exception& error) {
-    fsdp::write_error_line(fsdp::error_line(error, this_place()));
-    return static_cast<int>(fsdp::exit_code_of(error));
-  }
+  });
 }

@@ -3,7 +3,9 @@
 
 #include <unistd.h>
 
+#include <csignal>
 #include <exception>
+#include <type_traits>
 
 #include "base/standard_streams.h"
 #include "fsdp/error.h"
@@ -11,13 +13,18 @@
 namespace fsdp {
 
 // Runs `body` and returns the exit code. If `body` throws, prints the error line and returns the
-// exit code of the exception. Otherwise returns 0.
+// exit code of the exception. Otherwise returns the body's result, or 0 if it has none.
 template <class Body>
 int run_alone(const Body& body) {
   open_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit then fails like a full disk
   try {
-    body();
-    return 0;
+    if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {
+      body();
+      return 0;
+    } else {
+      return body();
+    }
   } catch (const std::exception& error) {
     char host[256] = {};
     ::gethostname(host, sizeof host - 1);

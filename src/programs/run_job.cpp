@@ -163,9 +163,6 @@ int run_job(LaunchOptions options, const RestartOptions& restart_options) {
   if (options.hosts.agree_on_starts) {
     meeting.emplace(options.hosts, flags_of(options, restart_options));
   }
-  // The job's shared memory consists of files. With SIGXFSZ ignored, a limit on file sizes causes
-  // an error with a text instead of a signal that ends the launcher.
-  std::signal(SIGXFSZ, SIG_IGN);
   // Ranks inherit the ignored SIGTTOU through exec. They run in their own process groups, which are
   // background groups of the terminal. With `stty tostop` the terminal would otherwise stop a
   // background process that writes.

@@ -11,8 +11,8 @@
 
 namespace fsdp {
 
-[[noreturn]] inline void cannot_write_output() {
-  throw IoError(ExitCode::kIoError, {.what = "cannot write the listing",
+[[noreturn]] inline void cannot_write_output(std::string_view output = "listing") {
+  throw IoError(ExitCode::kIoError, {.what = "cannot write the " + std::string(output),
                                      .where = "standard output",
                                      .cause = std::generic_category().message(errno)});
 }
@@ -25,6 +25,12 @@ inline void print(std::string_view text) {
 // Writes the text that is still in the buffer. Errors: as print().
 inline void flush_output() {
   if (std::fflush(stdout) != 0) cannot_write_output();
+}
+
+// Writes the whole output of a program, which an error calls `output`. Errors: as print().
+inline void print_all(std::string_view output, std::string_view text) {
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (!is_written || std::fflush(stdout) != 0) cannot_write_output(output);
 }
 
 }  // namespace fsdp

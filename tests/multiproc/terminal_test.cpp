@@ -10,6 +10,7 @@
 
 #include "launch.h"
 #include "support/pseudo_terminal.h"
+#include "support/scratch_folder.h"
 
 namespace fsdp::testing {
 namespace {
@@ -73,6 +74,14 @@ TEST_CASE("an exit code does not depend on who takes stderr") {
     CHECK(redirected(closed, {FSDP_RUN, "-n", "2", RANK_PROGRAM, "steps", "9", "throw", "1", "3"})
               .code == 65);
   }
+}
+
+TEST_CASE("help that cannot be written ends with 74, on a full disk and at a file size limit") {
+  const std::string help = std::string(FSDP_RUN) + " --help";
+  CHECK(run_process({"sh", "-c", help + " > /dev/full"}).code == 74);
+  const ScratchFolder folder;
+  const std::string file = (folder.path() / "help").string();
+  CHECK(run_process({"sh", "-c", "ulimit -f 0 && exec " + help + " > " + file}).code == 74);
 }
 
 TEST_CASE("ranks meet whatever streams are closed, and nothing is written into their memory") {

@@ -102,6 +102,7 @@ TEST_CASE("a command line that asks for what cannot be planned is refused with 6
   CHECK(says(refused({"--rank", "2"}), "did you mean --ranks?"));
   CHECK(refused({"--ranks", "0"}).starts_with("64 --ranks cannot be '0'"));
   CHECK(refused({"--ranks"}).starts_with("64 --ranks has no value"));
+  CHECK(refused({"--model", "--ranks", "8"}).starts_with("64 --model has no value"));
   CHECK(refused({"--ranks", "6", "--hosts", "4"})
             .starts_with("64 6 ranks cannot be divided equally over 4 hosts"));
   CHECK(says(refused({"--strategy", "zero5"}), "did you mean zero"));
