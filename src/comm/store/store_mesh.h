@@ -38,11 +38,10 @@ struct StoreRanks {
 // has kSeparate, all ranks do.
 enum class HostMemory : uint8_t { kSeparate, kShared };
 
-// Joins this process's rank and returns its parts. Their control plane works over `store`, the job's
-// (open_job_store). The communicators of engines and modules are missing (connect_by_nccl and
+// Joins this process's rank and returns its parts. Their control plane works over `store`, the
+// job's (open_job_store). The communicators of engines and modules are missing (connect_by_nccl and
 // hosts_mesh add them). Blocks until all ranks have arrived.
-// Errors: those of meet_at_store and, if memory is shared, those of
-//   ranks_of_host and join_host.
+// Errors: those of meet_at_store and, if memory is shared, those of ranks_of_host and join_host.
 StoreRanks mesh_over_store(std::unique_ptr<KeyValueStore> store,
                            const LaunchEnvironment& environment, const MeshOptions& options,
                            HostMemory memory = HostMemory::kSeparate);
