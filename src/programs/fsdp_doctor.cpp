@@ -113,7 +113,7 @@ std::string torch_version() {
   return fmt::format("{}.{}.{}", version >> 56U, version >> 48U & 0xffU, version >> 40U & 0xffU);
 }
 
-// Measures the connections between hosts, prints them and sets the exit code.
+// Measures the connections between hosts, prints them and returns the exit code.
 int report_hosts(const Command& command) {
   LaunchEnvironment hosts = command.hosts;
   hosts.own_address = read_launch_environment().own_address;

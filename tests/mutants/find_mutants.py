@@ -72,7 +72,9 @@ def apply(mutant, scratch):
             raise Wrong(f"{file}, which the patch changes, does not exist")
         (scratch / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / file, scratch / file)
-    run(["patch", "-p1", "--fuzz=0", "--no-backup-if-mismatch", "-d", scratch, "-i", mutant.patch])
+    # Git must not see the repository around the scratch folder.
+    run(["git", "apply", mutant.patch], cwd=scratch,
+        env=os.environ | {"GIT_CEILING_DIRECTORIES": str(scratch.resolve().parent)})
 
 
 class Build:
