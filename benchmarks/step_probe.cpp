@@ -4,12 +4,13 @@
 // offload: gathered plus that option. replicate: DDP. zero1 and zero2. hybrid: sharded in a host,
 // replicated over hosts. plain: the same modules without an engine, with LibTorch's fused AdamW,
 // independent on each rank; it shows the cost of a step without communication. Rank 0 prints one
-// JSON object.
+// JSON object. Its root_bytes are those of the parameters that belong to the root unit.
 #include <ATen/ops/_fused_adamw.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fsdp/fsdp.h>
 #include <fsdp/program.h>
+#include <fsdp/unit_base.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -77,7 +78,9 @@ class FusedAdamW {
 // The measurements of a rank.
 struct Measured {
   std::vector<double> losses, step_ms;
+  std::vector<double> update_ms;  // parts of step_ms: the optimizer's step
   int64_t exposed_ns = 0;
+  int64_t root_bytes = 0;
 };
 
 template <class Update>
@@ -88,9 +91,27 @@ void train(const Task& task, const fsdp::Mesh& mesh, Model& model, Update update
   for (int64_t step = 0; step < task.steps; ++step) {
     const auto began = std::chrono::steady_clock::now();
     measured.losses.push_back(forward_backward(model, windows));
+    const auto updated = std::chrono::steady_clock::now();
     update();
+    measured.update_ms.push_back(milliseconds_since(updated));
     measured.step_ms.push_back(milliseconds_since(began));
   }
+}
+
+int64_t bytes_of_parameters(const torch::nn::Module& module) {
+  int64_t bytes = 0;
+  for (const at::Tensor& parameter : module.parameters()) bytes += parameter.nbytes();
+  return bytes;
+}
+
+// Returns the bytes of the parameters that belong to no unit inside the model. Requires: units
+// inside the model contain no units.
+int64_t bytes_of_root(const torch::nn::Module& model) {
+  int64_t bytes = bytes_of_parameters(model);
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    if (dynamic_cast<fsdp::UnitBase*>(module.get())) bytes -= bytes_of_parameters(*module);
+  }
+  return bytes;
 }
 
 Measured measure(const Task& task, const fsdp::Mesh& mesh) {
@@ -100,6 +121,7 @@ Measured measure(const Task& task, const fsdp::Mesh& mesh) {
   if (task.mode == "plain") {
     Model model(config);
     bert_task::set_initial_values(*model);
+    measured.root_bytes = bytes_of_root(*model);
     FusedAdamW optimizer(model->parameters());
     train(
         task, mesh, model, [&] { optimizer.step(); }, measured);
@@ -114,6 +136,7 @@ Measured measure(const Task& task, const fsdp::Mesh& mesh) {
     // All ranks compute the same whole values, so each rank writes back only its own slice.
     const fsdp::Gathered whole(engine, fsdp::WriteBack::kOwnSlice);
     bert_task::set_initial_values(*model);
+    measured.root_bytes = bytes_of_root(*model);
   }
   fsdp::AdamW optimizer(
       engine, {.lr = kLearningRate, .weight_decay = kWeightDecay, .skip_nonfinite = false});
@@ -135,9 +158,13 @@ int probe(const fsdp::Mesh& mesh, const Task& task) {
   at::set_num_threads(1);
   const Measured measured = measure(task, mesh);
   if (mesh.rank() == 0) {
-    fmt::print("{{\"losses\": [{}], \"step_ms\": [{}], \"exposed_ms\": {:.3f}}}\n",
-               fmt::join(measured.losses, ", "), fmt::join(measured.step_ms, ", "),
-               static_cast<double>(measured.exposed_ns) / 1e6 / static_cast<double>(task.steps));
+    fmt::print(
+        "{{\"losses\": [{}], \"step_ms\": [{}], \"update_ms\": [{}], "
+        "\"exposed_ms\": {:.3f}, \"root_bytes\": {}}}\n",
+        fmt::join(measured.losses, ", "), fmt::join(measured.step_ms, ", "),
+        fmt::join(measured.update_ms, ", "),
+        static_cast<double>(measured.exposed_ns) / 1e6 / static_cast<double>(task.steps),
+        measured.root_bytes);
   }
   return 0;
 }

@@ -24,6 +24,7 @@
 
 #include "planning/known_model.h"
 #include "planning/plan_search.h"
+#include "programs/command_line.h"
 #include "programs/run_alone.h"
 #include "programs/standard_output.h"
 
@@ -40,23 +41,18 @@ struct Command {
   planning::BatchShape batch;
 };
 
-[[noreturn]] void refuse(std::string what, std::string hint) {
-  throw fsdp::InvalidArgument(
-      {.what = std::move(what), .where = "command line", .hint = std::move(hint)},
-      fsdp::ExitCode::kUsage);
-}
-
 c10::ScalarType dtype_of(const std::string& name) {
   if (name == "float32") return c10::ScalarType::Float;
   if (name == "bfloat16") return c10::ScalarType::BFloat16;
   if (name == "float16") return c10::ScalarType::Half;
-  refuse(fmt::format("--param-dtype cannot be '{}'", name), "use float32, bfloat16 or float16");
+  fsdp::refuse_usage(fmt::format("--param-dtype cannot be '{}'", name),
+                     "use float32, bfloat16 or float16");
 }
 
 fsdp::DeviceKind device_of(const std::string& name) {
   if (name == "cpu") return fsdp::DeviceKind::kCpu;
   if (name == "cuda") return fsdp::DeviceKind::kCuda;
-  refuse(fmt::format("--device cannot be '{}'", name), "use cpu or cuda");
+  fsdp::refuse_usage(fmt::format("--device cannot be '{}'", name), "use cpu or cuda");
 }
 
 // Returns the command. For --help, prints the help and returns nothing.
@@ -92,18 +88,12 @@ std::optional<Command> parse(int argc, char** argv) {
       ->check(CLI::Range(1, 1 << 20).description(""))
       ->type_name("N");
   app.footer("Exit codes: 0, 64 usage, 65 or 74 a folder or the output; else those of fsdp-run.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) refuse(error.what(), "see fsdp-rates --help");
-    app.exit(error);
-    return std::nullopt;
-  }
+  if (!fsdp::parse_or_help(app, argc, argv, "see fsdp-rates --help")) return std::nullopt;
   command.dtype = dtype_of(dtype);
   command.device = device_of(device);
   const bool has_shape = command.batch.sequences > 1 || command.batch.length > 0;
   if (command.model.empty() && has_shape) {
-    refuse("--batch and --seq-len need a model", "add --model NAME");
+    fsdp::refuse_usage("--batch and --seq-len need a model", "add --model NAME");
   }
   return command;
 }
@@ -147,9 +137,9 @@ void note_failures(const fsdp::PlayedOperators& operators, const fsdp::Mesh& mes
 
 int measure(const Command& command, const fsdp::Mesh& mesh) {
   if (command.ranks > 1 && command.ranks != mesh.world_size()) {
-    refuse(fmt::format("--ranks is {}, but the launcher started {} ranks", command.ranks,
-                       mesh.world_size()),
-           "start fsdp-rates without a launcher, or leave out --ranks");
+    fsdp::refuse_usage(fmt::format("--ranks is {}, but the launcher started {} ranks",
+                                   command.ranks, mesh.world_size()),
+                       "start fsdp-rates without a launcher, or leave out --ranks");
   }
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   at::set_num_threads(command.threads > 0 ? command.threads

@@ -30,6 +30,7 @@
 #include "programs/checkpoint_export.h"
 #include "programs/checkpoint_listing.h"
 #include "programs/checkpoint_prune.h"
+#include "programs/command_line.h"
 #include "programs/run_alone.h"
 #include "programs/standard_output.h"
 #include "run/unknown_flags.h"
@@ -53,11 +54,6 @@ struct Asked {
 constexpr const char* kExitCodes =
     "Exit codes: 0 done, whole or equal, 1 different (diff), 64 usage, 65 damaged,\n"
     "73 in use or not empty, 74 cannot be read or written, 78 too large for --dtype.";
-
-[[noreturn]] void refuse_usage(std::string what, std::string hint) {
-  throw InvalidArgument({.what = std::move(what), .where = "command line", .hint = std::move(hint)},
-                        ExitCode::kUsage);
-}
 
 // A search in a folder that does not exist finds no checkpoint, which would hide a wrong path.
 void require_exists(const std::filesystem::path& path) {
@@ -343,15 +339,8 @@ int run(int argc, char** argv) {
                    hint_for_commands(typed));
     }
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) {
-      refuse_usage(error.what(), chosen == nullptr ? hint_for_commands({}) : usage_of(*chosen));
-    }
-    app.exit(error);
-    return 0;
-  }
+  const std::string hint = chosen == nullptr ? hint_for_commands({}) : usage_of(*chosen);
+  if (!parse_or_help(app, argc, argv, hint)) return 0;
   if (chosen == nullptr) refuse_usage("the first word is not a command", hint_for_commands({}));
   const CLI::App& command = *app.get_subcommand(chosen->name);
   for (const CLI::Option* option : command.get_options()) {

@@ -20,6 +20,7 @@
 #include "base/standard_streams.h"
 #include "fsdp/error.h"
 #include "fsdp/whole_file.h"
+#include "programs/command_line.h"
 #include "programs/doctor/check_hosts.h"
 #include "programs/doctor/doctor.h"
 #include "programs/doctor/finding.h"
@@ -30,11 +31,6 @@
 
 namespace fsdp::doctor {
 namespace {
-
-[[noreturn]] void refuse_usage(std::string what, std::string hint) {
-  throw InvalidArgument({.what = std::move(what), .where = "command line", .hint = std::move(hint)},
-                        ExitCode::kUsage);
-}
 
 DeviceKind device_of(const std::string& name) {
   if (name == "cuda") return DeviceKind::kCuda;
@@ -92,13 +88,7 @@ std::optional<Command> parse(int argc, char** argv) {
   Command command;
   const std::vector<CLI::Option*> host_flags = add_host_flags(app, command);
   app.footer("Exit codes: 0 ready, 1 a check fails, 64 usage, 78 no GPU can be used.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) refuse_usage(error.what(), "see fsdp-doctor --help");
-    app.exit(error);
-    return std::nullopt;
-  }
+  if (!parse_or_help(app, argc, argv, "see fsdp-doctor --help")) return std::nullopt;
   const bool has_host_flag =
       std::ranges::any_of(host_flags, [](const CLI::Option* flag) { return flag->count() > 0; });
   if (has_host_flag) require_host_flags(command.hosts);

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <system_error>
@@ -25,6 +26,7 @@
 #include "io/safetensors_index.h"
 #include "io/stored_weights.h"
 #include "programs/checkpoint_listing.h"
+#include "programs/command_line.h"
 #include "programs/run_alone.h"
 #include "programs/standard_output.h"
 #include "programs/tensor_listing.h"
@@ -203,11 +205,12 @@ void inspect(const std::filesystem::path& path, bool summary) {
 
 // The parsed command line.
 struct Asked {
-  std::filesystem::path path;  // empty if --help was printed
+  std::filesystem::path path;
   bool summary = false;
 };
 
-Asked command_line(int argc, char** argv) {
+// Returns the command line. For --help, prints the help and returns nothing.
+std::optional<Asked> parse(int argc, char** argv) {
   CLI::App app(
       "Lists and checks the tensors of a weight file, a model folder or a checkpoint. For any "
       "other file it prints what it is.",
@@ -221,23 +224,11 @@ Asked command_line(int argc, char** argv) {
   app.add_flag("--summary", summary,
                "totals by type and by name prefix; check sums are not compared");
   app.footer("Exit codes: 0 sound, 64 usage, 65 malformed, 74 cannot be read.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) {
-      throw InvalidArgument(
-          {.what = error.what(), .where = "command line", .hint = "see fsdp-inspect --help"},
-          ExitCode::kUsage);
-    }
-    app.exit(error);
+  if (!parse_or_help(app, argc, argv, "see fsdp-inspect --help")) return std::nullopt;
+  if (path.empty()) {
+    refuse_usage("the argument PATH is empty", "pass a weight file or a model folder");
   }
-  if (path.empty() && app.count("PATH") > 0) {
-    throw InvalidArgument({.what = "the argument PATH is empty",
-                           .where = "command line",
-                           .hint = "pass a weight file or a model folder"},
-                          ExitCode::kUsage);
-  }
-  return {.path = path, .summary = summary};
+  return Asked{.path = path, .summary = summary};
 }
 
 }  // namespace
@@ -245,7 +236,7 @@ Asked command_line(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return fsdp::run_alone([&] {
-    const fsdp::Asked asked = fsdp::command_line(argc, argv);
-    if (!asked.path.empty()) fsdp::inspect(asked.path, asked.summary);
+    const std::optional<fsdp::Asked> asked = fsdp::parse(argc, argv);
+    if (asked) fsdp::inspect(asked->path, asked->summary);
   });
 }

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/error.h"
 #include "fsdp/program_text.h"
 #include "fsdp_run_ranks.h"
 #include "host_flags.h"
+#include "programs/command_line.h"
 #include "programs/run_alone.h"
 #include "programs/standard_output.h"
 #include "restarts.h"
@@ -135,15 +135,15 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   } catch (const CLI::CallForHelp&) {
     return std::nullopt;
   } catch (const CLI::Error& error) {
-    fsdp::refuse_flags(error.what(), fmt::format("use {}", fsdp::kRunUsage));
+    fsdp::refuse_usage(error.what(), fmt::format("use {}", fsdp::kRunUsage));
   }
   options.hosts = hosts.hosts(options, all.restarts);
   all.restarts.several_hosts = options.hosts.most > 1;
   if (options.max_restarts == 0 && (all.restarts.min_ranks > 0 || pause)) {
-    fsdp::refuse_flags("--min-ranks and --restart-after need restarts", "add --max-restarts N");
+    fsdp::refuse_usage("--min-ranks and --restart-after need restarts", "add --max-restarts N");
   }
   if (all.restarts.min_ranks > options.ranks) {
-    fsdp::refuse_flags(
+    fsdp::refuse_usage(
         fmt::format("--min-ranks {} is more than -n {}", all.restarts.min_ranks, options.ranks),
         "use --min-ranks of at most -n");
   }

@@ -6,11 +6,10 @@
 #include <charconv>
 #include <filesystem>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "comm/store/store_token.h"
-#include "fsdp/error.h"
+#include "programs/command_line.h"
 
 namespace fsdp {
 namespace {
@@ -25,11 +24,6 @@ std::optional<int> number_of_hosts(std::string_view text) {
 }
 
 }  // namespace
-
-void refuse_flags(std::string what, std::string hint) {
-  throw InvalidArgument({.what = std::move(what), .where = "command line", .hint = std::move(hint)},
-                        ExitCode::kUsage);
-}
 
 void HostFlags::add_to(CLI::App& app) {
   app.add_option("--nnodes", nnodes_);
@@ -47,7 +41,7 @@ HostOptions HostFlags::numbers() const {
   const auto most = number_of_hosts(colon == nnodes_.npos ? nnodes_ : nnodes_.substr(colon + 1));
   const auto least = number_of_hosts(nnodes_.substr(0, colon));
   if (!least || !most || *least > *most) {
-    refuse_flags(fmt::format("--nnodes {} is no number of hosts", nnodes_),
+    refuse_usage(fmt::format("--nnodes {} is no number of hosts", nnodes_),
                  fmt::format("use --nnodes H, or --nnodes MIN:MAX with --max-restarts; at most {}",
                              kMostRanks));
   }
@@ -64,12 +58,12 @@ void HostFlags::require_all(const HostOptions& hosts) const {
   look("--master-port", port_.has_value());
   look("--token-file or --no-token", no_token_ || !token_file_.empty());
   if (nnodes_.empty() && !set.empty()) {
-    refuse_flags(fmt::format("{} needs --nnodes", set.front()),
+    refuse_usage(fmt::format("{} needs --nnodes", set.front()),
                  "add --nnodes H, the number of hosts");
   }
   // On one host, --nnodes 1 alone is enough.
   if (!missing.empty() && (hosts.most > 1 || !set.empty())) {
-    refuse_flags(fmt::format("--nnodes {} needs {}", nnodes_, fmt::join(missing, ", ")),
+    refuse_usage(fmt::format("--nnodes {} needs {}", nnodes_, fmt::join(missing, ", ")),
                  "see fsdp-run --help");
   }
 }
@@ -78,22 +72,22 @@ void HostFlags::check(const HostOptions& hosts, const LaunchOptions& options,
                       const RestartOptions& restarts) const {
   require_all(hosts);
   if (no_token_ && !token_file_.empty()) {
-    refuse_flags("--token-file and --no-token are both set", "use one of them");
+    refuse_usage("--token-file and --no-token are both set", "use one of them");
   }
   if (index_.value_or(0) >= hosts.most) {
-    refuse_flags(fmt::format("--node-rank {}, expected less than --nnodes {}", *index_, hosts.most),
+    refuse_usage(fmt::format("--node-rank {}, expected less than --nnodes {}", *index_, hosts.most),
                  "number the hosts from 0");
   }
   if (int64_t{hosts.most} * options.ranks > kMostRanks) {
-    refuse_flags(fmt::format("--nnodes {} with -n {} makes more than {} ranks", nnodes_,
+    refuse_usage(fmt::format("--nnodes {} with -n {} makes more than {} ranks", nnodes_,
                              options.ranks, kMostRanks),
                  "use fewer ranks");
   }
   if (hosts.least < hosts.most && options.max_restarts == 0) {
-    refuse_flags(fmt::format("--nnodes {} needs restarts", nnodes_), "add --max-restarts N");
+    refuse_usage(fmt::format("--nnodes {} needs restarts", nnodes_), "add --max-restarts N");
   }
   if (hosts.most > 1 && restarts.min_ranks > 0) {
-    refuse_flags("--min-ranks needs one host", "use --nnodes MIN:MAX");
+    refuse_usage("--min-ranks needs one host", "use --nnodes MIN:MAX");
   }
 }
 

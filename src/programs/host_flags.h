@@ -12,9 +12,6 @@ namespace fsdp {
 
 inline constexpr const char* kRunUsage = "fsdp-run -n N [FLAGS] [--] PROGRAM [ARGUMENTS]";
 
-// Throws InvalidArgument (64): the command line is wrong.
-[[noreturn]] void refuse_flags(std::string what, std::string hint);
-
 class HostFlags {
  public:
   void add_to(CLI::App& app);

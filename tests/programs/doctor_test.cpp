@@ -187,5 +187,17 @@ TEST_CASE("fsdp-doctor that cannot write its lines ends with 74") {
   CHECK(full.err.find("cannot write the findings") != std::string::npos);
 }
 
+TEST_CASE("help that cannot be written ends with 74") {
+  const std::filesystem::path folder = std::filesystem::path(doctor_program()).parent_path();
+  for (const char* program : {"fsdp-doctor", "fsdp-ckpt", "fsdp-ckpt verify", "fsdp-inspect"}) {
+    CAPTURE(program);
+    const std::string command = (folder / program).string() + " --help";
+    CHECK(run_process({"sh", "-c", command}).code == 0);
+    const ProcessResult full = run_process({"sh", "-c", command + " > /dev/full"});
+    CHECK(full.code == 74);
+    CHECK(full.err.find("cannot write the help") != std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace fsdp
