@@ -4,10 +4,10 @@
 #include <fsdp/fsdp.h>
 #include <fsdp/run_plan.h>
 #include <fsdp/safetensors.h>
+#include <fsdp/whole_file.h>
 #include <torch/torch.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "named_optimizer.h"
 #include "own_flags.h"
@@ -70,11 +70,7 @@ std::vector<int64_t> bytes_of(const std::string& text) {
 }
 
 at::Tensor read_text(const std::string& path, int64_t block_size) {
-  std::ifstream file(path, std::ios::binary);
-  file.peek();  // a folder can be opened but not read
-  if (!file)
-    refuse(fsdp::ExitCode::kIoError, "cannot read " + path, "pass a readable --train-file");
-  const auto bytes = bytes_of({std::istreambuf_iterator<char>(file), {}});
+  const auto bytes = bytes_of(fsdp::read_file(path));
   if (std::ssize(bytes) > block_size) return torch::tensor(bytes);
   refuse(fsdp::ExitCode::kCorruptData, path + " is too short",
          "use a text longer than --block-size");

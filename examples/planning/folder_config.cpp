@@ -1,13 +1,13 @@
 #include "planning/folder_config.h"
 
 #include <fmt/format.h>
+#include <fsdp/whole_file.h>
 
 #include <algorithm>
 #include <string>
 
 #include "bert_qa/hf/config_reader.h"
 #include "bert_qa/hf/model_config.h"
-#include "bert_qa/text/text_file.h"
 
 namespace planning {
 namespace {
@@ -103,7 +103,7 @@ llama::LlamaConfig qwen_of(const ConfigReader& reader, bool is_third) {
 
 FolderConfig read_folder(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "config.json";
-  const std::string text = bert_qa::read_text(file);
+  const std::string text = fsdp::read_file(file);
   const ConfigReader reader(text, file.string());
   const std::string hint = "use bert, megatron-bert, gpt2, llama, mistral, qwen2 or qwen3";
   if (!reader.has("model_type")) reader.corrupt("model_type is missing", hint);

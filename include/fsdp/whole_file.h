@@ -1,4 +1,5 @@
-// Writes small files. A file appears under its name only when it is complete and on disk.
+// Reads and writes small files. A written file appears under its name only when it is complete and
+// on disk.
 #pragma once
 
 #include <filesystem>
@@ -8,6 +9,13 @@
 #include <vector>
 
 namespace fsdp {
+
+// Returns the content of the file.
+// Errors: IoError kIoError if the file is missing, unreadable, or not a regular file.
+std::string read_file(const std::filesystem::path& path);
+
+// Throws the errors of read_file if the file cannot be opened. Does not read it.
+void require_readable(const std::filesystem::path& path);
 
 // Writes a small file (configuration, vocabulary, metrics). This function writes a temporary file
 // beside `path` and then renames the temporary file. After a failure `path` is unchanged.

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "fsdp/error.h"
 
 namespace fsdp {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "comm/store/token_store.h"
 #include "fsdp_run_ranks.h"
 #include "host_gathering.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "error_lines.h"
 
 namespace fsdp {

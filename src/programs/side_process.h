@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 
 namespace fsdp {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "multiproc/token_file.h"
 #include "support/run_process.h"
 

@@ -1,13 +1,13 @@
 #include "bert_qa/hf/model_config.h"
 
 #include <fmt/format.h>
+#include <fsdp/whole_file.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "bert_qa/hf/config_reader.h"
 #include "bert_qa/nq/answer_type.h"
-#include "bert_qa/text/text_file.h"
 
 namespace bert_qa {
 namespace {
@@ -70,7 +70,7 @@ bert::Config parse_model_config(std::string_view text, const std::string& file) 
 }
 
 bert::Config read_model_config(const std::filesystem::path& file) {
-  return parse_model_config(read_text(file), file.string());
+  return parse_model_config(fsdp::read_file(file), file.string());
 }
 
 std::string format_model_config(const bert::Config& config) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fsdp/program_text.h>
+#include <fsdp/whole_file.h>
 
 #include <algorithm>
 #include <array>
@@ -13,7 +14,6 @@
 #include <utility>
 
 #include "bert_qa/hf/tokenizer_json.h"
-#include "bert_qa/text/text_file.h"
 #include "fsdp/error.h"
 #include "io/json_text.h"
 
@@ -38,7 +38,7 @@ class TokenizerJson {
  public:
   explicit TokenizerJson(const std::filesystem::path& path) : file_(path.string()) {
     if (!std::filesystem::exists(path)) return;
-    const std::string text = read_text(path);
+    const std::string text = fsdp::read_file(path);
     root_ = fsdp::parse_json({.text = text, .file = file_}, kTokenizerLimits);
     if (!root_.is_object()) refuse("the file is not a JSON object");
     present_ = true;
@@ -145,7 +145,7 @@ void require_same(const TokenizerJson& config, const char* key, std::optional<bo
 WordPieceTokenizer read_tokenizer_file(const std::filesystem::path& path,
                                        const TokenizerJson& config, const TokenizerJson& special) {
   check_class(config, kAnyTokenizer);
-  const std::string text = read_text(path);
+  const std::string text = fsdp::read_file(path);
   TokenizerFile file =
       parse_tokenizer_json(text, path.string(), read_special_tokens(config, special));
   require_same(config, "do_lower_case", file.options.do_lower_case, "lowercase");

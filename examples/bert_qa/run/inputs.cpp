@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 #include <fsdp/error.h>
+#include <fsdp/whole_file.h>
 
 #include "bert_qa/hf/model_config.h"
 #include "bert_qa/hf/model_sizes.h"
 #include "bert_qa/hf/tokenizer_folder.h"
 #include "bert_qa/nq/answer_type.h"
 #include "bert_qa/nq/nq_vocab.h"
-#include "bert_qa/text/text_file.h"
 #include "models/bert/presets.h"
 
 namespace bert_qa {
@@ -129,7 +129,7 @@ Inputs read_inputs(const Settings& settings) {
     check_fit(settings, inputs);
     // The files are only opened here, as a check. They are read while the model is built.
     for (const auto& file : {settings.data.train_file, settings.data.validation_file}) {
-      if (!file.empty()) require_readable(file);
+      if (!file.empty()) fsdp::require_readable(file);
     }
   } else {
     check_fit(settings, inputs);

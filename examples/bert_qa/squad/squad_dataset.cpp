@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 #include <fsdp/program_text.h>
+#include <fsdp/whole_file.h>
 
 #include <algorithm>
 #include <optional>
 #include <unordered_set>
 
 #include "bert_qa/squad/squad_events.h"
-#include "bert_qa/text/text_file.h"
 #include "bert_qa/text/unicode_text.h"
 #include "fsdp/error.h"
 
@@ -85,7 +85,7 @@ int64_t QaDataset::unanswerable_count() const {
 }
 
 QaDataset read_squad(const std::filesystem::path& path, const SquadOptions& options) {
-  return parse_squad(read_text(path), path.string(), options);
+  return parse_squad(fsdp::read_file(path), path.string(), options);
 }
 
 QaDataset parse_squad(std::string_view text, const std::string& name, const SquadOptions& options) {

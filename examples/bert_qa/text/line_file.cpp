@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <fsdp/error.h>
 #include <fsdp/program_text.h>
+#include <fsdp/whole_file.h>
 #include <zlib.h>
 
 #include <cerrno>
 #include <cstring>
 #include <system_error>
-
-#include "bert_qa/text/text_file.h"
 
 namespace bert_qa {
 namespace {
@@ -23,7 +22,7 @@ gzFile handle_of(void* file) { return static_cast<gzFile>(file); }
 void LineFile::CloseGzip::operator()(void* file) const { gzclose(handle_of(file)); }
 
 LineFile::LineFile(const std::filesystem::path& path) : path_(path), block_(kBlockBytes) {
-  require_readable(path);
+  fsdp::require_readable(path);
   file_.reset(gzopen(path.c_str(), "rb"));
   if (!file_) {
     throw fsdp::IoError(fsdp::ExitCode::kIoError,

@@ -18,7 +18,7 @@ class LineFile {
   // The longest line that next() accepts.
   static constexpr int64_t kMaxLineBytes = 256 << 20;
 
-  // Errors: those of require_readable.
+  // Errors: those of fsdp::require_readable.
   explicit LineFile(const std::filesystem::path& path);
 
   // Sets `line` to the next line without its end, and returns false at the end of the file. The

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 #include <fsdp/program_text.h>
+#include <fsdp/whole_file.h>
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "bert_qa/text/text_file.h"
 #include "bert_qa/text/unicode_text.h"
 #include "fsdp/error.h"
 #include "io/file_kind.h"
@@ -55,7 +55,7 @@ std::vector<std::string> split_lines(std::string_view text, const std::string& n
 
 WordPieceVocab WordPieceVocab::read(const std::filesystem::path& path,
                                     const SpecialTokens& special) {
-  return parse(read_text(path), path.string(), special);
+  return parse(fsdp::read_file(path), path.string(), special);
 }
 
 WordPieceVocab WordPieceVocab::parse(std::string_view text, const std::string& name,

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "comm/job/control_segment.h"
 
 namespace fsdp {

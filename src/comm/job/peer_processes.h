@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "comm/job/control_segment.h"
 
 namespace fsdp {

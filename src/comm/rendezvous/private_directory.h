@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 
 namespace fsdp {
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "comm/job/job_memory.h"
 #include "comm/rendezvous/rendezvous_messages.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 
 namespace fsdp {
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "comm/store/reach.h"
 #include "fsdp/error.h"
 

@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "base/descriptor.h"
 #include "base/environment.h"
-#include "comm/descriptor.h"
 #include "comm/store/key_value_store.h"
 #include "comm/store/master_address.h"
 #include "comm/store/store_token.h"

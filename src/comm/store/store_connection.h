@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "comm/store/store_keys.h"
 #include "comm/store/store_message.h"
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "fsdp/error.h"
 
 namespace fsdp {

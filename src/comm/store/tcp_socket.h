@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "comm/store/tcp_address.h"
 
 namespace fsdp {

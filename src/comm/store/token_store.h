@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "comm/store/key_value_store.h"
 #include "comm/store/store_message.h"
 #include "comm/store/store_token.h"

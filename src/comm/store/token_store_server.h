@@ -11,7 +11,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "comm/store/store_connection.h"
 #include "comm/store/store_keys.h"
 #include "comm/store/tcp_address.h"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 
 namespace fsdp::doctor {
 

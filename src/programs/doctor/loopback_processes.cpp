@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "comm/make_mesh.h"
 #include "programs/doctor/loopback.h"
 

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "comm/descriptor.h"
+#include "base/descriptor.h"
 #include "comm/mesh_parts.h"
 #include "fsdp/error.h"
 
