@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "launch.h"
+#include "support/sanitizers.h"
 #include "support/scratch_folder.h"
 
 namespace fsdp::testing {
@@ -61,7 +62,7 @@ TEST_CASE("weights load into a rank's shard and little more, from each format an
     for (int i = 0; i < 4; ++i) {
       REQUIRE((lines >> word >> rank >> word >> shard >> word >> grown >> word >> wrong));
       CHECK(shard == kUnits * (4 << 20));
-      CHECK(grown <= shard + kBesides);
+      if (!kSanitized) CHECK(grown <= shard + kBesides);  // sanitizers keep freed memory
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/run_process.h"
+#include "support/sanitizers.h"
 
 namespace fsdp::testing {
 
@@ -45,11 +46,7 @@ inline std::vector<ProcessResult> run_by_hand(const std::vector<Environment>& en
 
 // Scales the time limits of tests that check "at once". The limits hold if the machine has time for
 // all ranks. In a sanitized build they do not.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr double kPatience = 10;
-#else
-inline constexpr double kPatience = 1;
-#endif
+inline constexpr double kPatience = kSanitized ? 10 : 1;
 
 // Returns the project's files in /dev/shm and in `directory`. None may remain after a job.
 inline std::vector<std::string> residue(const std::string& directory = {}) {

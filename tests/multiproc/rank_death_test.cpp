@@ -5,6 +5,7 @@
 #include "comm/support/steps_apart.h"
 #include "launch.h"
 #include "support/mismatch_text.h"
+#include "support/sanitizers.h"
 
 namespace fsdp::testing {
 namespace {
@@ -26,11 +27,9 @@ const std::vector<Death> kDeaths{
 };
 
 // Sanitizers turn some signals into exits.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-bool changed_by_sanitizer(const std::string& fault) { return fault == "segv" || fault == "abort"; }
-#else
-bool changed_by_sanitizer(const std::string&) { return false; }
-#endif
+bool changed_by_sanitizer(const std::string& fault) {
+  return kSanitized && (fault == "segv" || fault == "abort");
+}
 
 TEST_CASE("a rank that dies is named with its cause by all survivors and by fsdp-run") {
   for (const Death& death : kDeaths) {

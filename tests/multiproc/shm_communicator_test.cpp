@@ -4,15 +4,12 @@
 #include "comm/support/reduction_bits.h"
 #include "launch.h"
 #include "support/run_ranks.h"
+#include "support/sanitizers.h"
 
 namespace fsdp::testing {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kLarge = (1 << 14) + 1;
-#else
-constexpr int64_t kLarge = (1 << 20) + 1;
-#endif
+constexpr int64_t kLarge = (kSanitized ? 1 << 14 : 1 << 20) + 1;
 
 TEST_CASE("every collective gives exact values on process ranks, for every dtype and size") {
   for (const int world : {1, 2, 3, 4, 7}) {

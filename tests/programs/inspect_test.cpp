@@ -7,6 +7,7 @@
 
 #include "support/model_files.h"
 #include "support/safetensors_bytes.h"
+#include "support/sanitizers.h"
 #include "support/scratch_folder.h"
 #include "support/source_tree.h"
 
@@ -23,11 +24,7 @@ std::filesystem::path program() {
 }
 
 // Not under sanitizers, because their own memory is many times that of the program.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kMemoryIsLimited = false;
-#else
-constexpr bool kMemoryIsLimited = true;
-#endif
+constexpr bool kMemoryIsLimited = !kSanitized;
 
 // `memory_bytes` is the limit of the program's allocations. Mapped files do not count. 0 means no
 // limit.

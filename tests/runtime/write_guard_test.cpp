@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "fsdp/error.h"
+#include "support/sanitizers.h"
 
 namespace fsdp {
 namespace {
@@ -92,11 +93,10 @@ void write_to_nothing() { *reinterpret_cast<volatile char*>(64) = 'x'; }
 // Returns true if `act` ends by a fault. A sanitizer ends the process with its own exit code.
 bool dies_of_fault(const std::function<void()>& act) {
   const int status = status_of(act);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return !WIFEXITED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 2);
-#else
+  if (kSanitized) {
+    return !WIFEXITED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 2);
+  }
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
-#endif
 }
 
 TEST_CASE("a write to guarded pages is reported with its offset and reaches nobody else") {

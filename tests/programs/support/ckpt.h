@@ -12,6 +12,7 @@
 #include "io/support/small_manifest.h"
 #include "io/support/whole_checkpoint.h"
 #include "support/run_process.h"
+#include "support/sanitizers.h"
 #include "support/scratch_folder.h"
 
 namespace fsdp {
@@ -20,11 +21,7 @@ using testing::ProcessResult;
 using testing::run_process;
 
 // Not under sanitizers, because their own memory is many times that of the program.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kCkptMemoryIsLimited = false;
-#else
-inline constexpr bool kCkptMemoryIsLimited = true;
-#endif
+inline constexpr bool kCkptMemoryIsLimited = !kSanitized;
 
 inline std::string program_path(const std::string& name) {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
