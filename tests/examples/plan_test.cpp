@@ -36,7 +36,7 @@ void check_line(const ProcessResult& result, int code, const std::string& text) 
 
 // Not under sanitizers, because their own memory is many times that of the program.
 TEST_CASE("70 billion parameters on 512 ranks are planned in less than 500 MB" *
-          doctest::skip(kSanitized)) {
+          doctest::skip(fsdp::kSanitized)) {
   rusage before{}, after{};
   getrusage(RUSAGE_CHILDREN, &before);
   const ProcessResult result = plan({"--model", "llama-70b", "--ranks", "512", "--hosts", "64",
