@@ -84,9 +84,9 @@ class Process {
   // unread.
   void make_pipe_small() const { fcntl(ends_[0], F_SETPIPE_SZ, 4096); }
 
-  // Reads the output until it contains `text`. Returns false if that takes more than ten seconds.
+  // Reads the output until it contains `text`. Returns false if that takes more than a minute.
   bool read_until(std::string_view text) {
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     std::string read_so_far;
     while (!read_so_far.ends_with(text)) {
       pollfd entry{ends_[0], POLLIN, 0};
