@@ -90,9 +90,9 @@ void train(const Task& task, const fsdp::Mesh& mesh, Model& model, Update update
   for (int64_t step = 0; step < task.steps; ++step) {
     const auto began = std::chrono::steady_clock::now();
     measured.losses.push_back(forward_backward(model, windows));
-    const auto updated = std::chrono::steady_clock::now();
+    const auto computed = std::chrono::steady_clock::now();
     update();
-    measured.update_ms.push_back(milliseconds_since(updated));
+    measured.update_ms.push_back(milliseconds_since(computed));
     measured.step_ms.push_back(milliseconds_since(began));
   }
 }

@@ -81,7 +81,7 @@ TEST_CASE("help that cannot be written ends with 74, on a full disk and at a fil
   CHECK(run_process({"sh", "-c", help + " > /dev/full"}).code == 74);
   const ScratchFolder folder;
   const std::string file = (folder.path() / "help").string();
-  if (kSanitized) return;  // the thread sanitizer writes a file at start
+  if (kThreadSanitized) return;  // the thread sanitizer writes a file at start
   CHECK(run_process({"sh", "-c", "ulimit -f 0 && exec " + help + " > " + file}).code == 74);
 }
 
