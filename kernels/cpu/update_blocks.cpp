@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/cpu/avx512_codes.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/run_over_table.h"
 #include "kernels/cpu/target_clones.h"
@@ -13,12 +14,31 @@
 namespace fsdp::kernels::cpu {
 namespace {
 
-// Stores the codes of a block's values and returns its absmax.
+// The elements that are decoded and updated in turn. Their number is small enough for a core to
+// decode some while the divisions of the elements before them are in flight.
+constexpr int64_t kChunk = 64;
+
+template <bool kSigned>
+FSDP_INLINE void decode(const uint8_t* __restrict codes, int64_t numel, float absmax, bool avx512,
+                        float* __restrict values) {
+  if (avx512 && numel % kCodesTogether == 0) {
+    decode_by_avx512<kSigned>(codes, numel, absmax, values);
+    return;
+  }
+#pragma GCC ivdep
+  for (int64_t i = 0; i < numel; ++i) values[i] = value_of_code<kSigned>(codes[i]) * absmax;
+}
+
+// Stores the codes of a block's values and returns its absmax, which has the bits `largest`.
 template <bool kSigned>
 FSDP_INLINE float quantize(const float* __restrict values, int64_t numel, uint32_t largest,
-                           uint8_t* __restrict codes) {
+                           bool avx512, uint8_t* __restrict codes) {
   const float absmax = bits_as<float>(largest);
   const float inverse = inverse_of(absmax);
+  if (avx512 && numel % kCodesTogether == 0) {
+    encode_by_avx512<kSigned>(values, numel, inverse, codes);
+    return absmax;
+  }
 #pragma GCC ivdep
   for (int64_t i = 0; i < numel; ++i)
     codes[i] = static_cast<uint8_t>(code_of<kSigned>(values[i] * inverse));
@@ -29,7 +49,7 @@ FSDP_INLINE float quantize(const float* __restrict values, int64_t numel, uint32
 // moments stay in the core's cache until they are quantized.
 template <class Copy>
 FSDP_INLINE void update_block(const BlockSegment& segment, int64_t begin, int64_t numel,
-                              const AdamWElement::Scalars s) {
+                              const AdamWElement::Scalars s, bool avx512) {
   const int64_t block = begin / kQuantizedBlock;
   float* __restrict param = segment.elements.param + begin;
   const float* __restrict grad = segment.elements.grad + begin;
@@ -37,35 +57,38 @@ FSDP_INLINE void update_block(const BlockSegment& segment, int64_t begin, int64_
   uint8_t* __restrict second = segment.exp_avg_sq.codes + begin;
   auto* __restrict copy = static_cast<uint16_t*>(segment.elements.low_precision_copy);
   if constexpr (!std::is_void_v<Copy>) copy += begin;
-  const float absmax1 = segment.exp_avg.absmax[block];
-  const float absmax2 = segment.exp_avg_sq.absmax[block];
   float exp_avg[kQuantizedBlock], exp_avg_sq[kQuantizedBlock];
   uint32_t largest1 = 0, largest2 = 0;
+  const auto update_chunk = [&](int64_t from, int64_t chunk) FSDP_INLINE_LAMBDA {
+    decode<true>(first + from, chunk, segment.exp_avg.absmax[block], avx512, exp_avg + from);
+    decode<false>(second + from, chunk, segment.exp_avg_sq.absmax[block], avx512,
+                  exp_avg_sq + from);
 #pragma GCC ivdep
-  for (int64_t i = 0; i < numel; ++i) {
-    float p = param[i];
-    float a = value_of_code<true>(first[i]) * absmax1;
-    float b = value_of_code<false>(second[i]) * absmax2;
-    AdamWElement::update(p, grad[i], a, b, s);
-    exp_avg[i] = a;
-    exp_avg_sq[i] = b;
-    largest1 = std::max(largest1, magnitude_bits(a));
-    largest2 = std::max(largest2, magnitude_bits(b));
-    param[i] = p;
-    if constexpr (!std::is_void_v<Copy>) copy[i] = from_float<Copy>(p).bits;
-  }
-  segment.exp_avg.absmax[block] = quantize<true>(exp_avg, numel, largest1, first);
-  segment.exp_avg_sq.absmax[block] = quantize<false>(exp_avg_sq, numel, largest2, second);
+    for (int64_t i = from; i < from + chunk; ++i) {
+      float p = param[i];
+      AdamWElement::update(p, grad[i], exp_avg[i], exp_avg_sq[i], s);
+      largest1 = std::max(largest1, magnitude_bits(exp_avg[i]));
+      largest2 = std::max(largest2, magnitude_bits(exp_avg_sq[i]));
+      param[i] = p;
+      if constexpr (!std::is_void_v<Copy>) copy[i] = from_float<Copy>(p).bits;
+    }
+  };
+  const int64_t whole = numel / kChunk * kChunk;
+  for (int64_t from = 0; from < whole; from += kChunk) update_chunk(from, kChunk);
+  if (whole < numel) update_chunk(whole, numel - whole);
+  segment.exp_avg.absmax[block] = quantize<true>(exp_avg, numel, largest1, avx512, first);
+  segment.exp_avg_sq.absmax[block] = quantize<false>(exp_avg_sq, numel, largest2, avx512, second);
 }
 
 template <class Copy>
 FSDP_INLINE void update_all(const BlockSegment& segment, const AdamWElement::Scalars& scalars) {
+  const bool avx512 = has_avx512_codes();
   const int64_t numel = segment.elements.numel;
   const int64_t whole = numel / kQuantizedBlock * kQuantizedBlock;
   for (int64_t begin = 0; begin < whole; begin += kQuantizedBlock) {
-    update_block<Copy>(segment, begin, kQuantizedBlock, scalars);
+    update_block<Copy>(segment, begin, kQuantizedBlock, scalars, avx512);
   }
-  if (whole < numel) update_block<Copy>(segment, whole, numel - whole, scalars);
+  if (whole < numel) update_block<Copy>(segment, whole, numel - whole, scalars, avx512);
 }
 
 FSDP_TARGET_CLONES
