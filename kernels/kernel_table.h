@@ -42,8 +42,7 @@ struct KernelTable {
   void (*update_blocks)(Stream&, std::span<const BlockSegment>, const AdamW&, const UpdateScalars&);
 };
 
-// Returns the CPU kernels, which are plain loops that the compiler vectorises. Tests compare the
-// kernels of all other tables with them.
+// Returns the CPU kernels. Tests compare the kernels of all other tables with them.
 const KernelTable& cpu_kernels();
 
 // Returns the kernels of the stream's device.
