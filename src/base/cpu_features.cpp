@@ -1,6 +1,8 @@
 #include "base/cpu_features.h"
 
 #include <cpuid.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -19,6 +21,13 @@ bool hides_amx_tiles() {
 }
 
 }  // namespace
+
+int usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) == 0) return CPU_COUNT(&cores);
+  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // cpu_set_t is too small for them
+}
 
 FastProducts fast_products() {
   unsigned a = 0, b = 0, c = 0, d = 0;

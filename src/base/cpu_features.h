@@ -1,4 +1,4 @@
-// Detects the processor's features for matrix products.
+// Detects the CPUs that a process may use and their features for matrix products.
 #pragma once
 
 namespace fsdp {
@@ -18,6 +18,9 @@ struct FastProducts {
   bool float16 = false;
 };
 FastProducts fast_products();
+
+// Returns the number of CPUs that the calling thread may use.
+int usable_cores();
 
 // Sets ONEDNN_MAX_CPU_ISA if needs_amx_left_alone(). Requires: no other thread runs.
 void leave_hidden_amx_alone();

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/cpu_features.h"
 #include "comm/job/collective_failures.h"
 #include "comm/job/job_member.h"
 #include "comm/job/process_end.h"
@@ -41,12 +41,6 @@ int64_t oom_kills() {
 }
 
 bool ended_well(int wait_status) { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0; }
-
-int cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 void set_number(const char* name, int value) { setenv(name, std::to_string(value).c_str(), 1); }
 
@@ -150,7 +144,7 @@ void RankProcesses::export_environment(int rank) const {
   // Divides the cores of the host among its ranks. If OMP_NUM_THREADS were not set, each rank would
   // start a thread for every core of the host.
   if (getenv("OMP_NUM_THREADS") == nullptr) {
-    set_number("OMP_NUM_THREADS", std::max(1, cores() / options_.ranks));
+    set_number("OMP_NUM_THREADS", std::max(1, usable_cores() / options_.ranks));
   }
   if (options_.max_restarts > 0) {
     set_number("TORCHELASTIC_RESTART_COUNT", options_.attempt);

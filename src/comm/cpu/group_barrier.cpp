@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/cpu_features.h"
 #include "comm/job/collective_failures.h"
 #include "comm/job/futex.h"
 #include "comm/job/posted_collectives.h"
@@ -48,12 +49,7 @@ void relax() {
 
 // Returns how often a wait polls before it yields. If there are fewer cores than ranks, polling
 // would take the core from a rank that has not arrived yet.
-int spins_for(int ranks) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 0;
-  return ranks <= CPU_COUNT(&set) ? kSpins : 0;
-}
+int spins_for(int ranks) { return ranks <= usable_cores() ? kSpins : 0; }
 
 std::string in_different_communicators(uint64_t sequence) {
   return fmt::format("collective #{}, on different communicators", place_of(sequence));

@@ -1,6 +1,5 @@
 #include "programs/doctor/host_facts.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/cpu_features.h"
 #include "comm/job/job_memory.h"
 #include "comm/store/tcp_address.h"
 
@@ -33,13 +33,6 @@ std::optional<int64_t> limit_of(int which) {
   if (getrlimit(static_cast<__rlimit_resource_t>(which), &limit) != 0) return std::nullopt;
   if (limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
   return static_cast<int64_t>(limit.rlim_cur);
-}
-
-int usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof cores, &cores) == 0) return CPU_COUNT(&cores);
-  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // cpu_set_t is too small for them
 }
 
 std::string text_of(const char* path) {
