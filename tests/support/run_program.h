@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/run_process.h"
+#include "support/sanitizers.h"
 
 namespace fsdp::testing {
 
@@ -25,7 +26,7 @@ inline ProcessResult run_ranks_of(const std::string& program, int ranks, const W
   Words command{FSDP_RUN, "-n", std::to_string(ranks), program};
   const Words words = with_device(arguments);
   command.insert(command.end(), words.begin(), words.end());
-  return run_process(command, {}, std::chrono::seconds(300));
+  return run_process(command, {}, std::chrono::seconds(kSanitized ? 3000 : 300));
 }
 
 }  // namespace fsdp::testing
