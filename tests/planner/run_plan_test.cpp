@@ -128,6 +128,8 @@ TEST_CASE("ranks that need more than their host has free are refused") {
   CHECK(has_part(ends[0], "of host memory per rank, and this host has 2 ranks, but only "));
   CHECK(!has_part(ends[0], "--offload"));  // no offload: the device is host memory already
   // Offloaded state occupies the same host memory.
-  CHECK(ends_of(2, {.cpu_offload = true}, false, kTooWide)[0].starts_with("78 a step needs "));
+  const std::vector<std::string> offloaded = ends_of(2, {.cpu_offload = true}, false, kTooWide);
+  CAPTURE(offloaded[0]);
+  CHECK(offloaded[0].starts_with("78 a step needs "));
   CHECK(std::stoll(ends_of(2, {}, /*force=*/true, kTooWide)[0]) > (int64_t{1} << 39));
 }
