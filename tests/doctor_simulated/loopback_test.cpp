@@ -191,7 +191,7 @@ TEST_CASE("collectives that never end are left when the ranks' time is over") {
   const Facts facts = machine.examine();
   CHECK(facts.loopback.end.how == TaskEnd::How::kFailed);
   check_fails(facts, "loopback",
-              kSanitized ? "NCCL did not finish within 5 s" : "NCCL did not finish within 0.2 s");
+              kSanitized ? "NCCL did not finish within 5.0 s" : "NCCL did not finish within 0.2 s");
   CHECK(machine.gpu().take_reports() == kNone);
 }
 

@@ -6,6 +6,7 @@
 
 #include "memory/free_memory.h"
 #include "support/models.h"
+#include "support/sanitizers.h"
 #include "support/simulated_mesh.h"
 #include "support/torch_ranks.h"
 
@@ -127,9 +128,10 @@ TEST_CASE("ranks that need more than their host has free are refused") {
   CHECK(ends[0].starts_with("78 a step needs "));
   CHECK(has_part(ends[0], "of host memory per rank, and this host has 2 ranks, but only "));
   CHECK(!has_part(ends[0], "--offload"));  // no offload: the device is host memory already
+  CHECK(std::stoll(ends_of(2, {}, /*force=*/true, kTooWide)[0]) > (int64_t{1} << 39));
+  if (kThreadSanitized) return;  // it leaves too few addresses for the plan of host memory
   // Offloaded state occupies the same host memory.
   const std::vector<std::string> offloaded = ends_of(2, {.cpu_offload = true}, false, kTooWide);
   CAPTURE(offloaded[0]);
   CHECK(offloaded[0].starts_with("78 a step needs "));
-  CHECK(std::stoll(ends_of(2, {}, /*force=*/true, kTooWide)[0]) > (int64_t{1} << 39));
 }

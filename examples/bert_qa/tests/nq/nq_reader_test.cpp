@@ -12,6 +12,7 @@
 
 #include "bert_qa/tests/support/records.h"
 #include "support/run_process.h"
+#include "support/sanitizers.h"
 #include "support/scratch_folder.h"
 
 namespace bert_qa {
@@ -314,7 +315,8 @@ TEST_CASE("documents of 100,000 tokens need the memory of one record") {
   }
   CHECK_FALSE(reader.next(read));
   // A line grows by doubling, which needs up to three times its size. The record is smaller.
-  CHECK(resident("VmHWM") - before < 4 * line_bytes);
+  const int64_t grown = resident("VmHWM") - before;
+  if (!fsdp::kThreadSanitized) CHECK(grown < 4 * line_bytes);  // its own memory counts too
 }
 
 }  // namespace
