@@ -115,9 +115,6 @@ class AddressStore final : public c10d::Store {
 class GlooTransfer final : public Transfer {
  public:
   explicit GlooTransfer(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
-  // Gloo's buffer waits for Gloo's thread by itself. But TSan does not see this, and it sees the
-  // lock that cancel() takes.
-  ~GlooTransfer() override { cancel(); }
 
   void wait() override {
     as_comm_errors(ExitCode::kPeerFailed, "a connection between hosts is broken",

@@ -15,6 +15,7 @@
 #include "libtorch/torch_compat.h"
 #include "models/bert/bert_model.h"
 #include "simulator/torch/simulated_ranks.h"
+#include "support/sanitizers.h"
 #include "support/torch_ranks.h"
 
 using namespace fsdp;
@@ -128,7 +129,9 @@ std::string text_of(const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("what a step issues, and a layer adds, is as in launches.txt") {
+TEST_CASE(
+    "what a step issues, and a layer adds, is as in launches.txt" *
+    doctest::skip(kThreadSanitized)) {  // the counts are the same, but it takes over ten minutes
   const std::string committed = text_of(LAUNCHES_TABLE);
   std::string found;
   std::istringstream lines(committed);
