@@ -111,9 +111,9 @@ FSDP_AVX512 inline __m512 with_signs(__m512 magnitudes, __m512 values) {
   return floats_of(_mm512_or_si512(bits_of(magnitudes), signs));
 }
 
-// What code_of adds to a number.
+// The difference between the code and the number of a value.
 template <bool kSigned>
-constexpr int kCodeOfNumber0 = kSigned ? 127 : -1;
+constexpr int kCodeMinusNumber = kSigned ? 127 : -1;
 
 template <bool kSigned>
 FSDP_AVX512 void decode(const uint8_t* codes, int64_t numel, float absmax, float* values) {
@@ -122,7 +122,7 @@ FSDP_AVX512 void decode(const uint8_t* codes, int64_t numel, float absmax, float
     const __m512i code =
         _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + i)));
     const __m512 number =
-        _mm512_cvtepi32_ps(_mm512_sub_epi32(code, _mm512_set1_epi32(kCodeOfNumber0<kSigned>)));
+        _mm512_cvtepi32_ps(_mm512_sub_epi32(code, _mm512_set1_epi32(kCodeMinusNumber<kSigned>)));
     const __m512i index = _mm512_srli_epi32(bits_of(number), lines.kShift);
     __m512 value = _mm512_fmadd_ps(kSigned ? without_sign(number) : number,
                                    look_up(index, lines.slopes), look_up(index, lines.offsets));
@@ -154,7 +154,7 @@ FSDP_AVX512 void encode(const float* values, int64_t numel, float inverse, uint8
       number = _mm512_mask_mov_ps(with_signs(number, value), one, _mm512_set1_ps(Map::kOne));
     }
     const __m512i code =
-        _mm512_add_epi32(_mm512_cvttps_epi32(number), _mm512_set1_epi32(kCodeOfNumber0<kSigned>));
+        _mm512_add_epi32(_mm512_cvttps_epi32(number), _mm512_set1_epi32(kCodeMinusNumber<kSigned>));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), _mm512_cvtepi32_epi8(code));
   }
 }

@@ -1,6 +1,6 @@
 // Computes values and codes of 8-bit moments (kernels/update_blocks.h) by AVX-512. The results are
-// bitwise equal to those of kernels/element/dynamic_map.h, with half the instructions: a table has
-// the line of each decade, so it is not searched as the largest or smallest of seven.
+// bitwise equal to those of kernels/element/dynamic_map.h, with fewer instructions: a table has
+// the line of each decade, so the seven lines are not compared.
 #pragma once
 
 #include <cstdint>

@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/cpu_features.h"
 #include "base/median.h"
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
@@ -333,9 +334,8 @@ void measure_device(Rates& rates, const Mesh& mesh, const MeasureOptions& option
         {.dtype = dtype, .products = device.products(dtype), .attention = device.attention(dtype)});
   }
   if (!torch_device(mesh).is_cpu()) return;
-  rates.cpu = {.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency())),
-               .ranks = mesh.world_size(),
-               .threads = at::get_num_threads()};
+  rates.cpu = {
+      .cores = usable_cores(), .ranks = mesh.world_size(), .threads = at::get_num_threads()};
   // With fewer cores the thread of a stream has no core of its own. The clock counts cores.
   const bool has_core_for_streams = rates.cpu.cores >= rates.cpu.ranks * (rates.cpu.threads + 1);
   rates.contention = has_core_for_streams ? measured_contention(options.clock) : 0;
