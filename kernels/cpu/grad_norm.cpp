@@ -23,7 +23,9 @@ constexpr int64_t kVectors = kSums / kLanes;
 // A core uses more of the memory bandwidth if it reads several addresses, some pages apart, at a
 // time. The sums of four blocks also keep enough additions in flight to hide their latency.
 constexpr int64_t kPlaces = 4;
-constexpr int64_t kGroup = kPlaces * kPlaces;
+constexpr int64_t kRounds = 16;
+constexpr int64_t kPrefetch = 768;  // elements ahead, chosen by measurement
+constexpr int64_t kGroup = kPlaces * kRounds;
 
 typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
 typedef int32_t Bits __attribute__((vector_size(kLanes * sizeof(int32_t))));
@@ -82,6 +84,7 @@ FSDP_INLINE void reduce_places(const float* grad, int64_t distance, double one, 
   for (int64_t i = 0; i < kBlock; i += kSums) {
 #pragma GCC unroll 4
     for (int64_t place = 0; place < kPlaces; ++place) {
+      __builtin_prefetch(grad + place * distance * kBlock + i + kPrefetch);
 #pragma GCC unroll 2
       for (int64_t v = 0; v < kVectors; ++v) {
         add_terms<kType>(partial[place][v], grad + place * distance * kBlock + i + v * kLanes, one);
@@ -111,13 +114,13 @@ FSDP_INLINE double reduce_block(const float* grad, int64_t numel, double one) {
   return block_result<kType>(partial);
 }
 
-// Reduces up to kGroup blocks. A full group is read in kPlaces rounds, at addresses that are
-// kPlaces blocks (16 KiB) apart. The results are still returned in the order of the blocks.
+// Reduces up to kGroup blocks. A full group is read in kRounds rounds, at addresses that are
+// kRounds blocks (64 KiB) apart. The results are still returned in the order of the blocks.
 template <NormType kType>
 FSDP_INLINE void reduce_group(const float* grad, int64_t numel, double one, double* results) {
   if (numel == kGroup * kBlock) {
-    for (int64_t i = 0; i < kPlaces; ++i) {
-      reduce_places<kType>(grad + i * kBlock, kPlaces, one, results + i);
+    for (int64_t i = 0; i < kRounds; ++i) {
+      reduce_places<kType>(grad + i * kBlock, kRounds, one, results + i);
     }
     return;
   }

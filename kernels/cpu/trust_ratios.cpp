@@ -12,7 +12,7 @@ namespace {
 // A tree is built in registers, kLeaf elements at a time, so that loads and arithmetic overlap.
 constexpr int64_t kLeaf = 16;
 constexpr int64_t kChunk = 256;
-constexpr int64_t kPrefetch = 512;  // elements ahead, chosen by measurement
+constexpr int64_t kPrefetch = 1024;  // elements ahead, chosen by measurement
 
 // Eight neighbouring nodes of a tree.
 using Nodes = double __attribute__((vector_size(64)));
