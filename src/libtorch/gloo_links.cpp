@@ -132,34 +132,50 @@ class GlooTransfer final : public Transfer {
   const c10::intrusive_ptr<c10d::Work> work_;
 };
 
+// A connection between each two ranks of a list. Data travel in one direction.
+struct GlooConnections {
+  std::mutex mutex;  // ProcessGroupGloo counts its calls without synchronization
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
+};
+
+// Two ranks have a connection for each direction, because Gloo locks a connection while it reads or
+// writes. Over one connection, data would not be sent and received at the same time.
 class GlooLinks final : public HostLinks {
  public:
-  explicit GlooLinks(c10::intrusive_ptr<c10d::ProcessGroupGloo> group) : group_(std::move(group)) {}
+  using Connect = std::function<c10::intrusive_ptr<c10d::ProcessGroupGloo>(std::string_view)>;
+  GlooLinks(int rank, const Connect& connect) : rank_(rank) {
+    upward_.group = connect("up");
+    downward_.group = connect("down");
+  }
 
   std::unique_ptr<Transfer> send(int peer, uint32_t tag, const void* data, int64_t bytes) override {
     // Gloo does not write to data that it sends.
-    return begin(const_cast<void*>(data), bytes, [&](std::vector<at::Tensor>& tensors) {
-      return group_->send(tensors, peer, static_cast<int>(tag));
-    });
+    return begin(const_cast<void*>(data), bytes, rank_ < peer ? upward_ : downward_,
+                 [&](c10d::ProcessGroupGloo& group, std::vector<at::Tensor>& tensors) {
+                   return group.send(tensors, peer, static_cast<int>(tag));
+                 });
   }
   std::unique_ptr<Transfer> receive(int peer, uint32_t tag, void* data, int64_t bytes) override {
-    return begin(data, bytes, [&](std::vector<at::Tensor>& tensors) {
-      return group_->recv(tensors, peer, static_cast<int>(tag));
-    });
+    return begin(data, bytes, peer < rank_ ? upward_ : downward_,
+                 [&](c10d::ProcessGroupGloo& group, std::vector<at::Tensor>& tensors) {
+                   return group.recv(tensors, peer, static_cast<int>(tag));
+                 });
   }
 
  private:
   template <class Call>
-  std::unique_ptr<Transfer> begin(void* data, int64_t bytes, const Call& call) {
+  static std::unique_ptr<Transfer> begin(void* data, int64_t bytes, GlooConnections& connections,
+                                         const Call& call) {
     std::vector<at::Tensor> tensors{at::from_blob(data, {bytes}, at::kByte)};
-    // ProcessGroupGloo counts its calls without synchronization.
-    const std::lock_guard lock(mutex_);
-    return as_comm_errors(ExitCode::kPeerFailed, "a connection between hosts is broken",
-                          [&] { return std::make_unique<GlooTransfer>(call(tensors)); });
+    const std::lock_guard lock(connections.mutex);
+    return as_comm_errors(ExitCode::kPeerFailed, "a connection between hosts is broken", [&] {
+      return std::make_unique<GlooTransfer>(call(*connections.group, tensors));
+    });
   }
 
-  std::mutex mutex_;
-  const c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+  const int rank_;
+  GlooConnections upward_;    // carry data to ranks with higher numbers
+  GlooConnections downward_;  // carry data to ranks with lower numbers
 };
 
 class GlooTransport final : public HostTransport {
@@ -171,15 +187,17 @@ class GlooTransport final : public HostTransport {
 
   std::shared_ptr<HostLinks> connect(KeyValueStore& store, const Group& group, milliseconds timeout,
                                      const std::function<void()>& check) override {
-    auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-    options->devices = {device_};
-    options->threads = 1;  // for Gloo's collectives, which are not used
-    auto addresses = c10::make_intrusive<AddressStore>(store, fmt::format("gloo/{}/", group.name),
-                                                       timeout, check);
-    return as_comm_errors(ExitCode::kPeerFailed, "the ranks cannot connect", [&] {
-      return std::make_shared<GlooLinks>(c10::make_intrusive<c10d::ProcessGroupGloo>(
-          std::move(addresses), group.rank, group.size, std::move(options)));
-    });
+    const auto connections = [&](std::string_view name) {
+      auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+      options->devices = {device_};
+      options->threads = 1;  // for Gloo's collectives, which are not used
+      auto addresses = c10::make_intrusive<AddressStore>(
+          store, fmt::format("gloo/{}/{}/", group.name, name), timeout, check);
+      return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(addresses), group.rank,
+                                                         group.size, std::move(options));
+    };
+    return as_comm_errors(ExitCode::kPeerFailed, "the ranks cannot connect",
+                          [&] { return std::make_shared<GlooLinks>(group.rank, connections); });
   }
 
  private:
@@ -193,7 +211,7 @@ std::unique_ptr<HostTransport> open_gloo(const std::string& address) {
   if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
     std::signal(SIGPIPE, SIG_IGN);
   }
-  // A rank has a connection to each other host, for each list of ranks.
+  // A rank has two connections to each other host, for each list of ranks.
   raise_descriptor_limit();
   return std::make_unique<GlooTransport>(address);
 }
