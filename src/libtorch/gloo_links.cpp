@@ -7,6 +7,8 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -178,12 +180,38 @@ class GlooLinks final : public HostLinks {
   GlooConnections downward_;  // carry data to ranks with lower numbers
 };
 
+// While this object exists, threads that the calling thread starts do not preempt other threads when
+// they wake up.
+class PatientThreads {
+ public:
+  PatientThreads() {
+    is_changed_ = pthread_getschedparam(pthread_self(), &policy_, &parameter_) == 0 &&
+                  policy_ == SCHED_OTHER &&
+                  pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameter_) == 0;
+  }
+  ~PatientThreads() {
+    if (is_changed_) pthread_setschedparam(pthread_self(), policy_, &parameter_);
+  }
+  PatientThreads(const PatientThreads&) = delete;
+  PatientThreads& operator=(const PatientThreads&) = delete;
+
+ private:
+  int policy_ = 0;
+  sched_param parameter_{};
+  bool is_changed_ = false;
+};
+
+// Creates a device, which starts Gloo's thread. While another thread has the lock of a connection,
+// this thread polls. If it preempted the other thread, it would poll to the end of its time slice.
+std::shared_ptr<gloo::transport::Device> make_device(const std::string& address) {
+  const PatientThreads patient;
+  return as_comm_errors(ExitCode::kConfiguration, "Gloo cannot listen at this host's address",
+                        [&] { return c10d::ProcessGroupGloo::createDeviceForHostname(address); });
+}
+
 class GlooTransport final : public HostTransport {
  public:
-  explicit GlooTransport(const std::string& address)
-      : device_(as_comm_errors(
-            ExitCode::kConfiguration, "Gloo cannot listen at this host's address",
-            [&] { return c10d::ProcessGroupGloo::createDeviceForHostname(address); })) {}
+  explicit GlooTransport(const std::string& address) : device_(make_device(address)) {}
 
   std::shared_ptr<HostLinks> connect(KeyValueStore& store, const Group& group, milliseconds timeout,
                                      const std::function<void()>& check) override {
