@@ -180,8 +180,7 @@ class GlooLinks final : public HostLinks {
   GlooConnections downward_;  // carry data to ranks with lower numbers
 };
 
-// While this object exists, threads that the calling thread starts do not preempt other threads when
-// they wake up.
+// While it exists, threads that the calling thread starts do not preempt others when they wake up.
 class PatientThreads {
  public:
   PatientThreads() {
