@@ -8,14 +8,21 @@
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
 
+#include "libtorch/torch_memory.h"
+#include "memory/memory_meter.h"
 #include "meta/meta_kernels.h"
 
 namespace fsdp {
@@ -123,14 +130,12 @@ std::tuple<at::Tensor, at::Tensor> flash(const at::Tensor& query, const at::Tens
   return {output, sums.transpose(1, 2)};
 }
 
-// Allocates the same memory as the CPU's kernel. Gradients are views of tensors in the layout
-// [B,S,N,D].
-std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
-    const at::Tensor& gradient, const at::Tensor& query, const at::Tensor& key,
-    const at::Tensor& value, const at::Tensor& /*output*/, const at::Tensor& /*sums*/,
-    double /*dropout*/, bool /*is_causal*/, const OptionalTensor& /*mask*/,
-    std::optional<double> /*scale*/) {
-  if (!gradient.defined()) return {};
+using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+// Allocates the same memory as the CPU's kernel whose matrix products use `product_bytes` of
+// scratch. Gradients are views of tensors in the layout [B,S,N,D].
+Gradients backward_tensors(const at::Tensor& gradient, const at::Tensor& query,
+                           const at::Tensor& key, const at::Tensor& value, int64_t product_bytes) {
   const auto zeros_like = [](const at::Tensor& tensor) {
     return at::zeros(tensor.transpose(1, 2).sizes(), tensor.options());
   };
@@ -141,8 +146,62 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
   const int64_t threads = at::get_num_threads();
   const auto wide = query.options().dtype(at::toOpMathType(query.scalar_type()));
   const at::Tensor buffer = at::empty({threads, (2 * columns + 1) * rows}, wide);
-  meta::scratch(is_narrow(query.scalar_type()) ? 2 * threads * rows * columns : 0, query.options());
+  const int64_t narrow = is_narrow(query.scalar_type()) ? 2 * threads * rows * columns : 0;
+  meta::scratch_bytes(narrow * query.element_size() + product_bytes);
   return {of_query.transpose(1, 2), of_key.transpose(1, 2), of_value.transpose(1, 2)};
+}
+
+// Returns the scratch of a thread's matrix products in the backward of narrow inputs. oneDNN
+// chooses it for the processor, so the CPU's kernel runs on zeros: one head, with `queries` rows of
+// queries and `keys` of keys.
+int64_t measured_product_bytes(const at::Tensor& query, const at::Tensor& value, int64_t queries,
+                               int64_t keys) {
+  const torch_memory::MeterScope none(nullptr);
+  const auto peak_on = [&](at::Device device, const auto& backward) {
+    const auto zeros = [&](const at::Tensor& like, int64_t rows) {
+      return at::zeros({1, 1, rows, like.size(3)}, like.options().device(device));
+    };
+    const at::Tensor q = zeros(query, queries), k = zeros(query, keys), v = zeros(value, keys),
+                     gradient = zeros(value, queries);
+    const at::Tensor sums =
+        at::zeros({1, 1, queries}, q.options().dtype(at::toOpMathType(q.scalar_type())));
+    const auto meter = std::make_shared<MemoryMeter>();
+    const torch_memory::MeterScope counted(meter);
+    backward(gradient, q, k, v, sums);
+    return meter->reading().peaks.torch;
+  };
+  const int64_t of_run = peak_on(at::kCPU, [](const auto& gradient, const auto& q, const auto& k,
+                                              const auto& v, const auto& sums) {
+    at::_scaled_dot_product_flash_attention_for_cpu_backward(gradient, q, k, v, gradient, sums,
+                                                             /*dropout_p=*/0, false);
+  });
+  const int64_t of_plan =
+      peak_on(at::kMeta, [](const auto& gradient, const auto& q, const auto& k, const auto& v,
+                            const auto& /*sums*/) { backward_tensors(gradient, q, k, v, 0); });
+  return std::max<int64_t>(0, of_run - of_plan);
+}
+
+// Returns the scratch of the matrix products of all threads. Each shape is measured once.
+int64_t product_bytes(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+  if (!is_narrow(query.scalar_type())) return 0;
+  constexpr int64_t kLargeBlocks = 768;  // more queries have blocks of the same size: block_of
+  const int64_t queries = std::min(query.size(2), kLargeBlocks);
+  const int64_t keys = block_of(queries, key.size(2)).second;
+  static std::mutex mutex;
+  static auto* const measured = new std::map<std::array<int64_t, 5>, int64_t>;
+  const std::lock_guard lock(mutex);
+  const auto [entry, is_new] = measured->try_emplace(
+      {static_cast<int64_t>(query.scalar_type()), queries, keys, query.size(3), value.size(3)});
+  if (is_new) entry->second = measured_product_bytes(query, value, queries, keys);
+  return entry->second * std::min<int64_t>(at::get_num_threads(), query.size(0) * query.size(1));
+}
+
+Gradients flash_backward(const at::Tensor& gradient, const at::Tensor& query, const at::Tensor& key,
+                         const at::Tensor& value, const at::Tensor& /*output*/,
+                         const at::Tensor& /*sums*/, double /*dropout*/, bool /*is_causal*/,
+                         const OptionalTensor& /*mask*/, std::optional<double> /*scale*/) {
+  if (!gradient.defined()) return {};
+  return backward_tensors(gradient, query, key, value, product_bytes(query, key, value));
 }
 
 }  // namespace

@@ -69,18 +69,12 @@ at::Tensor plain(const at::Tensor& like, std::vector<int64_t> shape) {
 
 // Returns the number of bytes by which plan and run may differ. The default covers a number that
 // only one of them turns into a tensor.
-int64_t slack_of(std::string_view name, bool backward) {
+int64_t slack_of(std::string_view name) {
   struct Slack {
     std::string_view name;
     int64_t bytes;
-    bool only_backward = false;
   };
   static constexpr Slack kSlack[] = {
-      // The packed operands of oneDNN's products.
-      {"causal attention of bfloat16", 50000, true},
-      {"attention of bfloat16, odd sizes", 50000, true},
-      {"attention of bfloat16, few queries", 70000, true},
-      {"attention of bfloat16, long sequences", 170000, true},
       {"conv2d of three channels", 160000},  // oneDNN's scratch area depends on the shape
       {"conv3d", 29000},                     // oneDNN's blocks without AVX-512
       {"conv2d by matrices", 200},           // a bias for a whole block
@@ -91,7 +85,7 @@ int64_t slack_of(std::string_view name, bool backward) {
       {"smooth_l1_loss", 210},               // the losses before the mean
   };
   for (const Slack& each : kSlack) {
-    if (each.name == name && (backward || !each.only_backward)) return each.bytes;
+    if (each.name == name) return each.bytes;
   }
   return 16;
 }
@@ -108,14 +102,14 @@ void check_alike(const Case& each, bool probes) {
       MESSAGE(planned.tensors[i] << " planned, run " << here.tensors[i]);
     }
   }
-  const auto check_bytes = [&](int64_t of_plan, int64_t of_run, bool backward) {
+  const auto check_bytes = [&](int64_t of_plan, int64_t of_run) {
     CAPTURE(of_plan);
     CAPTURE(of_run);
-    CHECK(std::abs(of_plan - of_run) <= slack_of(each.name, backward));
+    CHECK(std::abs(of_plan - of_run) <= slack_of(each.name));
   };
-  check_bytes(planned.kept, here.kept, false);
-  check_bytes(planned.forward_peak, here.forward_peak, false);
-  check_bytes(planned.backward_peak, here.backward_peak, true);
+  check_bytes(planned.kept, here.kept);
+  check_bytes(planned.forward_peak, here.forward_peak);
+  check_bytes(planned.backward_peak, here.backward_peak);
   CHECK(planned.probed.empty() == !probes);
   for (const std::string& name : planned.probed) {
     if (!probes) MESSAGE("probed: " << name);
