@@ -152,8 +152,7 @@ Gradients backward_tensors(const at::Tensor& gradient, const at::Tensor& query,
 }
 
 // Returns the scratch of a thread's matrix products in the backward of narrow inputs. oneDNN
-// chooses it for the processor, so the CPU's kernel runs on zeros: one head, with `queries` rows of
-// queries and `keys` of keys.
+// chooses it for the processor, so the CPU's kernel runs on zeros, with one head.
 int64_t measured_product_bytes(const at::Tensor& query, const at::Tensor& value, int64_t queries,
                                int64_t keys) {
   const torch_memory::MeterScope none(nullptr);
@@ -184,9 +183,12 @@ int64_t measured_product_bytes(const at::Tensor& query, const at::Tensor& value,
 // Returns the scratch of the matrix products of all threads. Each shape is measured once.
 int64_t product_bytes(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
   if (!is_narrow(query.scalar_type())) return 0;
-  constexpr int64_t kLargeBlocks = 768;  // more queries have blocks of the same size: block_of
-  const int64_t queries = std::min(query.size(2), kLargeBlocks);
-  const int64_t keys = block_of(queries, key.size(2)).second;
+  // A block of each size is enough (block_of): the largest, and the last one, which may be smaller.
+  const auto shortened = [](int64_t size, int64_t whole, int64_t block) {
+    return size <= whole ? size : whole + size % block;
+  };
+  const int64_t queries = shortened(query.size(2), 768, 256);
+  const int64_t keys = shortened(key.size(2), 512, 512);
   static std::mutex mutex;
   static auto* const measured = new std::map<std::array<int64_t, 5>, int64_t>;
   const std::lock_guard lock(mutex);

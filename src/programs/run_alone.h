@@ -7,6 +7,7 @@
 #include <exception>
 #include <type_traits>
 
+#include "base/cpu_features.h"
 #include "base/standard_streams.h"
 #include "fsdp/error.h"
 
@@ -17,6 +18,7 @@ namespace fsdp {
 template <class Body>
 int run_alone(const Body& body) {
   open_standard_streams();
+  leave_hidden_amx_alone();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit then fails like a full disk
   try {
     if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {
