@@ -192,9 +192,12 @@ int64_t product_bytes(const at::Tensor& query, const at::Tensor& key, const at::
   static std::mutex mutex;
   static auto* const measured = new std::map<std::array<int64_t, 5>, int64_t>;
   const std::lock_guard lock(mutex);
-  const auto [entry, is_new] = measured->try_emplace(
-      {static_cast<int64_t>(query.scalar_type()), queries, keys, query.size(3), value.size(3)});
-  if (is_new) entry->second = measured_product_bytes(query, value, queries, keys);
+  const std::array<int64_t, 5> shape = {static_cast<int64_t>(query.scalar_type()), queries, keys,
+                                        query.size(3), value.size(3)};
+  auto entry = measured->find(shape);
+  if (entry == measured->end()) {
+    entry = measured->emplace(shape, measured_product_bytes(query, value, queries, keys)).first;
+  }
   return entry->second * std::min<int64_t>(at::get_num_threads(), query.size(0) * query.size(1));
 }
 

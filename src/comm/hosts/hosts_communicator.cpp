@@ -141,16 +141,18 @@ void HostsCommunicator::gather(std::span<const CollectivePart> parts, HostExchan
   for (const CollectivePart& part : parts) {
     std::byte* const own = received(part, rank() * part.numel);
     const int64_t bytes = bytes_of(part, part.numel);
-    const std::byte* const together = sent_together(part, 0, part.numel);
-    if (together == nullptr) copy_sent(part, 0, part.numel, own);
+    const std::byte* data = sent_together(part, 0, part.numel);
+    if (data == nullptr) {
+      copy_sent(part, 0, part.numel, own);
+      data = own;
+    }
     for (int host = 0; host < place_.hosts; ++host) {
       if (host == place_.host) continue;
       exchange.receive(host, received(part, place_.rank_on(host) * part.numel), bytes,
                        arriving[static_cast<size_t>(host)]);
-      exchange.send(host, together == nullptr ? own : together, bytes, sent);
+      exchange.send(host, data, bytes, sent);
     }
-    // Contiguous data are copied while they travel.
-    if (together != nullptr) copy_sent(part, 0, part.numel, own);
+    if (data != own) copy_sent(part, 0, part.numel, own);  // while the data travel
   }
   // While data arrive from other hosts, the ranks of this host gather their own pieces.
   gather_inside(parts, place_.host, exchange.record());
