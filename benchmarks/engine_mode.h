@@ -19,7 +19,7 @@ inline std::vector<std::string> engine_modes() {
 
 inline fsdp::Options options_of_mode(std::string_view mode) {
   fsdp::Options options;
-  options.tuning.map_shards = mode == "full-shard";
+  options.tuning.map_shards = mode != "gathered" && mode != "recompute" && mode != "offload";
   options.recompute = mode == "recompute" ? 1 : 0;
   options.cpu_offload = mode == "offload";
   for (const fsdp::StrategyRow& row : fsdp::strategies()) {
