@@ -301,7 +301,7 @@ void choose_gpu(PlanSettings& settings) {
 }
 
 // Sets values that are not given to those of the model's usual training. Ranks on several hosts
-// require GPUs.
+// usually have GPUs.
 void choose_usual(PlanSettings& settings, const Usual& usual) {
   if (settings.batch.length == 0) settings.batch.length = usual.length;
   fsdp::DeviceKind& device = settings.run.mesh.device;
@@ -313,10 +313,6 @@ void choose_usual(PlanSettings& settings, const Usual& usual) {
 }
 
 void check_room(const PlanSettings& settings) {
-  if (settings.most_hosts() > 1 && !settings.on_gpus()) {
-    refuse(fmt::format("ranks on {} hosts cannot compute on their CPUs", settings.most_hosts()),
-           "use --device cuda or one host: between hosts, collectives run only between GPUs");
-  }
   if (settings.memory_bytes > 0 && settings.memory_bytes <= settings.reserve()) {
     refuse(fmt::format("--memory of {} is not more than the reserve of {}",
                        fsdp::format_bytes(settings.memory_bytes),

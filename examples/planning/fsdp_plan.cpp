@@ -32,8 +32,9 @@ std::string shortage(const planning::PlanSettings& settings, const planning::Roo
                      fsdp::format_bytes(needed.device), fsdp::format_bytes(room.device));
 }
 
-void plan_run(const planning::PlanSettings& settings, planning::Planners& planners) {
+void plan_run(planning::PlanSettings settings, planning::Planners& planners) {
   planning::use_threads_of(settings);
+  planning::choose_strategy(settings, planners);
   const planning::KnownModel& model = planners.model();
   planning::PlanSearch search(settings, planners);
   fsdp::print_all("plan", planning::describe_plan(settings, model, search.plan()));

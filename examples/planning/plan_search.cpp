@@ -52,6 +52,21 @@ void use_threads_of(const PlanSettings& settings) {
   at::set_num_threads(std::max(1, cores / settings.ranks_per_host()));
 }
 
+void choose_strategy(PlanSettings& settings, Planners& planners) {
+  const int a_host = settings.ranks_per_host();
+  const bool groups_are_hosts =
+      settings.hosts > 1 &&
+      fsdp::shape_of(settings.run.mesh, settings.ranks, a_host).shard == a_host;
+  if (settings.run.names_strategy || settings.on_gpus() || !groups_are_hosts) return;
+  PlanSettings hybrid = settings;
+  hybrid.run.engine.strategy = fsdp::Strategy::kHybridShard;
+  hybrid.rates.reset();
+  hybrid.trace_file.clear();
+  const bool is_possible = fits(PlanSearch(hybrid, planners).needed(), settings.room());
+  settings.run.engine.strategy =
+      is_possible ? fsdp::Strategy::kHybridShard : fsdp::Strategy::kFullShard;
+}
+
 Planners::Planners(KnownModel model, int64_t length) : model_(std::move(model)), length_(length) {
   if (length <= model_.longest) return;
   throw fsdp::InvalidArgument(
@@ -82,13 +97,11 @@ fsdp::PlanRequest PlanSearch::asked() const {
 
 fsdp::PlanRequest PlanSearch::request(int ranks, const fsdp::Options& options) const {
   const int a_host = settings_.ranks_per_host();
-  const bool one_host = ranks <= a_host;
-  // Processes of one host that fsdp-run starts map each other's shards.
-  const bool maps = one_host && !settings_.on_gpus();
   return {.ranks = ranks,
-          .ranks_per_host = one_host ? ranks : a_host,
+          .ranks_per_host = std::min(ranks, a_host),
           .mesh = settings_.run.mesh,
-          .maps_shards = maps,
+          // Processes of one host that fsdp-run starts map each other's shards.
+          .maps_shards = !settings_.on_gpus(),
           .options = options,
           .optimizer = optimizer_named(settings_.optim).kind,
           .ema = settings_.ema};

@@ -61,6 +61,10 @@ class Planners {
   std::map<std::pair<int64_t, int>, std::unique_ptr<fsdp::Planner>> planners_;
 };
 
+// Chooses the strategy of a run that names none, as fsdp::choose_strategy does for a real run: on
+// the CPUs of several hosts, hybrid shard if it fits.
+void choose_strategy(PlanSettings& settings, Planners& planners);
+
 // A search for variants of the run on a command line.
 class PlanSearch {
  public:

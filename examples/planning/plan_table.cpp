@@ -209,11 +209,13 @@ std::vector<TableRow> plan_rows(const PlanSettings& settings, Planners& planners
     run.ranks = settings.ranks_of[i];
     run.hosts = settings.hosts_with(i);
     use_threads_of(run);
+    if (!settings.all_strategies) choose_strategy(run, planners);
+    const fsdp::Strategy chosen = run.run.engine.strategy;
     const bool has_groups =
         fsdp::shape_of(run.run.mesh, run.ranks, run.ranks_per_host()).has_two_axes();
     for (const fsdp::StrategyRow& each : fsdp::strategies()) {
       if (settings.all_strategies && each.is_by_groups() && !has_groups) continue;
-      if (!settings.all_strategies && each.strategy != settings.run.engine.strategy) continue;
+      if (!settings.all_strategies && each.strategy != chosen) continue;
       run.run.engine.strategy = each.strategy;
       rows.push_back(settings.largest_batch ? largest_row(run, planners) : row_of(run, planners));
     }

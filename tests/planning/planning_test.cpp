@@ -3,6 +3,7 @@
 #include <fsdp/optim.h>
 
 #include <sstream>
+#include <tuple>
 
 #include "models/bert/bert_model.h"
 #include "models/bert/presets.h"
@@ -115,7 +116,6 @@ TEST_CASE("a command line that asks for what cannot be planned is refused with 6
   CHECK(says(refused({"--host-memory", "512"}), "add a unit: 512GiB"));
   CHECK(says(refused({"--memory-limit", "40"}), "add a unit: 40GiB"));
   CHECK(says(refused({"--memory", "1GiB", "--device", "cuda"}), "the reserve of 1.0 GiB"));
-  CHECK(says(refused({"--ranks", "2", "--hosts", "2", "--device", "cpu"}), "on their CPUs"));
   CHECK(says(refused({"--eval_steps", "5", "--rank", "2", "--resume"}),
              "there are no flags --eval-steps, --rank, --resume"));
   CHECK(refused({"--seq_len=128"}) == "no error");
@@ -200,6 +200,29 @@ TEST_CASE("what a host must have is held against what it has") {
   CHECK(!says(scarce.text, "changes, in order of cost"));  // these changes lower only device memory
   CHECK(scarce.remedy == "--ranks 16");
   CHECK(!says(verdict_with({}).text, "a host must have"));
+}
+
+TEST_CASE("the CPUs of several hosts use hybrid shard if it fits, and else full shard") {
+  const auto planned = [](std::vector<const char*> words) {
+    words.insert(words.begin(), {"--model", "bert-small", "--ranks", "4", "--hosts", "2"});
+    PlanSettings settings = settings_of(std::move(words));
+    Planners planners(find_model(settings.model), settings.batch.length);
+    choose_strategy(settings, planners);
+    const PlanSearch search(settings, planners);
+    return std::tuple(settings.run.engine.strategy, search.needed().host,
+                      search.plan().traffic.to_other_hosts);
+  };
+  const auto [hybrid, needed, sent] = planned({"--device", "cpu"});
+  CHECK(hybrid == Strategy::kHybridShard);
+  const std::string too_little = std::to_string(needed - 1) + "B";
+  const auto [full, needed_by_full, sent_by_full] =
+      planned({"--device", "cpu", "--host-memory", too_little.c_str()});
+  CHECK(full == Strategy::kFullShard);
+  // Gradients travel twice, or parameters twice and gradients once.
+  CHECK(sent_by_full > sent);
+  CHECK(sent > 0);
+  CHECK(std::get<0>(planned({"--device", "cpu", "--strategy", "zero2"})) == Strategy::kZero2);
+  CHECK(std::get<0>(planned({"--device", "cuda"})) == Strategy::kFullShard);
 }
 
 TEST_CASE("hybrid strategies are offered where there are groups") {
