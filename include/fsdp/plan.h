@@ -66,8 +66,8 @@ struct PlanRequest {
   MeshOptions mesh;
   // true: ranks are threads that share one GPU. false: each rank has its own GPU and uses NCCL.
   bool shares_gpu = false;
-  // true: ranks are processes of one host that read each other's shards in place
-  // (Options::tuning.map_shards). false (threads, several hosts, GPUs): shards are gathered.
+  // true: ranks are processes, and those of one host read each other's shards in place
+  // (Options::tuning.map_shards). false (threads, GPUs): shards are gathered.
   bool maps_shards = false;
   Options options;  // if the plan exceeds memory_limit, see StepPlan::refused_at
   OptimizerKind optimizer = OptimizerKind::kAdamW;  // trains all parameters
