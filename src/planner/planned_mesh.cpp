@@ -70,8 +70,9 @@ std::unique_ptr<StepClock> clock_of(const PlanRequest& request) {
   }
   const bool one_host = request.ranks_per_host == 0 || request.ranks_per_host == request.ranks;
   if (!one_host && rates.net.bytes == 0) {
-    refuse_rates(request, "link between hosts",
-                 "add a link with the scope net, or plan the ranks of one host");
+    refuse_rates(
+        request, "link between hosts",
+        "add a link with the scope net (fsdp-plan --links), or plan the ranks of one host");
   }
   if (request.mesh.device == DeviceKind::kCuda) return std::make_unique<StepClock>(rates);
   Rates used = rates;
