@@ -36,6 +36,14 @@ TEST_CASE("each row of a table is the plan of that run alone") {
   }
 }
 
+TEST_CASE("without --strategy, each row of a table has the strategy of its run") {
+  const std::vector<TableRow> rows = rows_of(
+      settings_of({"--model", "gpt-tiny", "--ranks", "2,4", "--hosts", "1,2", "--device", "cpu"}));
+  CHECK(rows.size() == 2);
+  CHECK(rows.front().strategy == "full-shard");
+  CHECK(rows.back().strategy == "hybrid-shard");
+}
+
 TEST_CASE("the largest batch fits, and one sequence more does not") {
   for (const char* memory : {"60MB", "100MB", "37MB"}) {
     CAPTURE(std::string(memory));
