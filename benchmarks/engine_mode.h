@@ -19,11 +19,13 @@ inline std::vector<std::string> engine_modes() {
 
 inline fsdp::Options options_of_mode(std::string_view mode) {
   fsdp::Options options;
-  options.tuning.map_shards = mode != "gathered" && mode != "recompute" && mode != "offload";
+  options.tuning.map_shards = false;
   options.recompute = mode == "recompute" ? 1 : 0;
   options.cpu_offload = mode == "offload";
   for (const fsdp::StrategyRow& row : fsdp::strategies()) {
-    if (row.name == mode) options.strategy = row.strategy;
+    if (row.name != mode) continue;
+    options.strategy = row.strategy;
+    options.tuning.map_shards = true;
   }
   return options;
 }
